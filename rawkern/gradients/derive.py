@@ -15,13 +15,13 @@ from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
 from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.backward import helpers
-from rawkern.gradients.backward.dealt import dealt
+from rawkern.gradients.backward.block_redistribution import dealt
 from rawkern.gradients.backward.forward import Frame
-from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.code import rendered
+from rawkern.gradients.backward.stencil_gather import Gathering
+from rawkern.gradients.code.names import Names, spelling
+from rawkern.gradients.code.tree import rendered
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
-from rawkern.gradients.layout import Names, spelling
 from rawkern.gradients.passes.grid_stride import flattened
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
 from rawkern.gradients.reading.places import NeedsUnrolling

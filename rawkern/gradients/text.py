@@ -9,27 +9,21 @@ from dataclasses import dataclass, field
 
 from rawkern.base import gpus
 from rawkern.gradients import types
-from rawkern.gradients.analysis.coverage import Sets, set_by
-from rawkern.gradients.analysis.ownership import Poly
+from rawkern.gradients.analysis.affine import Poly
+from rawkern.gradients.analysis.definite_writes import Sets, set_by
 from rawkern.gradients.backward import functions, helpers
-from rawkern.gradients.backward.block_sums import BlockSum, looped
-from rawkern.gradients.backward.gathered import Gathering
-from rawkern.gradients.backward.handed import handed
+from rawkern.gradients.backward.privatized_sums import BlockSum, looped
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.backward.rows import Row, assumption, resident, rows
-from rawkern.gradients.backward.several import Several, several
-from rawkern.gradients.code import BARRIER, Assign, Barrier, Declare, For, If, Run, Statement, commented, rendered
+from rawkern.gradients.backward.stencil_gather import Gathering
+from rawkern.gradients.code.expressions import thread_number, written
+from rawkern.gradients.code.names import Names, spelling, summed_spelling
+from rawkern.gradients.code.passes.dce import set_at_once, without_unused
+from rawkern.gradients.code.passes.gradient_forwarding import handed
+from rawkern.gradients.code.passes.renumbering import finished
+from rawkern.gradients.code.passes.thread_coarsening import Several, several
+from rawkern.gradients.code.passes.unroll import Row, assumption, resident, rows
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Run, Statement, commented, rendered
 from rawkern.gradients.ir import Array, Kernel, Store, walk
-from rawkern.gradients.layout import (
-    Names,
-    finished,
-    set_at_once,
-    spelling,
-    summed_spelling,
-    thread_number,
-    without_unused,
-    written,
-)
 from rawkern.gradients.passes.in_place import mixed
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number

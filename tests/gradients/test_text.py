@@ -7,7 +7,10 @@ import re
 import pytest
 
 import rawkern
-from rawkern.gradients.code import (
+from rawkern.gradients.code.expressions import total
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.passes.renumbering import finished
+from rawkern.gradients.code.tree import (
     BARRIER,
     Assign,
     Declare,
@@ -22,7 +25,6 @@ from rawkern.gradients.code import (
     continued,
     rendered,
 )
-from rawkern.gradients.layout import Names, finished, total
 
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 

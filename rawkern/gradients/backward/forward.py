@@ -10,9 +10,10 @@ import re
 from typing import Any
 
 from rawkern.gradients import ir, types
-from rawkern.gradients.analysis.needed import TRIVIAL, Copy
-from rawkern.gradients.analysis.ownership import induction, plain
-from rawkern.gradients.code import BARRIER, Assign, Barrier, Declare, For, If, Jump, Run, Statement, While
+from rawkern.gradients.analysis.affine import induction, plain
+from rawkern.gradients.analysis.recompute_slice import TRIVIAL, Copy
+from rawkern.gradients.code.expressions import bare, is_product, operand
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Jump, Run, Statement, While
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Block,
@@ -27,7 +28,6 @@ from rawkern.gradients.ir import (
     operands,
     walk,
 )  # fmt: skip
-from rawkern.gradients.layout import bare, is_product, operand
 
 CONVERSIONS = {"__half": "__half2float", "__nv_bfloat16": "__bfloat162float"}
 

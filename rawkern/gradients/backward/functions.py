@@ -9,9 +9,12 @@ from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.code import Assign, Declare, Jump, Statement, rendered
+from rawkern.gradients.code.expressions import bare
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.passes.dce import without_unused
+from rawkern.gradients.code.passes.renumbering import finished
+from rawkern.gradients.code.tree import Assign, Declare, Jump, Statement, rendered
 from rawkern.gradients.ir import Function, Kernel, Store, Value
-from rawkern.gradients.layout import Names, bare, finished, without_unused
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from rawkern.gradients import ir, types
-from rawkern.gradients.analysis import extrema, fresh, loops, ownership, tiles
+from rawkern.gradients.analysis import affine, extrema, loops, privatizable, tiles
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.backward.forward import Frame
-from rawkern.gradients.code import BARRIER, Assign, Declare, For, If, Run, Scope, Statement
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, If, Run, Scope, Statement
 from rawkern.gradients.ir import Block, Carried, Kernel, Loop, Value, walk
-from rawkern.gradients.layout import Names
 from rawkern.gradients.reading.places import GOES_ON, NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
@@ -58,7 +58,7 @@ class LoopReverse:
             maxima = {c: (c.next, "!=", c.next) for c in carried if c in self.taking}
         sums = [c for c in carried if c not in maxima and loops.is_sum(c, item, self.uses)]
         alike = len(sums) + len(maxima) == len(carried)
-        if alike and fresh.any_order(item, self.kernel, self.active.arrays, self.injective):
+        if alike and privatizable.any_order(item, self.kernel, self.active.arrays, self.injective):
             self._same_order(item, sums, maxima, frame, out)
         else:
             self._from_the_end(item, carried, frame, out)
@@ -201,7 +201,7 @@ class LoopReverse:
 
     def _counted(self, item: Loop, inner: Frame, frame: Frame, body: list[Statement], out: list[Statement]) -> None:
         """The loop from its last iteration to its first; what iterations began with is computed, or from a tape."""
-        steps, found = ownership.induction(item), loops.bounds(item)
+        steps, found = affine.induction(item), loops.bounds(item)
         needed = [c for c in item.carried if c.phi in inner.needed]
         taped = [c for c in needed if c.phi not in steps and not self._shifts(item, c)]
         k = self.names.fresh("k")
@@ -224,7 +224,7 @@ class LoopReverse:
 
     def _begins(self, item: Loop, needed: list[Carried], k: str, inner: Frame, frame: Frame) -> list[Declare]:
         """What iteration `k` begins with, of variables that grow evenly or shift."""
-        steps, first = ownership.induction(item), []
+        steps, first = affine.induction(item), []
         for c in needed:
             name = inner.name(c.phi)
             if by := self._shifts(item, c):
@@ -243,7 +243,7 @@ class LoopReverse:
         if known is not None:
             return str(known), "int"
         c, high, equal = found
-        step = frame.outside(ownership.induction(item)[c.phi][1], item)
+        step = frame.outside(affine.induction(item)[c.phi][1], item)
         whole = "long long" if types.bits(c.phi.type) == 64 or types.bits(high.type) == 64 else "int"
         kind = high.type if high.type.startswith("unsigned") else whole  # as unsigned numbers: -1 is not below 5u
         name = self.names.fresh("iterations")
@@ -253,7 +253,7 @@ class LoopReverse:
             return end, whole  # below 0 there are none, either
         length = end if start == "0" else f"{end} - {start}"
         if step != "1":
-            by = self._as(kind, ownership.induction(item)[c.phi][1], step)
+            by = self._as(kind, affine.induction(item)[c.phi][1], step)
             length = f"({length} + {by} - 1) / {by}"
         out.append(Declare(whole, name, f"{end} > {start} ? {length} : 0", const=True))
         return name, whole
@@ -308,7 +308,7 @@ class LoopReverse:
     def check_late(self, item: Loop, frame: Frame) -> None:
         """Refuse to read shared memory that may hold something else by now."""
         for array in frame.loads | frame.after:
-            why = fresh.late(array, item, self.kernel)
+            why = privatizable.late(array, item, self.kernel)
             if why is not None:
                 error = self.where.refuse(
                     item.line, why, "make the number of iterations a constant of at most 64, or use another array"

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.gradients import ir, types
-from rawkern.gradients.analysis import digits, keys, loops, offsets, ownership
-from rawkern.gradients.analysis.facts import facts
-from rawkern.gradients.analysis.phases import Phases
+from rawkern.gradients.analysis import access_groups, affine, injectivity, loops, value_numbering
+from rawkern.gradients.analysis.barrier_intervals import Phases
+from rawkern.gradients.analysis.guards import facts
 from rawkern.gradients.analysis.uniform import together, uniform
-from rawkern.gradients.backward import block_sums
-from rawkern.gradients.backward.block_sums import BlockSum
-from rawkern.gradients.backward.deferred import Added
+from rawkern.gradients.backward import privatized_sums
 from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.backward.privatized_sums import BlockSum
 from rawkern.gradients.backward.tile_reverse import TileReverse
-from rawkern.gradients.code import Assign, Declare, If, Run, Statement
+from rawkern.gradients.code.expressions import bare, thread_number
+from rawkern.gradients.code.passes.accumulation_sinking import Added
+from rawkern.gradients.code.tree import Assign, Declare, If, Run, Statement, declared
 from rawkern.gradients.ir import Array, Block, Loop, Store, Value, inside, walk
-from rawkern.gradients.layout import bare, declared, thread_number
 from rawkern.gradients.passes import in_place
 from rawkern.gradients.rules import number
 
@@ -30,7 +30,7 @@ class MemoryReverse(TileReverse):
     after_loop: dict[Loop, list[tuple[Value, Value, Frame]]]
     helpers: set[str]
     exchanged: set[Array]
-    assumed: list[tuple[ownership.Poly, ownership.Poly]] | None  # of numbers of the launch: at most; None: nothing
+    assumed: list[tuple[affine.Poly, affine.Poly]] | None  # of numbers of the launch: at most; None: nothing
     beside: frozenset[str]  # arrays to whose gradients other lines add, too
     owned: dict[Array, bool]
     set_alone: dict[Array, bool]
@@ -98,10 +98,10 @@ class MemoryReverse(TileReverse):
 
     def _overwrites(self, s: Store) -> bool:
         """Whether a store may come after one of a value that has a gradient, which is lost then."""
-        around = set(ownership.loops_around(s.block))
+        around = set(affine.loops_around(s.block))
         return any(
             i.value in self.active.values and i.place == s.place
-            and (i.order < s.order or around & set(ownership.loops_around(i.block)))
+            and (i.order < s.order or around & set(affine.loops_around(i.block)))
             for i in loops.stores(self.kernel.body, s.place.array)
         )  # fmt: skip
 
@@ -124,24 +124,24 @@ class MemoryReverse(TileReverse):
 
     def _several(self, s: Store) -> bool:
         known = facts(s.block, s.order)
-        return bool(set(ownership.threads(self.kernel, True)) - set(known.fixed))
+        return bool(set(affine.threads(self.kernel, True)) - set(known.fixed))
 
     def injective(self, s: Store) -> bool:
         """Whether an output's elements are each set once: by one store, by one thread in one iteration."""
         stores = [i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]
-        numbers = offsets.which(self.kernel, stores, iterations=True, assumed=self.assumed)
+        numbers = access_groups.which(self.kernel, stores, iterations=True, assumed=self.assumed)
         return numbers is not None and len(set(numbers.values())) == len(stores)
 
     def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         if len(index) > 1:  # row-major, if each index stays within its extent
             return self._rows(array, index, block, order)
-        return digits.signature(self.kernel, index[0], block, order, within_block=array.shared)
+        return injectivity.signature(self.kernel, index[0], block, order, within_block=array.shared)
 
     def _rows(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         """Several indices, each a digit of threadIdx with a constant: together they tell threads apart."""
-        extents = ownership.threads(self.kernel, True)
+        extents = affine.threads(self.kernel, True)
         known = facts(block, order)
-        found = [ownership.poly(i) for i in index]
+        found = [affine.poly(i) for i in index]
         alone = [{k: v for k, v in p.items() if k != ()} for p in found]
         seen = {k[0] for p in alone if len(p) == 1 for k, v in p.items() if len(k) == 1 and v == 1 and k[0] in extents}
         if set(extents) - seen - set(known.fixed):
@@ -157,7 +157,7 @@ class MemoryReverse(TileReverse):
         if array not in self.owned:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
             if all(len(r.args) == 1 for r in read):
-                found = offsets.which(self.kernel, read, within_block=array.shared, assumed=self.assumed)
+                found = access_groups.which(self.kernel, read, within_block=array.shared, assumed=self.assumed)
                 self.owned[array] = bool(read) and found is not None
             else:
                 rows = {self._signature(array, r.args, r.block, r.order) if r.args else None for r in read}
@@ -192,20 +192,22 @@ class MemoryReverse(TileReverse):
         alike: dict[Any, list[Value]] = {}
         for r in read:
             alike.setdefault(self._index(r), []).append(r)
-        if len(read) > 1 and (None in alike or any(len(set(map(keys.reach, a))) > 1 for a in alike.values())):
+        if len(read) > 1 and (
+            None in alike or any(len(set(map(value_numbering.reach, a))) > 1 for a in alike.values())
+        ):
             return False
         if len(alike) == 1:
             return all(map(self.once, read))
-        numbers = offsets.which(self.kernel, read, iterations=True, assumed=self.assumed)
+        numbers = access_groups.which(self.kernel, read, iterations=True, assumed=self.assumed)
         return numbers is not None and len({numbers[a[0]] for a in alike.values()}) == len(alike)
 
     def _index(self, r: Value) -> Any:
-        found = keys.reach(r)
+        found = value_numbering.reach(r)
         return None if found is None else found[: len(r.args)]
 
     def once(self, r: Value) -> bool:
         """Whether no two executions of a read, in any threads and iterations, mean the same element."""
-        return offsets.which(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
+        return access_groups.which(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
 
     def load(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
@@ -280,7 +282,7 @@ class MemoryReverse(TileReverse):
             found = [] if array is None else loops.reads(self.kernel.body, array)
             reads = [r for r in found if r in self.active.values]
             of = kind if array is None else array.type
-            self.block_sums[name] = block_sums.block_sum(self.kernel, name, of, reads, self.names)
+            self.block_sums[name] = privatized_sums.block_sum(self.kernel, name, of, reads, self.names)
         return self.block_sums[name]
 
     def warps_together(self, block: Block) -> bool:
@@ -312,7 +314,7 @@ class MemoryReverse(TileReverse):
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""
-        for key in ownership.poly(index):
+        for key in affine.poly(index):
             for s in key:
                 if (isinstance(s, str) and s == "threadIdx.x") or isinstance(s, Value):
                     return True

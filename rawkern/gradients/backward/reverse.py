@@ -6,13 +6,15 @@ import re
 from typing import Any
 
 from rawkern.gradients import ir
-from rawkern.gradients.analysis import fresh, loops
+from rawkern.gradients.analysis import loops, privatizable
 from rawkern.gradients.analysis.activity import Activity
-from rawkern.gradients.analysis.phases import Phases
-from rawkern.gradients.backward.deferred import defer
+from rawkern.gradients.analysis.barrier_intervals import Phases
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
-from rawkern.gradients.code import BARRIER, Assign, Barrier, Declare, If, Run, Statement
+from rawkern.gradients.code.expressions import bare, total
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.passes.accumulation_sinking import defer
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, If, Run, Statement
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
@@ -25,7 +27,6 @@ from rawkern.gradients.ir import (
     inside,
     walk,
 )
-from rawkern.gradients.layout import Names, bare, total
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 
@@ -121,8 +122,8 @@ class Reverse(ValueReverse):
             found = frame.loads | frame.after
             if frame.loop is not None:  # what an iteration itself writes before it reads it
                 body = frame.loop.body
-                own = {a for a in found if loops.stores(body, a) and fresh.fresh(a, frame.loop, self.kernel)}
-                found = {a for a in found if a not in own or not fresh.same_places(a, frame.loop, self.kernel)}
+                own = {a for a in found if loops.stores(body, a) and privatizable.fresh(a, frame.loop, self.kernel)}
+                found = {a for a in found if a not in own or not privatizable.same_places(a, frame.loop, self.kernel)}
             frame.outer.after |= found
 
     # Adjoints -----------------------------------------------------------------------------------------------------

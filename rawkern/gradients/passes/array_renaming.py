@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rawkern.gradients.analysis.fresh import own
-from rawkern.gradients.analysis.keys import reach
-from rawkern.gradients.analysis.ownership import poly
+from rawkern.gradients.analysis.affine import poly
+from rawkern.gradients.analysis.privatizable import own
+from rawkern.gradients.analysis.value_numbering import reach
 from rawkern.gradients.ir import (
     Access,
     Array,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rawkern.gradients.analysis import loops
+from rawkern.gradients.analysis.affine import induction, multiply, poly, settled
 from rawkern.gradients.analysis.gather import places
-from rawkern.gradients.analysis.ownership import induction, multiply, poly, settled
 from rawkern.gradients.ir import Block, If, Kernel, Loop, Value, operands, renumber, walk
 
 

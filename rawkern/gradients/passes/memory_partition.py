@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import loops, ownership
-from rawkern.gradients.analysis.facts import facts
-from rawkern.gradients.analysis.ownership import Poly, add, poly
+from rawkern.gradients.analysis import affine, loops
+from rawkern.gradients.analysis.affine import Poly, add, poly
+from rawkern.gradients.analysis.guards import facts
 from rawkern.gradients.ir import Access, Array, Kernel, Loop, Place, Store, Value, index_of, place_of, walk
 
 Range = tuple[float, float]
@@ -72,7 +72,7 @@ class _Bounds:
     def __init__(self, kernel: Kernel, above: list[Poly]) -> None:
         self.above = above
         self.known: dict[Any, Range] = {}
-        self.sizes = ownership.threads(kernel, False)
+        self.sizes = affine.threads(kernel, False)
         self.one = [f"{of}.{a}" for of in ("threadIdx", "blockIdx") for a in "xyz" if f"{of}.{a}" not in self.sizes]
 
     def of(self, p: Poly) -> Range:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import ownership
+from rawkern.gradients.analysis import affine
 from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import (
     COLLECTIVE,
@@ -156,9 +156,9 @@ def _of_warps(kernel: Kernel, value: Value) -> bool:
     def ask(v: Value) -> bool | tuple[Value, ...]:
         if v.op == "special":
             return v.attr[:-1] != "threadIdx." or (v.attr[-1] != "x" and kernel.block[0] % WARP == 0)
-        part, rows = ownership.part_of_thread(v), ownership.rows_of(v)
+        part, rows = affine.part_of_thread(v), affine.rows_of(v)
         others = [s for key in (rows[2] if rows is not None else ()) for s in key if not s.startswith("blockIdx")]
-        if (ownership.GROUP, WARP) in (part, (rows or ())[:2]) and not others:
+        if (affine.GROUP, WARP) in (part, (rows or ())[:2]) and not others:
             return kernel.block[1:] == (1, 1) or kernel.block[0] % WARP == 0
         return v.op in ("cast", "unary", "binary", "select") and v.args
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rawkern.gradients.analysis.digits import signatures
-from rawkern.gradients.analysis.ownership import induction, loops_around
+from rawkern.gradients.analysis.affine import induction, loops_around
+from rawkern.gradients.analysis.injectivity import signatures
 from rawkern.gradients.ir import (
     Array,
     Barrier,

@@ -36,7 +36,11 @@ class Order(Accesses):
         if right.type == "initializer_list" or left.type == "identifier":
             return False
         own = calls(right) - {name for name in calls(right) if name not in self.file.functions}
-        return bool(own) or contains(left, (*CHANGES, "call_expression")) or contains(right, (*CHANGES, "lambda_expression"))
+        return (
+            bool(own)
+            or contains(left, (*CHANGES, "call_expression"))
+            or contains(right, (*CHANGES, "lambda_expression"))
+        )
 
     def assigned_to(self, node: Any, right: Callable[[], Any], left: Callable[[], Any]) -> tuple[Any, Any]:
         """Right and left side of an assignment, read in this order."""

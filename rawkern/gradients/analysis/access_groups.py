@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rawkern.gradients.analysis import digits, ownership
-from rawkern.gradients.analysis.digits import Beside
-from rawkern.gradients.analysis.ownership import Poly, add
+from rawkern.gradients.analysis import affine, injectivity
+from rawkern.gradients.analysis.affine import Poly, add
+from rawkern.gradients.analysis.injectivity import Beside
 from rawkern.gradients.ir import Access, Kernel, Value, index_of
 
 
@@ -20,21 +20,21 @@ def which(
 ) -> dict[Access, int] | None:  # fmt: skip
     """A number for the offset of each read (or store); None unless an element says which thread made it, by which.
 
-    With `iterations`, it also says in which iterations of the loops around; `assumed` as for `digits.signature`. Of
-    several indices, `along` is the one that is asked.
+    With `iterations`, it also says in which iterations of the loops around; `assumed` as for `injectivity.signature`.
+    Of several indices, `along` is the one that is asked.
     """
     if not all(map(index_of, reads)):  # a variable, which all threads mean
         return None
-    found = [digits.parts(_index(r, along), within_block, group=kernel.group) for r in reads]
+    found = [injectivity.parts(_index(r, along), within_block, group=kernel.group) for r in reads]
     spread = None if None in found else _spread([offset for _, offset in found])
     if spread is None:
         return None
     beside, numbers = spread
     needed: list[tuple[Poly, Poly]] | None = None if assumed is None else []
     signatures = {
-        digits.signature(
+        injectivity.signature(
             kernel, _index(r, along), r.block, r.order, within_block=within_block, beside=beside,
-            loops=ownership.loops_around(r.block) if iterations else (), assumed=needed,
+            loops=affine.loops_around(r.block) if iterations else (), assumed=needed,
         )
         for r in reads
     }  # fmt: skip

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from rawkern.base import gpus
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
-from rawkern.gradients.analysis.ownership import LANE, Poly, grouped, induction, poly, settled
-from rawkern.gradients.code import (
+from rawkern.gradients.analysis.affine import LANE, Poly, grouped, induction, poly, settled
+from rawkern.gradients.code.expressions import operand, written
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.tree import (
     Assign,
     Barrier,
     Declare,
@@ -32,7 +34,6 @@ from rawkern.gradients.code import (
     with_bodies,
 )
 from rawkern.gradients.ir import Kernel, Loop, Value
-from rawkern.gradients.layout import Names, operand, written
 
 MOST = 64  # times; more need too many registers
 REGISTERS = 160  # for what is read once and kept: a thread has 255

@@ -182,6 +182,24 @@ def continued(statements: Sequence[Statement]) -> list[Statement]:
     return [Jump("continue") if s == Jump() else with_bodies(s, continued) for s in statements]
 
 
+def names(s: Statement) -> Iterator[str]:
+    """The names in a statement itself, and other words."""
+    yield from declared(s)
+    for text in expressions(s):
+        yield from re.findall(r"\w+", text)
+
+
+def declared(s: Statement) -> list[str]:
+    """The variables that a statement declares."""
+    s = s.start if isinstance(s, For) and s.start else s
+    return [name for name, _ in s.pairs] if isinstance(s, Declare) else []
+
+
+def mentions(s: Statement, name: str) -> bool:
+    """Whether a statement, or one in it, names something."""
+    return any(name in names(each) for each in every([s]))
+
+
 # Printing -------------------------------------------------------------------------------------------------------------
 
 

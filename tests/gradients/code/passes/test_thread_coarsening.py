@@ -9,8 +9,8 @@ import torch
 
 import rawkern
 from rawkern.gradients import launching, text
-from rawkern.gradients.backward.several import several
-from rawkern.gradients.code import Assign, Declare, If, Scope
+from rawkern.gradients.code.passes.thread_coarsening import several
+from rawkern.gradients.code.tree import Assign, Declare, If, Scope
 from rawkern.gradients.ir import Array, Block, Kernel
 
 INDEX = "blockIdx.x * blockDim.x + threadIdx.x"

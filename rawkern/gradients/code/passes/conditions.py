@@ -14,9 +14,9 @@ from collections.abc import Iterator, Set
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis.ownership import Poly, add, multiply
+from rawkern.gradients.analysis.affine import Poly, add, multiply
+from rawkern.gradients.code.expressions import bare
 from rawkern.gradients.ir import Kernel
-from rawkern.gradients.layout import bare
 
 FEW = 1 << 20
 INTEGERS = re.compile(r"(?:unsigned |long )*(?:int|long|size_t)")  # the types of those that are looked at

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import offsets
-from rawkern.gradients.analysis.facts import Comparison, facts
-from rawkern.gradients.analysis.ownership import GROUP, LANE, Poly, add, grouped, induction, multiply, poly
+from rawkern.gradients.analysis import access_groups
+from rawkern.gradients.analysis.affine import GROUP, LANE, Poly, add, grouped, induction, multiply, poly
+from rawkern.gradients.analysis.guards import Comparison, facts
 from rawkern.gradients.ir import Exit, Kernel, Loop, Value
 
 MOST = 2**31 - 1  # numbers above may have been meant to wrap around
@@ -104,7 +104,7 @@ def _together(kernel: Kernel, reads: Sequence[Value]) -> Cover | None:
     first = covers[0]
     if len(reads) == 1 or first is None:
         return first
-    numbers = offsets.which(kernel, reads, iterations=True) or {}
+    numbers = access_groups.which(kernel, reads, iterations=True) or {}
     by_number = {numbers[r]: grouped(poly(r.args[0]), kernel.group) for r in reads if r in numbers}
     same = all(c is not None and c.below == first.below for c in covers)
     if not same or sorted(by_number) != list(range(len(reads))):

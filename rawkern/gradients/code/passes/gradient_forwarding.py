@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from rawkern.gradients.analysis.coverage import Sets
-from rawkern.gradients.code import (
+from rawkern.gradients.analysis.definite_writes import Sets
+from rawkern.gradients.code.tree import (
     Assign,
     Declare,
     If,

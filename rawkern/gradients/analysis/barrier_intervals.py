@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.analysis import digits, loops, offsets, ownership
-from rawkern.gradients.analysis.facts import Facts, facts
-from rawkern.gradients.analysis.ownership import Poly, add, poly
+from rawkern.gradients.analysis import access_groups, affine, injectivity, loops
+from rawkern.gradients.analysis.affine import Poly, add, poly
+from rawkern.gradients.analysis.guards import Facts, facts
 from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import Barrier, Block, If, Kernel, Loop, Value
 
@@ -70,7 +70,7 @@ class Phases:
         return [(p, q) for p, q in pairs if not self._parted(p, q) and not self._parted(q, p)]
 
     def _apart(self, a: Value, b: Value) -> bool:
-        both = set(ownership.loops_around(a.block)) & set(ownership.loops_around(b.block))
+        both = set(affine.loops_around(a.block)) & set(affine.loops_around(b.block))
         alike = all(self._begun(p, both) == self._begun(q, both) for p, q in self._in_one_phase(a, b))
         if len(a.args) != len(b.args) or len(a.args) != 1:
             return False
@@ -81,7 +81,7 @@ class Phases:
 
     def _told_apart(self, reads: tuple[Value, ...]) -> bool:
         """Whether each thread has its own few elements, as in s[t + 16] and s[t + 32]."""
-        return offsets.which(self.kernel, reads, within_block=True) is not None
+        return access_groups.which(self.kernel, reads, within_block=True) is not None
 
     @staticmethod
     def _begun(done: frozenset[Any], within: set[Loop]) -> set[Loop]:
@@ -96,19 +96,19 @@ class Phases:
 
     def _signature(self, r: Value, alike: bool) -> Any:
         same = self._same(poly(r.args[0])) if alike else set()
-        return digits.signature(self.kernel, r.args[0], r.block, r.order, within_block=True, same=same)
+        return injectivity.signature(self.kernel, r.args[0], r.block, r.order, within_block=True, same=same)
 
     def _same(self, p: Poly) -> set[Value]:
         """The values in a polynomial that are the same for all threads of a phase."""
         return {s for key in p for s in key if isinstance(s, Value) and uniform(s) and not self._varies(s.block)}
 
     def _varies(self, block: Block) -> bool:
-        return any(loop in self.free for loop in ownership.loops_around(block))
+        return any(loop in self.free for loop in affine.loops_around(block))
 
     def _below(self, a: Value, b: Value) -> bool:
         """Whether every index of `a` is less than each of `b`, by a bound that all threads share."""
         low, high = poly(a.args[0]), poly(b.args[0])
-        extents = ownership.threads(self.kernel, True)
+        extents = affine.threads(self.kernel, True)
         bound: Poly = {}
         for key, value in high.items():
             if len(key) == 1 and key[0] in extents and value > 0:
@@ -125,4 +125,5 @@ class Phases:
                 most = add(most, {(): value * ((extents[key[0]] or 0) - 1)})
             else:
                 most = add(most, {key: value})
-        return digits.fits(most, None, bound, Facts([], {})) or digits.fits(low, None, bound, facts(a.block, a.order))
+        known = facts(a.block, a.order)
+        return injectivity.fits(most, None, bound, Facts([], {})) or injectivity.fits(low, None, bound, known)

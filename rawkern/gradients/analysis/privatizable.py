@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rawkern.gradients.analysis import keys, offsets
-from rawkern.gradients.analysis.covered import covered
+from rawkern.gradients.analysis import access_groups, value_numbering
 from rawkern.gradients.analysis.loops import reads, stores
+from rawkern.gradients.analysis.must_def import covered
 from rawkern.gradients.ir import Access, Array, Barrier, Block, If, Kernel, Loop, Store, Value, index_of, inside, walk
 
 
@@ -15,15 +15,15 @@ def _written(store: Store, loop: Loop | None) -> Any:
     """The places that a store writes, as a key; None where they may change from one iteration to the next."""
     parts: list[Any] = [store.place.fields]
     for each in store.index:
-        parts.append(keys.key(each, loop))
+        parts.append(value_numbering.key(each, loop))
     block: Block | None = store.block
     while block is not None and block.parent is not None and block.parent is not loop:
         parent = block.parent
         if isinstance(parent, If):
-            parts.append((block is parent.then, keys.key(parent.condition, loop)))
+            parts.append((block is parent.then, value_numbering.key(parent.condition, loop)))
             if parts[-1][1] is None:
                 return None
-        elif loop is not None and keys.key_of_loop(parent, loop) is None:
+        elif loop is not None and value_numbering.key_of_loop(parent, loop) is None:
             return None
         elif loop is None:
             break
@@ -52,7 +52,7 @@ def own(kernel: Kernel, accesses: Sequence[Access]) -> bool:
     """Whether of a shared array's elements each is read and written by one thread of a block alone."""
     indices = [index_of(i) for i in accesses]
     extents = min(map(len, indices)) if len(set(map(len, indices))) == 1 else 0
-    return any(offsets.which(kernel, accesses, within_block=True, along=k) is not None for k in range(extents))
+    return any(access_groups.which(kernel, accesses, within_block=True, along=k) is not None for k in range(extents))
 
 
 def same_places(array: Array, loop: Loop, kernel: Kernel) -> bool:

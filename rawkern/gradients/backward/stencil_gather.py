@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 
 from rawkern.gradients import ir
 from rawkern.gradients.analysis.activity import activity
-from rawkern.gradients.analysis.coverage import Cover, Sets
-from rawkern.gradients.analysis.facts import Comparison
+from rawkern.gradients.analysis.definite_writes import Cover, Sets
 from rawkern.gradients.analysis.gather import Gather, places
+from rawkern.gradients.analysis.guards import Comparison
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.code import Assign, Declare, For, If, Run, Scope, Statement, every, expressions
+from rawkern.gradients.code.expressions import written
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.tree import Assign, Declare, For, If, Run, Scope, Statement, every, expressions
 from rawkern.gradients.ir import Block, Exit, Kernel, Store, Value, walk
-from rawkern.gradients.layout import Names, written
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from rawkern.gradients.analysis.coverage import begin
+from rawkern.gradients.analysis.definite_writes import begin
 from rawkern.gradients.derive import derive
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where

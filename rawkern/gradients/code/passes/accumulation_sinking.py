@@ -12,8 +12,17 @@ import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
-from rawkern.gradients.code import Assign, Declare, For, Statement, bodies, every, with_expressions
-from rawkern.gradients.layout import declared, mentions
+from rawkern.gradients.code.tree import (
+    Assign,
+    Declare,
+    For,
+    Statement,
+    bodies,
+    declared,
+    every,
+    mentions,
+    with_expressions,
+)
 
 MOST = 12  # lines that are computed again
 _NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?=(\s*\(|\[)?)")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis.ownership import Poly, add, is_digit, part_of_thread, poly, seen_through
+from rawkern.gradients.analysis.affine import Poly, add, is_digit, part_of_thread, poly, seen_through
 from rawkern.gradients.ir import Block, Exit, If, Loop, Value
 
 

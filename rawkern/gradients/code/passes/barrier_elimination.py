@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rawkern.gradients.code import BARRIER, Barrier, Statement, every
-from rawkern.gradients.layout import names
+from rawkern.gradients.code.tree import BARRIER, Barrier, Statement, every, names
 
 
 def sparse(statements: list[Statement], shared: Collection[str]) -> list[Statement]:

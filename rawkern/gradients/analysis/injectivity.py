@@ -13,10 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rawkern.gradients.analysis.facts import Facts, facts, quotient
-from rawkern.gradients.analysis.flat import ONE, Part, told_by, with_parts
-from rawkern.gradients.analysis.loops import iterations
-from rawkern.gradients.analysis.ownership import (
+from rawkern.gradients.analysis.affine import (
     GROUP,
     LANE,
     Poly,
@@ -30,6 +27,9 @@ from rawkern.gradients.analysis.ownership import (
     settled,
     threads,
 )
+from rawkern.gradients.analysis.delinearize import ONE, Part, told_by, with_parts
+from rawkern.gradients.analysis.guards import Facts, facts, quotient
+from rawkern.gradients.analysis.loops import iterations
 from rawkern.gradients.ir import Block, Kernel, Loop, Value
 
 

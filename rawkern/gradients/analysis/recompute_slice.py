@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis.ownership import induction
+from rawkern.gradients.analysis.affine import induction
+from rawkern.gradients.code.expressions import bare, masked, operand
+from rawkern.gradients.code.names import Names
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
@@ -25,7 +27,6 @@ from rawkern.gradients.ir import (
     operands,
     walk,
 )  # fmt: skip
-from rawkern.gradients.layout import Names, bare, masked, operand
 
 OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}  # those of an order: of no NaN
 TRIVIAL = ("const", "param", "special")

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis.gather import places
-from rawkern.gradients.backward.conditions import INTEGERS, Conditions, Unknown, parts
-from rawkern.gradients.code import (
+from rawkern.gradients.code.passes.conditions import INTEGERS, Conditions, Unknown, parts
+from rawkern.gradients.code.tree import (
     Assign,
     Barrier,
     Declare,
@@ -30,6 +30,7 @@ from rawkern.gradients.code import (
     Statement,
     While,
     continued,
+    declared,
     deep,
     every,
     expressions,
@@ -38,7 +39,6 @@ from rawkern.gradients.code import (
     with_bodies,
 )
 from rawkern.gradients.ir import Kernel
-from rawkern.gradients.layout import declared
 
 BYTES = 16  # of one array, that a thread reads or writes
 MOST = 4  # elements

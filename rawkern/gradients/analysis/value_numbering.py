@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.analysis.ownership import Poly, induction, plain, poly
+from rawkern.gradients.analysis.affine import Poly, induction, plain, poly
 from rawkern.gradients.ir import Access, Block, If, Loop, Value, index_of
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.gradients.analysis import loops, ownership
-from rawkern.gradients.analysis.facts import Comparison, Facts, facts, learn
-from rawkern.gradients.analysis.ownership import Poly, add, multiply, poly
+from rawkern.gradients.analysis import affine, loops
+from rawkern.gradients.analysis.affine import Poly, add, multiply, poly
+from rawkern.gradients.analysis.guards import Comparison, Facts, facts, learn
 from rawkern.gradients.analysis.uniform import together, uniform
 from rawkern.gradients.ir import Block, If, Kernel, Loop, Store, Value, inside
 
@@ -170,7 +170,7 @@ def _holds(low: Poly, high: Poly, known: Facts, unsigned: bool = False) -> bool:
 
 def _bounds(of: Comparison) -> list[Poly]:
     """What something is below; where that is the least of several numbers, each of them."""
-    found, least = [of.high], ownership.plain(of.operands[1])
+    found, least = [of.high], affine.plain(of.operands[1])
     if least.op == "call" and least.attr == "min" and "unsigned" not in least.type:
         more = add(of.high, poly(of.operands[1]), -1)  # 1 where it may be equal
         found += [add(poly(a), more) for a in least.args]

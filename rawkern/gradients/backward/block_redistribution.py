@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rawkern.errors import NotDifferentiable
-from rawkern.gradients.analysis import loops, ownership
+from rawkern.gradients.analysis import affine, loops
 from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.blocks import Deal
-from rawkern.gradients.backward.barriers import sparse
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.code import (
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.passes.barrier_elimination import sparse
+from rawkern.gradients.code.tree import (
     BARRIER,
     Assign,
     Declare,
@@ -22,11 +23,11 @@ from rawkern.gradients.code import (
     Note,
     Run,
     Statement,
+    declared,
     every,
     expressions,
 )
 from rawkern.gradients.ir import Block, Kernel, Loop, Store, Value, operands, walk
-from rawkern.gradients.layout import Names, declared
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
@@ -153,7 +154,7 @@ def _single(body: Block, loop: Loop, at: str, kind: str) -> None:
     """Put one iteration of a loop in its place. What the others leave is unknown; what it adds to a sum is known."""
     before: list[Value] = []
     after = [c.result for c in loop.carried]
-    steps = ownership.induction(loop)
+    steps = affine.induction(loop)
     for c in loop.carried:
         c.phi.block = body
         c.phi.order = c.result.order = loop.order

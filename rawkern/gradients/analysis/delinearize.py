@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.gradients.analysis.ownership import Frozen, Poly, add, frozen, is_digit, multiply, plain, poly, settled
+from rawkern.gradients.analysis.affine import Frozen, Poly, add, frozen, is_digit, multiply, plain, poly, settled
 from rawkern.gradients.ir import Value
 
 ONE: Poly = {(): 1}
