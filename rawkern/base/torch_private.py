@@ -57,6 +57,9 @@ current_device: Callable[[], int] = _get("_C._cuda_getDevice") or torch.cuda.cur
 # A new tensor on the CPU by size, strides and dtype, past the dispatcher: 0.35 us instead of 0.6.
 empty_strided: Callable[..., torch.Tensor] | None = _get("_C._dynamo.guards._empty_strided_cpu")
 
+# Within it, no mode and no subclass of tensors sees the calls of torch's functions.
+without_torch_function: Callable[[], Any] = _get("_C.DisableTorchFunction") or contextlib.nullcontext
+
 # --- for operators. These have no public counterpart: without one of them an operator says so when it is defined.
 # Number of active torch function modes (torch.device as a context among them).
 function_modes: Callable[[], int] = _get("_C._len_torch_function_stack")

@@ -266,9 +266,10 @@ def _placed(signature: Signature, values: tuple[Any, ...], pieces: Sequence[Piec
     for offset in range(0, len(block) - 7, 8):
         (word,) = struct.unpack_from("<Q", block, offset)
         param = at[max(start for start in starts if start <= offset)]
-        same = [p for p in pieces if p.address == word and p.name.split(".")[0].split("[")[0] == param.name]
+        same = [p for p in pieces if p.address == word and p.given_as == param.name]
         if same and (word or offset in at):  # a tensor of no elements may have no address
-            result.append(dataclasses.replace(same[0], parameter=offset))
+            one = min(same, key=lambda p: p.read_only)  # of members with one address
+            result.append(dataclasses.replace(one, parameter=offset))
         elif word == 0 and offset in at and param.is_pointer:
             result.append(Piece(param.name, 0, 0, 0, True, offset))
     return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rawkern.compile.names import closing, outside, split_arguments
@@ -27,6 +28,26 @@ class Declaration:
     line: int
     types: tuple[str, ...] = ()  # the text of each parameter, with its name
     template_params: tuple[str, ...] = ()  # "typename T", "int V = 4"
+
+    def instance(self, found: Sequence[str] = ()) -> str | None:
+        """An instance as an example, ``axpy<float, 4>``: arguments that are known first, defaults left out.
+
+        None where the type of an argument is not one that can be made up, such as an enumeration or a template.
+        """
+        words = list(found)
+        for text in self.template_params[len(found) :]:
+            if "=" in text:
+                break
+            word = _example(text, self.template_params)
+            if word is None:
+                return None
+            words.append(word)
+        return f"{self.name}<{', '.join(words)}>"
+
+    @property
+    def form(self) -> str:
+        """The template's name with its parameters, ``axpy<typename T, int V = 4>``."""
+        return f"{self.name}<{', '.join(self.template_params)}>"
 
 
 # Comments, literals and directives; the order of the alternatives is the order in which C++ would see them at one
@@ -65,6 +86,25 @@ _POINTER_TO = re.compile(
     r"\(\s*(?:\w+\s*::\s*)*[*&]+\s*(?:(?:const|volatile|__restrict__|__restrict)\b\s*)*(\w+)?\s*(?:\[[^\]]*\]\s*)*\)\s*[(\[]"
 )
 _PARAM_ATTRIBUTE = re.compile(r"\[\[.*?\]\]|\b(?:__attribute__|__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)")
+
+
+_TYPE = re.compile(r"(?:typename|class)\b(?:\s*\.\.\.)?\s*(\w*)")
+_NUMBER = re.compile(
+    r"(?:(?:const|unsigned|signed|long|short|int|char|auto|size_t|u?int(?:_fast|_least)?\d+_t)\b\s*|(?:std|cuda)?\s*::\s*)+"
+)
+
+
+def _example(text: str, params: Sequence[str]) -> str | None:
+    """An argument for a template parameter."""
+    if match := _TYPE.match(text):
+        holds_numbers = match[1] and any(one.startswith(f"{match[1]} ") for one in params)  # <typename T, T value>
+        return "int" if holds_numbers else "float"
+    text = text.replace("...", " ").strip()
+    kinds = (text, text.rpartition(" ")[0].strip())  # a parameter need not have a name
+    if "bool" in kinds:
+        return "true"
+    types = {match[1] for one in params if (match := _TYPE.match(one))}
+    return "4" if any(kind in types or _NUMBER.fullmatch(kind) for kind in kinds) else None
 
 
 def blank(text: str) -> str:

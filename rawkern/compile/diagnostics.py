@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rawkern.base.nearest import did_you_mean
 from rawkern.compile import declarations
+from rawkern.compile.declarations import Declaration
 from rawkern.compile.files import read_text
 from rawkern.compile.hints import hint
 from rawkern.compile.names import readable
@@ -166,7 +168,7 @@ def _kernel(text: str, line: int, file: str, source: Source) -> str:
 
 
 def unknown_instance(
-    source: Source, names: Iterable[str], kernels: Iterable[str], templates: Iterable[str], log: str
+    source: Source, names: Iterable[str], kernels: Iterable[str], templates: Sequence[Declaration], log: str
 ) -> CompileError:
     """Make the error for a kernel or a template instance that the source does not have."""
     names = list(names)
@@ -176,10 +178,18 @@ def unknown_instance(
     if ambiguous and not any(name.endswith(")") for name in names):
         message = f"{source.title}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
         return CompileError(message, file=source.title, log=log.strip("\0\n "))
+    kernels = list(kernels)
     there = f"kernels: {', '.join(kernels) or 'none'}"
-    if listed := ", ".join(templates):
-        there += f"; templates: {listed} (name an instance, such as {listed.split(',')[0]}<float>)"
+    if listed := ", ".join(dict.fromkeys(one.form for one in templates)):
+        example = next((f" (name an instance, such as {found})" for one in templates if (found := one.instance())), "")
+        there += f"; templates: {listed}{example}"
+    full = [*(re.split("[<(]", kernel)[0] for kernel in kernels), *(one.name for one in templates)]
+    known = dict.fromkeys([*full, *(name.rpartition("::")[2] for name in full)])
+    bare = [re.split("[<(]", name)[0].strip() for name in names]
+    there += next((did_you_mean(name, known) for name in bare if name not in known), "")
     says = f"\n  the compiler says: {words[0]}" if words else ""
+    if words and not any(f'identifier "{name}"' in words[0] for name in bare):  # of an argument's type
+        says += f"\n  {found}" if (found := hint(words[0], source.name, source, ())) else ""
     return CompileError(
         f"{source.title} has no kernel {wanted}; {there}{says}", file=source.title, log=log.strip("\0\n ")
     )

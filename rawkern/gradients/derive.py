@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from rawkern.base.nearest import did_you_mean
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
@@ -186,7 +187,7 @@ def _derived(
         if each not in known:
             raise ValueError(
                 f"wrt names {each!r}, which is no floating-point parameter of {kernel.name}; "
-                f"it has {', '.join(known) or 'none'}"
+                f"it has {', '.join(known) or 'none'}{did_you_mean(each, known)}"
             )
     wrt = tuple(wrt)
     check_memory(kernel, wrt, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from rawkern.operators.forward_mode import elementwise_jvp
 from rawkern.operators.recorded import make_function
 from rawkern.operators.reverse import Reverse, composed
 from rawkern.operators.sharding import register_shardings
+from rawkern.operators.traced import Traced
+from rawkern.operators.undeclared import Declared
 
 
 class Operator:
@@ -35,6 +38,8 @@ class Operator:
         self.function = function
         if decl.boxed:
             self.function = functools.wraps(function)(lambda *args, **kw: unboxed(decl, function(*args, **kw)))
+        self.launch = self.function if decl.finished else Declared(decl, self.function)
+        self.traced = Traced(decl, Declared(decl, self.function, always=True)) if decl.derived else None
         self.direct: Callable[..., Any]  # the implementation, without the dispatcher; set with the public function
         self.reverse = Reverse(decl)
         self.tangent: Callable[..., Any] | None = None
@@ -92,10 +97,14 @@ class Operator:
         full = decl.arrange(*args, **kwargs)
         refuse_layouts(decl, full)
         one_device(decl, full)
-        with operator_state.inside_op(fake=True):
+        with operator_state.inside_op(fake=True), self._declared(full):
             result = decl.call(self.function, full)
         verify(decl, result, full)
         return result
+
+    def _declared(self, args: Sequence[Any]) -> Any:
+        """Within it, launches write to what is declared to be changed alone."""
+        return self.launch.looked_through(args) if isinstance(self.launch, Declared) else contextlib.nullcontext()
 
     # --- autograd -----------------------------------------------------------------------------------------------------
 

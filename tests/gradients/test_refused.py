@@ -27,6 +27,7 @@ REFUSED = {
                                      "p points to one of several arrays; declare it by a choice"),
     "another generator": (kernel("curandState s; y[i] = x[i];", "#include <curand_kernel.h>"), "use curandStatePhilox4_32_10_t"),
     "a loop that a break ends": (kernel("float v = x[i]; while (true) { v *= 0.5f; if (v < 1.f) break; } y[i] = v;"), ": v carries a value"),
+    "an order that C++ leaves open": (kernel("int k = i; float z = k++ + 10 * k; y[k] = z * x[i];"), "in an order that C.. leaves open; write two statements"),
     "unknown function": (kernel("y[i] = nextafterf(x[i], 1.f);"), "nextafterf has no known derivative; write it as a __device__"),
     "results through pointers": (kernel("int e; y[i] = frexpf(x[i], &e);"), "address|frexpf"),
     "unknown name": (kernel("y[i] = x[i] * SCALE;"), "SCALE is not known"),

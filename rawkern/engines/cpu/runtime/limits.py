@@ -57,6 +57,14 @@ def put(name: str, value: int) -> None:
     if running is not None:
         raise LaunchError(f"{name} cannot be set while {running} runs, whose stacks have that size; set it before")
     _stack[name] = value
+    try:
+        _resize()
+    except BaseException:  # Ctrl-C
+        _resize()
+        raise
+
+
+def _resize() -> None:
     for target in list(followers):
         target.resize_stacks()
 
