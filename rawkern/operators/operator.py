@@ -42,7 +42,7 @@ class Operator:
         self.batch: Callable[..., Any] | None = None
         with _lock:
             _defined.pop(decl.qualified, None)
-            _destroy(decl)
+            _withdraw(decl)
             check_autocast(decl)
             self.record = make_function(self.reverse, self.forward_mode)
             try:
@@ -52,7 +52,7 @@ class Operator:
                 self.sharded = self._shard()
                 _defined[decl.qualified] = self
             except BaseException:
-                _destroy(decl)
+                _withdraw(decl)
                 raise
 
     @property
@@ -203,7 +203,7 @@ class Operator:
                 self.reverse.function = function  # there is a backward from here on
             except BaseException:
                 self.reverse.function, self.reverse.overload, self.in_graphs[0] = None, None, self.overload
-                _destroy(self.declaration, but=self.library)
+                _withdraw(self.declaration, but=self.library)
                 raise
         return function
 
@@ -268,7 +268,7 @@ def _library(decl: Declaration) -> torch.library.Library:
     return found
 
 
-def _destroy(decl: Declaration, but: torch.library.Library | None = None) -> None:
+def _withdraw(decl: Declaration, but: torch.library.Library | None = None) -> None:
     """Take an operator out of torch's registry, but for one of its libraries."""
     names = tuple(f"{decl.qualified}{end}" for end in ("", "_compiled", "_backward"))
     libraries = _libraries.get(decl.qualified, [])
