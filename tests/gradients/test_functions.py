@@ -54,9 +54,8 @@ PUT_IN = {
                           "odd(x[i]) * w[i]", lambda x, w: torch.where(torch.arange(len(x)) % 2 == 1, x * x, x) * w),
     "a loop": ("__device__ float cube(float v) { float r = 1; for (int k = 0; k < 3; ++k) r *= v; return r; }",
                "cube(x[i]) * w[i]", lambda x, w: x**3 * w),
-    "by reference": ("__device__ float both(float v, float& u) { u = v * 2; return v * v; }\n"
-                     "__device__ float of(float v, float w) { float u, r = both(v, u); return r * w + u; }",
-                     "of(x[i], w[i])", lambda x, w: x * x * w + 2 * x),
+    "by reference": ("__device__ float both(float v, float& u) { u += v * 2; return v * v + u; }",
+                     "both(x[i], u) * w[i]", lambda x, w: (x * x + 2 * x) * w),
     "a helper's name": ("__device__ double digamma(double v) { return v * v; }",
                         "digamma(x[i]) * lgamma(w[i] + 99.0)", lambda x, w: x * x * torch.lgamma(w + 99)),
     "half": ("__device__ float of(__half v) { float f = __half2float(v); return f * f; }",
