@@ -1,4 +1,4 @@
-"""Contexts that no interrupt leaves open: Ctrl-C may raise where any function of Python begins, `__exit__` among them."""
+"""Contexts that no interrupt leaves open: Ctrl-C may raise where any function begins, `__exit__` among them."""
 
 from __future__ import annotations
 
