@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rawkern.compile.names import closing, outside, split_arguments
@@ -105,6 +105,23 @@ def _example(text: str, params: Sequence[str]) -> str | None:
         return "true"
     types = {match[1] for one in params if (match := _TYPE.match(one))}
     return "4" if any(kind in types or _NUMBER.fullmatch(kind) for kind in kinds) else None
+
+
+@dataclass(frozen=True)
+class Lexeme:
+    """A piece of text that is not code."""
+
+    kind: str  # "comment", "raw", "string", "char" or "directive"
+    start: int
+    end: int
+    text: str
+
+
+def lexemes(text: str) -> Iterator[Lexeme]:
+    """Yield comments, literals and directives in their order."""
+    for match in _LEXEME.finditer(text):
+        kind = "raw" if match["raw"] else match.lastgroup or ""
+        yield Lexeme(kind, match.start(), match.end(), match[0])
 
 
 def blank(text: str) -> str:
