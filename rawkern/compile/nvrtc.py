@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rawkern.base.forking import compiling
 from rawkern.compile import shims
 from rawkern.compile.dialect import HEADER, Dialect
+from rawkern.compile.hostcode import device_code
 from rawkern.compile.libnvrtc import NvrtcError
 from rawkern.compile.source import Source
 from rawkern.compile.toolchain import nvrtc, toolchain
@@ -33,7 +34,8 @@ def run_nvrtc(
     `append` is put after the source, on lines of its own; `extra` are more options. What nvcc takes and NVRTC does not
     costs a second run.
     """
-    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect()
+    code = device_code(source)
+    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect(code.names, code.default_device)
     result = _run(source, arch, expressions, append, extra, dialect)
     while not result.ok:
         wider = dialect.widened(source, result.log)
@@ -49,8 +51,9 @@ def run_nvrtc(
 def _run(
     source: Source, arch: str, expressions: tuple[str, ...], append: str, extra: tuple[str, ...], dialect: Dialect
 ) -> Result:
-    headers = shims.needed(source.local_names) | {HEADER: dialect.header}
-    with nvrtc().program(source.text + append, source.name, headers) as program:
+    code = device_code(source)
+    headers = shims.needed(source.local_names) | {HEADER: dialect.header} | dict(code.headers)
+    with nvrtc().program(code.text + append, source.name, headers) as program:
         for expression in expressions:
             program.expect(expression)
         try:

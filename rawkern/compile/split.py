@@ -1,16 +1,20 @@
 """A CUDA source of a PyTorch extension split into device code and host code.
 
 Device code is what is marked (``__global__``, ``__device__`` ...) and what that reaches; the rest is for the host, and
-is blanked with spaces, so that lines stay. Where it is not certain, the text stays and the compiler has the word.
+is blanked with spaces, so that lines stay. Where it is not certain, the text stays and the compiler has the word. A
+text that has no sign of host code is device code as it is.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rawkern.compile import reach
 from rawkern.compile.chunks import Chunk, Parts, parts
+from rawkern.compile.conditions import DEVICE, HOST, left_out
 from rawkern.compile.declarations import Lexeme
 
 
@@ -29,45 +33,149 @@ class Split:
     """A source in two: what the compiler sees, and what runs on the host."""
 
     device: str  # the text with as many lines, and spaces over host code
-    host: tuple[HostPart, ...]  # in the order of the text
+    host: tuple[HostPart, ...]  # in the order of the text, less what #if leaves out for the host
+    #: Words of the device code that no header declares by itself: "std::min"; whether it has functions without a mark.
+    std: tuple[str, ...] = ()
+    unmarked: bool = False
 
 
-_MARK = re.compile(r"\b__(?:global|device|constant|shared|managed)__\b")
-_BINDING = re.compile(r"PYBIND11_|TORCH_(?:LIBRARY|EXTENSION)|REGISTER|STABLE_TORCH_LIBRARY|PyInit_")
+_INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)')
+_DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
+_STD = re.compile(r"\bstd\s*::\s*(\w+)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+# What tells that a source has code for the host; the compiler's own words about other host code say more.
+_SIGN = re.compile(r"<<<|\b(?:at|torch|c10|pybind11)\s*::|\b(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\b")
+TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "TH/", "pybind11/")
+HOST_HEADERS = frozenset("""
+    any cctype cerrno condition_variable csignal ctype.h deque errno.h exception filesystem format forward_list
+    fstream future iomanip ios iosfwd iostream istream list locale map memory_resource mutex ostream queue random
+    regex set shared_mutex signal.h sstream stack stdexcept streambuf string string_view system_error thread typeindex
+    typeinfo unordered_map unordered_set vector sys/stat.h sys/time.h sys/ioctl.h unistd.h fcntl.h dlfcn.h pthread.h
+    cublasLt.h cublas_v2.h cublas_api.h cudnn.h cufft.h curand.h cusolverDn.h cusparse.h immintrin.h mpi.h nccl.h
+    nvToolsExt.h nvtx3/nvToolsExt.h omp.h Python.h cuda_profiler_api.h cudaProfiler.h helper_cuda.h helper_functions.h
+    device_functions.h cuda_runtime_api.h nvml.h
+""".split())  # fmt: skip
+_HOST_FOLDERS = (
+    "thrust/",
+    "cub/device/",
+    "cudnn_frontend",
+    "hip/",
+    "hipcub/",
+    "rocprim/",
+    "boost/",
+    "nlohmann/",
+    "fmt/",
+    "Eigen/",
+)
+
+
+def is_host_header(name: str) -> bool:
+    """Whether an include's name is a header for the host: of torch, the C++ library or CUDA's libraries."""
+    return name in HOST_HEADERS or name.startswith((*TORCH_HEADERS, *_HOST_FOLDERS))
+
+
+def split(text: str, path: str | None = None, around: Iterable[str] = ()) -> Split:
+    """Split a text; `path` is the file it stands in, `around` the texts that are compiled with it."""
+    name = path or ""
+    return _split(((name, text), *((f"{name}#{k}", other) for k, other in enumerate(around))))[name]
+
+
+def split_files(files: Mapping[str, str]) -> dict[str, Split]:
+    """Split the texts of files that are compiled together: what one marks, another may declare."""
+    return _split(tuple(files.items()))
 
 
 @functools.lru_cache(maxsize=64)
-def split(text: str, path: str | None = None) -> Split:
-    """Split a text; `path` is the file it stands in."""
-    found = parts(text)
-    device = list(text)
-    host: list[HostPart] = []
-    for one in found.directives:
-        if part := _directive(one):
-            host.append(part)
-    for chunk in found.chunks:
-        marked = _MARK.search(found.code, chunk.start, chunk.head) is not None
-        if part := _host_part(found, chunk, marked):
-            host.append(part)
-        if not marked and part and part.kind in ("function", "template", "binding", "declaration"):
-            _blank(device, found, chunk)
-    return Split("".join(device), tuple(sorted(host, key=lambda part: part.start)))
+def _split(files: tuple[tuple[str, str], ...]) -> dict[str, Split]:
+    found = {name: parts(text) for name, text in files}
+    if not any(map(has_host_code, found.values())):
+        return {name: Split(one.text, _host(one)) for name, one in found.items()}
+    words = reach.macros([*found.values(), reach.torch_names()[1]])
+    units = {name: reach.units(one, words) for name, one in found.items()}
+    reach.settle([unit for those in units.values() for unit in those])
+    names = {unit.chunk.name for those in units.values() for unit in those if not unit.kept}
+    names -= {unit.chunk.name for those in units.values() for unit in those if unit.kept}
+    return {name: _device(one, units[name], words, names) for name, one in found.items()}
 
 
-def _directive(one: Lexeme) -> HostPart | None:
-    if match := re.match(r"[ \t]*#[ \t]*define[ \t]+(\w+)", one.text):
-        return HostPart("macro", match[1], one.start, one.end)
-    if match := re.match(r'[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)', one.text):
-        return HostPart("include", match[1], one.start, one.end)
-    return None
+def has_host_code(found: Parts) -> bool:
+    """Whether a text has signs of code for the host, where `#if` does not leave it out for the device."""
+    dead = left_out(found.directives, DEVICE)
+    signs = [match.start() for match in _SIGN.finditer(found.code)]
+    signs += [
+        one.start
+        for one in found.directives
+        if (match := _INCLUDE.match(one.text)) and is_host_header(match[1] or match[2])
+    ]
+    return any(not any(a <= at < b for a, b in dead) for at in signs)
+
+
+def _device(found: Parts, units: list[reach.Unit], words: reach.Words, gone: set[str]) -> Split:
+    spans: list[tuple[int, int]] = []
+    for unit in units:
+        start, end = unit.chunk.start, unit.chunk.end
+        if not unit.kept:
+            spans.append((start, end))
+        elif unit.host or not unit.marked or unit.chunk.kind == "type":
+            spans += [(start + a, start + b) for a, b in reach.host_members(unit, words, gone)]
+    text = _blanked(found, spans)
+    kept = [unit for unit in units if unit.kept]
+    std = {f"std::{name}" for unit in kept for name in _STD.findall(unit.code)}
+    std |= {
+        f"std::{name}"
+        for unit in kept
+        for word in unit.words & words.bodies.keys()
+        for name in _STD.findall(words.bodies[word])
+    }
+    unmarked = any(not unit.marked and unit.chunk.kind != "alias" or unit.chunk.kind == "type" for unit in kept)
+    return Split(text, _host(found), tuple(sorted(std)), unmarked)
+
+
+def _blanked(found: Parts, spans: list[tuple[int, int]]) -> str:
+    """The text with spaces over spans; directives in them stay, but for pragmas."""
+    pieces, at = [], 0
+    for start, end in spans:
+        pieces.append(found.text[at:start])
+        at = start
+        for one in (*found.directives_in(start, end), None):
+            stop = one.start if one else end
+            pieces.append(_spaces(found.text[at:stop]))
+            at = stop
+            if one:
+                pragma = re.match(r"[ \t]*#[ \t]*pragma", one.text)
+                pieces.append(_spaces(one.text) if pragma else one.text)
+                at = one.end
+    pieces.append(found.text[at:])
+    return "".join(pieces)
+
+
+def _spaces(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
 
 
 _KINDS = {"type": "struct", "alias": "using", "using": "using", "variable": "variable", "declaration": "declaration"}
+_BINDING = re.compile(r"PYBIND11_|TORCH_(?:LIBRARY|EXTENSION)|STABLE_TORCH_LIBRARY|PyInit_")
 
 
-def _host_part(found: Parts, chunk: Chunk, marked: bool) -> HostPart | None:
+def _host(found: Parts) -> tuple[HostPart, ...]:
+    dead = left_out(found.directives, HOST)
+    made = [_directive(one) for one in found.directives] + [_host_part(found, chunk) for chunk in found.chunks]
+    live = [part for part in made if part and not any(a <= part.start < b for a, b in dead)]
+    return tuple(sorted(live, key=lambda part: part.start))
+
+
+def _directive(one: Lexeme) -> HostPart | None:
+    if match := _DEFINE.match(one.text):
+        return HostPart("macro", match[1], one.start, one.end)
+    if match := _INCLUDE.match(one.text):
+        return HostPart("include", match[1] or match[2], one.start, one.end)
+    return None
+
+
+def _host_part(found: Parts, chunk: Chunk) -> HostPart | None:
     """The host's part in a declaration, None if that is for the device alone."""
-    if marked and chunk.kind != "type" and not re.search(r"\b__host__\b", found.code[chunk.start : chunk.head]):
+    head = found.code[chunk.start : chunk.head]
+    if chunk.kind != "type" and reach.MARK.search(head) and not re.search(r"\b__host__\b|HOST", head):
         return None
     if chunk.kind in ("macro", "function") and _BINDING.match(chunk.name):
         return HostPart("binding", chunk.name, chunk.start, chunk.end)
@@ -76,12 +184,3 @@ def _host_part(found: Parts, chunk: Chunk, marked: bool) -> HostPart | None:
     if chunk.kind in _KINDS:
         return HostPart(_KINDS[chunk.kind], chunk.full_name, chunk.start, chunk.end)
     return None
-
-
-def _blank(device: list[str], found: Parts, chunk: Chunk) -> None:
-    """Put spaces over a declaration; directives in it stay."""
-    at = chunk.start
-    for one in (*found.directives_in(chunk.start, chunk.end), None):
-        end = one.start if one else chunk.end
-        device[at:end] = re.sub(r"[^\n]", " ", "".join(device[at:end]))
-        at = one.end if one else end
