@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from rawkern.compile.declarations import Lexeme
 
-#: Macros as nvcc has them when it compiles for the host; None for those that are not defined.
+#: Macros as nvcc has them when it compiles for the host; None for those that are not defined, -1 for some number.
 HOST: Mapping[str, int | None] = {
     "__CUDACC__": 1, "__NVCC__": 1, "__cplusplus": 201703, "__linux__": 1, "__GNUC__": 11,
     **dict.fromkeys((
@@ -17,9 +17,7 @@ HOST: Mapping[str, int | None] = {
     )),
 }  # fmt: skip
 #: The same for the device, as the compiler here has them.
-DEVICE: Mapping[str, int | None] = {
-    **{name: value for name, value in HOST.items() if name != "__CUDA_ARCH__"}, "__CUDACC_RTC__": 1, "__GNUC__": None,
-}  # fmt: skip
+DEVICE: Mapping[str, int | None] = {**HOST, "__CUDACC_RTC__": 1, "__CUDA_ARCH__": -1, "__GNUC__": None}
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(ifdef|ifndef|if|elifdef|elifndef|elif|else|endif|define|undef)\b(.*)", re.S)
 _DEFINED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))")
 _ATOM = re.compile(r"0[xX][\da-fA-F]+|\d+|[A-Za-z_]\w*|\|\||&&|[<>=!]=|[-+*/%<>!()]")
@@ -68,7 +66,7 @@ def _holds(kind: str, text: str, known: Mapping[str, int | None]) -> bool | None
         return None
     atoms = [re.sub(r"^0+(?=\d)", "", atom) for atom in atoms]
     for at, atom in enumerate(atoms):
-        if atom in known:
+        if atom in known and known[atom] != -1:
             atoms[at] = str(known[atom] or 0)
     unknown = [atom for atom in dict.fromkeys(atoms) if re.match(r"[A-Za-z_]", atom) and atom not in _WORDS]
     if len(unknown) > 4:

@@ -13,9 +13,9 @@ from rawkern.compile.files import read_text
 from rawkern.compile.source import Source
 from rawkern.compile.split import TORCH_HEADERS, Split, is_host_header, split_files
 
-TORCH = "rawkern/torch.h"  # stands in for all headers of torch
+_ATOMIC = ("ATen/cuda/Atomic.cuh", "THC/THCAtomics.cuh", "THC/THCDeviceUtils.cuh", "ATen/native/cuda/")
 _INCLUDE = re.compile(r'([ \t]*#[ \t]*include[ \t]*)("[^"\n]+"|<[^>\n]+>)')
-_FOREIGN = ("cutlass/", "cute/", "cub/", "thrust/", "cuda/", "cccl/", "nv/")  # libraries, which are read as they are
+_FOREIGN = ("cutlass/", "cute/", "cub/", "thrust/", "cuda/std/", *TORCH_HEADERS)  # libraries, which are read as they are
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _included(name: str, one: Split, source: Source, found: dict[str, Split]) ->
             return lexeme
         spelled = match[2][1:-1]
         if spelled.startswith(TORCH_HEADERS):
-            return f"{match[1]}<{TORCH}>"
+            return f"{match[1]}<rawkern/torch{'_atomic' if spelled.startswith(_ATOMIC) else ''}.h>"
         if _own(name, match[2], source) is None and is_host_header(spelled):
             return " " * len(lexeme)
         return lexeme

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rawkern.compile.chunks import Chunk, Parts, members, parts
+from rawkern.compile.conditions import DEVICE, left_out
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 MARK = re.compile(r"\b__(?:global|device|constant|shared|managed)__\b")
@@ -22,14 +23,14 @@ _HOST = re.compile(
     r"<<<|\b(?:py|pybind11|caffe2?|nlohmann|fmt)\s*::|\b(?:throw|try|catch)\b|\bcuda(?!Stream_t\b|Error_t\b)[A-Z]\w*\s*\("
     r"|\bstd\s*::\s*(?:vector|w?string\w*|\w*stream|cout|cerr|endl|(?:unordered_)?(?:multi)?(?:map|set)|list|deque|queue"
     r"|\w+_ptr|make_(?:unique|shared)|function|thread|mutex|once_flag|call_once|lock_guard|unique_lock|\w+_error"
-    r"|exception|chrono|getenv|sort|to_string|initializer_list|ofstream|filesystem|random_device|mt19937\w*|any)\b"
+    r"|exception|chrono|getenv|sort|to_string|ofstream|filesystem|random_device|mt19937\w*|any)\b"
     r"|\b(?:AT_DISPATCH_\w+|AT_ERROR|AT_ASSERTM?|fprintf|getenv|exit|malloc|cublas\w+|cudnn\w+|cusparse\w+)\b"
     r"|\bTensor\b(?!\s*<)|\b(?:TensorOptions|IntArrayRef|ScalarType|TensorIterator\w*|TensorList|PyObject|CUDAGuard)\b"
     r"|\.\s*(?:data_ptr|scalar_type|packed_accessor\w*|contiguous|options|device_index)\b"
 )
 _OF_TORCH = re.compile(r"\b(?:at|c10|torch)\s*::\s*((?:\w+\s*::\s*)*\w+)")
 _BINDING = re.compile(r"PYBIND11_|TORCH_|STABLE_TORCH|PyInit_|REGISTER_|AT_|C10_(?!LAUNCH|HOST|DEVICE|ALWAYS)")
-TORCH = Path(__file__).parent / "headers" / "rawkern" / "torch.h"
+_HEADERS = Path(__file__).parent / "headers" / "rawkern"
 
 
 @dataclass
@@ -42,7 +43,6 @@ class Unit:
     marked: bool
     host: bool  # it has what only the host has
     kept: bool = False
-    alive: bool = True  # no #if leaves it out
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Words:
 @functools.cache
 def torch_names() -> tuple[frozenset[str], Parts]:
     """Names that the stand-in for torch's headers declares, and its parts."""
-    found = parts(TORCH.read_text())
+    found = parts("\n".join((_HEADERS / name).read_text() for name in ("torch.h", "torch_atomic.h")))
     names = {chunk.name for chunk in found.chunks} | {part for chunk in found.chunks for part in chunk.scopes}
     # Namespaces and using-declarations.
     names |= set(re.findall(r"\busing\s+(?:\w+::)*(\w+)", found.code))
@@ -106,19 +106,24 @@ def is_host(code: str) -> bool:
 
 
 def units(found: Parts, words: Words) -> list[Unit]:
-    """The declarations of a text, classified."""
+    """The declarations of a text, classified, as far as `#if` does not leave them out for the device."""
+    text = found.code
+    for start, end in left_out(found.directives, DEVICE):
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
     result = []
     for chunk in found.chunks:
-        code = found.code[chunk.start : chunk.end]
+        code = text[chunk.start : chunk.end]
         own = frozenset(_WORD.findall(code))
-        head = code if chunk.kind in ("type", "macro", "variable") else code[: chunk.head - chunk.start]
-        marked = bool(MARK.search(head) or words.markers & frozenset(_WORD.findall(head)))
-        if chunk.kind == "variable" and "=" in head and not MARK.search(head.partition("=")[0]):
-            marked = bool(words.markers & frozenset(_WORD.findall(head.partition("=")[0])))
-        if chunk.kind == "macro" and not marked and _BINDING.match(chunk.name):
-            host = True
-        else:
-            host = bool(words.of_host & own) or is_host(code)
+        head = code if chunk.kind in ("type", "macro") else code[: chunk.head - chunk.start]
+        if chunk.kind == "variable":
+            head = head.partition("=")[0]
+        of_head = frozenset(_WORD.findall(head))
+        marked = bool(MARK.search(head) or words.markers & of_head)
+        binding = chunk.kind == "macro" and not marked and _BINDING.match(chunk.name)
+        host = bool(binding or words.of_host & own or is_host(code))
+        if marked and host and chunk.kind in ("function", "declaration"):
+            # For both, with types of the host: device code cannot call it.
+            marked = "__host__" not in words.expanded(of_head) or not (words.of_host & of_head or is_host(head))
         result.append(Unit(chunk, code, words.expanded(own), marked, host))
     return result
 
@@ -132,17 +137,23 @@ def settle(found: Sequence[Unit]) -> None:
     by_name: dict[str, list[Unit]] = {}
     for unit in found:
         by_name.setdefault(_owner(unit), []).append(unit)
-    todo = [unit for unit in found if unit.marked or (not unit.host and _is_neutral(unit))]
+    _reach([unit for unit in found if unit.marked], by_name, ("type",))
+    _reach([unit for unit in found if not unit.host and _is_neutral(unit)], by_name, ())
+    _follow(found, by_name)
+
+
+def _reach(todo: list[Unit], by_name: dict[str, list[Unit]], even: tuple[str, ...]) -> None:
+    """Keep declarations and what they name, of the host only what is of kinds that may be, too: device code knows."""
     for unit in todo:
         unit.kept = True
     while todo:
         unit = todo.pop()
         for word in unit.words & by_name.keys():
             for other in by_name[word]:
-                if not other.kept and other.chunk.kind not in ("macro", "instantiation") and _may_stay(other):
+                left = other.chunk.kind in ("macro", "instantiation") or (other.host and other.chunk.kind not in even)
+                if not other.kept and not left:
                     other.kept = True
                     todo.append(other)
-    _follow(found, by_name)
 
 
 def _owner(unit: Unit) -> str:
@@ -165,9 +176,8 @@ def _is_neutral(unit: Unit) -> bool:
     return unit.chunk.kind in _NEUTRAL or unit.code.startswith("static_assert")
 
 
-def _may_stay(unit: Unit) -> bool:
-    """Whether a declaration that marked code names is kept: a function of the host is another of the same name."""
-    return not unit.host or unit.chunk.kind == "type"
+def _is_forward(unit: Unit) -> bool:
+    return unit.chunk.kind == "type" and "{" not in unit.code
 
 
 def _spread(found: Sequence[Unit]) -> None:
@@ -176,7 +186,7 @@ def _spread(found: Sequence[Unit]) -> None:
         only: dict[str, bool] = {}
         types: set[str] = set()
         for unit in found:
-            if unit.chunk.kind != "using" and unit.chunk.name:
+            if unit.chunk.kind != "using" and unit.chunk.name and not _is_forward(unit):
                 only[unit.chunk.name] = only.get(unit.chunk.name, True) and unit.host and not unit.marked
                 if unit.chunk.kind in ("type", "alias"):
                     types.add(unit.chunk.name)
@@ -213,10 +223,10 @@ def host_members(unit: Unit, words: Words, gone: Set[str]) -> list[tuple[int, in
     for member in members(unit.code, at, unit.code.rindex("}") + 1):
         code = unit.code[member.start : member.end]
         head = code[: member.head - member.start]
-        own = frozenset(_WORD.findall(code))
-        if MARK.search(head) or words.markers & frozenset(_WORD.findall(head)):
-            continue
+        own, of_head = frozenset(_WORD.findall(code)), frozenset(_WORD.findall(head))
         host = is_host(code) or bool(own & (words.of_host | gone))
+        if MARK.search(head) or words.markers & of_head:
+            host = "__host__" in words.expanded(of_head) and (is_host(head) or bool(of_head & words.of_host))
         if host and member.kind in ("function", "declaration", "alias", "using"):
             found.append((member.start, member.end))
     return found

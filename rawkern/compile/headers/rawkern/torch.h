@@ -510,6 +510,27 @@ namespace cuda {
 using at::detail::Array;
 using PhiloxCudaState = at::PhiloxCudaState;
 template <typename T> __host__ __device__ __forceinline__ T ATenCeilDiv(T a, T b) { return (a + b - 1) / b; }
+namespace detail {
+constexpr int MAX_TENSORINFO_DIMS = 25;
+// Filled from a tensor by the launch.
+template <typename T, typename IndexType> struct TensorInfo {
+  T* data;
+  IndexType sizes[MAX_TENSORINFO_DIMS];
+  IndexType strides[MAX_TENSORINFO_DIMS];
+  int dims;
+  __host__ __device__ bool isContiguous() const { return dims == 1 && strides[0] == 1; }
+};
+template <typename T, typename IndexType, int Dims> struct IndexToOffset {
+  static __host__ __device__ IndexType get(IndexType linearId, const TensorInfo<T, IndexType>& info) {
+    IndexType offset = 0;
+    for (int i = (Dims < 0 ? info.dims : Dims) - 1; i > 0; --i) {
+      offset += linearId % info.sizes[i] * info.strides[i];
+      linearId /= info.sizes[i];
+    }
+    return offset + linearId * info.strides[0];
+  }
+};
+}
 namespace philox {
 struct Unpacked {
   uint64_t first, second;
@@ -551,65 +572,3 @@ __device__ __forceinline__ int WARP_ANY(int predicate, unsigned int mask = 0xfff
 __device__ __forceinline__ unsigned int ACTIVE_MASK() { return __activemask(); }
 __device__ __forceinline__ void WARP_SYNC(unsigned int mask = 0xffffffff) { __syncwarp(mask); }
 __device__ __forceinline__ int getLaneId() { int id; asm("mov.s32 %0, %%laneid;" : "=r"(id)); return id; }
-
-// A function of the value in memory, put in its place atomically.
-template <typename Word, typename F> __device__ __forceinline__ Word rawkern_atomically(Word* address, F f) {
-  Word old = *address, assumed;
-  do {
-    assumed = old;
-    old = atomicCAS(address, assumed, f(assumed));
-  } while (old != assumed);
-  return old;
-}
-template <typename Small, typename F> __device__ __forceinline__ Small rawkern_atomically_small(Small* address, F f) {
-  unsigned int* word = reinterpret_cast<unsigned int*>(reinterpret_cast<size_t>(address) & ~size_t(3));
-  unsigned int shift = (reinterpret_cast<size_t>(address) & 3) * 8, mask = ((1ull << 8 * sizeof(Small)) - 1) << shift;
-  return static_cast<Small>((rawkern_atomically(word, [&](unsigned int old) { return (old & ~mask) | (static_cast<unsigned int>(f(static_cast<Small>((old & mask) >> shift))) << shift & mask); }) & mask) >> shift);
-}
-
-__device__ __forceinline__ c10::Half atomicAdd(c10::Half* address, c10::Half value) {
-  unsigned short old;
-  asm volatile("atom.add.noftz.f16 %0, [%1], %2;" : "=h"(old) : "l"(address), "h"(value.x) : "memory");
-  return c10::Half(old, c10::Half::from_bits());
-}
-__device__ __forceinline__ c10::BFloat16 atomicAdd(c10::BFloat16* address, c10::BFloat16 value) {
-  auto old = rawkern_atomically_small(&address->x, [&](unsigned short bits) { return (c10::BFloat16(bits, c10::BFloat16::from_bits()) + value).x; });
-  return c10::BFloat16(old, c10::BFloat16::from_bits());
-}
-__device__ __forceinline__ uint8_t atomicAdd(uint8_t* address, uint8_t value) { return rawkern_atomically_small(address, [&](uint8_t old) { return static_cast<uint8_t>(old + value); }); }
-__device__ __forceinline__ int8_t atomicAdd(int8_t* address, int8_t value) { return static_cast<int8_t>(rawkern_atomically_small(reinterpret_cast<uint8_t*>(address), [&](uint8_t old) { return static_cast<uint8_t>(old + value); })); }
-__device__ __forceinline__ int16_t atomicAdd(int16_t* address, int16_t value) { return static_cast<int16_t>(rawkern_atomically_small(reinterpret_cast<uint16_t*>(address), [&](uint16_t old) { return static_cast<uint16_t>(old + value); })); }
-__device__ __forceinline__ int64_t atomicAdd(int64_t* address, int64_t value) { return static_cast<int64_t>(atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value))); }
-__device__ __forceinline__ long atomicAdd(long* address, long value) { return static_cast<long>(atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value))); }
-__device__ __forceinline__ bool atomicAdd(bool* address, bool value) { return rawkern_atomically_small(reinterpret_cast<uint8_t*>(address), [&](uint8_t old) { return static_cast<uint8_t>(old || value); }); }
-template <typename T> __device__ __forceinline__ void atomicAdd(c10::complex<T>* address, c10::complex<T> value) { atomicAdd(&address->real_, value.real_); atomicAdd(&address->imag_, value.imag_); }
-
-template <typename T> __device__ __forceinline__ auto gpuAtomicAdd(T* address, T value) { return atomicAdd(address, value); }
-template <typename T> __device__ __forceinline__ void gpuAtomicAddNoReturn(T* address, T value) { atomicAdd(address, value); }
-__device__ __forceinline__ float gpuAtomicAdd(float* address, double value) { return atomicAdd(address, static_cast<float>(value)); }
-__device__ __forceinline__ double gpuAtomicAdd(double* address, float value) { return atomicAdd(address, static_cast<double>(value)); }
-__device__ __forceinline__ float gpuAtomicMul(float* address, float value) { return __int_as_float(rawkern_atomically(reinterpret_cast<int*>(address), [&](int bits) { float old = __int_as_float(bits); return __float_as_int(old * value); })); }
-__device__ __forceinline__ double gpuAtomicMul(double* address, double value) { return __longlong_as_double(rawkern_atomically(reinterpret_cast<unsigned long long*>(address), [&](unsigned long long bits) { double old = __longlong_as_double(bits); return static_cast<unsigned long long>(__double_as_longlong(old * value)); })); }
-__device__ __forceinline__ int gpuAtomicMul(int* address, int value) { return rawkern_atomically(address, [&](int old) { return old * value; }); }
-__device__ __forceinline__ int64_t gpuAtomicMul(int64_t* address, int64_t value) { return static_cast<int64_t>(rawkern_atomically(reinterpret_cast<unsigned long long*>(address), [&](unsigned long long bits) { int64_t old = static_cast<int64_t>(bits); return static_cast<unsigned long long>(old * value); })); }
-__device__ __forceinline__ c10::Half gpuAtomicMul(c10::Half* address, c10::Half value) { return c10::Half(rawkern_atomically_small(&address->x, [&](unsigned short bits) { c10::Half old(bits, c10::Half::from_bits()); return (old * value).x; }), c10::Half::from_bits()); }
-__device__ __forceinline__ c10::BFloat16 gpuAtomicMul(c10::BFloat16* address, c10::BFloat16 value) { return c10::BFloat16(rawkern_atomically_small(&address->x, [&](unsigned short bits) { c10::BFloat16 old(bits, c10::BFloat16::from_bits()); return (old * value).x; }), c10::BFloat16::from_bits()); }
-__device__ __forceinline__ float gpuAtomicMax(float* address, float value) { return __int_as_float(rawkern_atomically(reinterpret_cast<int*>(address), [&](int bits) { float old = __int_as_float(bits); return __float_as_int(old > value || old != old ? old : value); })); }
-__device__ __forceinline__ double gpuAtomicMax(double* address, double value) { return __longlong_as_double(rawkern_atomically(reinterpret_cast<unsigned long long*>(address), [&](unsigned long long bits) { double old = __longlong_as_double(bits); return static_cast<unsigned long long>(__double_as_longlong(old > value || old != old ? old : value)); })); }
-__device__ __forceinline__ int gpuAtomicMax(int* address, int value) { return rawkern_atomically(address, [&](int old) { return old > value || old != old ? old : value; }); }
-__device__ __forceinline__ int64_t gpuAtomicMax(int64_t* address, int64_t value) { return static_cast<int64_t>(rawkern_atomically(reinterpret_cast<unsigned long long*>(address), [&](unsigned long long bits) { int64_t old = static_cast<int64_t>(bits); return static_cast<unsigned long long>(old > value || old != old ? old : value); })); }
-__device__ __forceinline__ c10::Half gpuAtomicMax(c10::Half* address, c10::Half value) { return c10::Half(rawkern_atomically_small(&address->x, [&](unsigned short bits) { c10::Half old(bits, c10::Half::from_bits()); return (old > value || old != old ? old : value).x; }), c10::Half::from_bits()); }
-__device__ __forceinline__ c10::BFloat16 gpuAtomicMax(c10::BFloat16* address, c10::BFloat16 value) { return c10::BFloat16(rawkern_atomically_small(&address->x, [&](unsigned short bits) { c10::BFloat16 old(bits, c10::BFloat16::from_bits()); return (old > value || old != old ? old : value).x; }), c10::BFloat16::from_bits()); }
-__device__ __forceinline__ float gpuAtomicMin(float* address, float value) { return __int_as_float(rawkern_atomically(reinterpret_cast<int*>(address), [&](int bits) { float old = __int_as_float(bits); return __float_as_int(old < value || old != old ? old : value); })); }
-__device__ __forceinline__ double gpuAtomicMin(double* address, double value) { return __longlong_as_double(rawkern_atomically(reinterpret_cast<unsigned long long*>(address), [&](unsigned long long bits) { double old = __longlong_as_double(bits); return static_cast<unsigned long long>(__double_as_longlong(old < value || old != old ? old : value)); })); }
-__device__ __forceinline__ int gpuAtomicMin(int* address, int value) { return rawkern_atomically(address, [&](int old) { return old < value || old != old ? old : value; }); }
-__device__ __forceinline__ int64_t gpuAtomicMin(int64_t* address, int64_t value) { return static_cast<int64_t>(rawkern_atomically(reinterpret_cast<unsigned long long*>(address), [&](unsigned long long bits) { int64_t old = static_cast<int64_t>(bits); return static_cast<unsigned long long>(old < value || old != old ? old : value); })); }
-__device__ __forceinline__ c10::Half gpuAtomicMin(c10::Half* address, c10::Half value) { return c10::Half(rawkern_atomically_small(&address->x, [&](unsigned short bits) { c10::Half old(bits, c10::Half::from_bits()); return (old < value || old != old ? old : value).x; }), c10::Half::from_bits()); }
-__device__ __forceinline__ c10::BFloat16 gpuAtomicMin(c10::BFloat16* address, c10::BFloat16 value) { return c10::BFloat16(rawkern_atomically_small(&address->x, [&](unsigned short bits) { c10::BFloat16 old(bits, c10::BFloat16::from_bits()); return (old < value || old != old ? old : value).x; }), c10::BFloat16::from_bits()); }
-
-namespace at {
-namespace native {
-template <typename scalar_t, typename index_t> __device__ __forceinline__ void fastAtomicAdd(scalar_t* tensor, index_t index, const index_t numel, scalar_t value, bool fast_atomics) { atomicAdd(tensor + index, value); }
-}
-}
-using at::native::fastAtomicAdd;
