@@ -10,14 +10,16 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from rawkern.compile.declarations import Lexeme, blank, lexemes
+from rawkern.compile.conditions import DEVICE, left_out
+from rawkern.compile.declarations import Directive, blanked
 
 
 @dataclass(frozen=True)
 class Chunk:
     """One declaration at namespace scope, or in a class where one is asked for its members."""
 
-    kind: str  # "function", "declaration" (of a function), "type", "alias", "using", "variable", "macro" (a use), "instantiation"
+    #: "function", "declaration" (of one), "type", "alias", "using", "variable", "macro" (a use) or "instantiation"
+    kind: str
     name: str  # without namespaces; "" where it has none
     start: int  # in the text, at its first word
     end: int
@@ -36,10 +38,11 @@ class Parts:
 
     text: str
     code: str  # the text with spaces over comments, literals and directives
-    directives: tuple[Lexeme, ...]
+    directives: tuple[Directive, ...]
+    dead: tuple[tuple[int, int], ...]  # what #if leaves out for the device
     chunks: tuple[Chunk, ...]
 
-    def directives_in(self, start: int, end: int) -> tuple[Lexeme, ...]:
+    def directives_in(self, start: int, end: int) -> tuple[Directive, ...]:
         """The directives that begin in a part of the text."""
         low = bisect_left(self.directives, start, key=lambda one: one.start)
         return self.directives[low : bisect_left(self.directives, end, key=lambda one: one.start)]
@@ -53,10 +56,11 @@ _NEXT = re.compile(r"\s*(.)", re.S)
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\Z")
 _TYPE = re.compile(r"(?:typedef\s+|static\s+|const\s+|constexpr\s+|inline\s+)*\b(?:struct|class|union|enum)\b")
 _TYPE_NAME = re.compile(r"(?:struct|union|enum\s+class|enum\s+struct|class|enum)\s+((?:\w+\s*::\s*)*\w+)")
-_WITH_BRACKETS = re.compile(
-    r"\b(?:__align__|alignas|__attribute__|__declspec|__launch_bounds__|__cluster_dims__|__maxnreg__|noexcept|requires"
-    r"|decltype|throw|\w*LAUNCH_BOUNDS\w*|__block_size__)\s*(?=\()"
-)
+_BRACKETS = re.compile(r"([A-Za-z_]\w*)\s*\(")
+_ATTRIBUTES = {
+    "__align__", "alignas", "__attribute__", "__declspec", "__launch_bounds__", "__cluster_dims__", "__maxnreg__",
+    "noexcept", "requires", "decltype", "throw", "__block_size__", "explicit",
+}  # fmt: skip
 _OPERATOR = re.compile(r"\boperator\s*(\(\s*\)|[^\s\w(]+|\w[\w\s:*&<>]*?)\s*(?=\()")
 _NOT_MACROS = {
     "static_assert", "decltype", "alignas", "asm", "__asm__", "typeof", "if", "for", "while", "switch", "return",
@@ -67,9 +71,8 @@ _MEMBER_INIT = re.compile(r"\)\s*(?:noexcept\s*)?:(?!:).*[\w>]\s*\Z|\)\s*(?:noex
 
 def parts(text: str) -> Parts:
     """Take a text apart."""
-    code = blank(text)
-    directives = tuple(one for one in lexemes(text) if one.kind == "directive")
-    return Parts(text, code, directives, tuple(_Scan(code).chunks))
+    code, directives = blanked(text)
+    return Parts(text, code, directives, tuple(left_out(directives, DEVICE)), tuple(_Scan(code).chunks))
 
 
 def members(code: str, start: int, end: int) -> tuple[Chunk, ...]:
@@ -206,9 +209,11 @@ def _kind(head: str, body: bool) -> tuple[str, str, bool]:
     """What a declaration is by the words before its body, its name, and whether it is a template."""
     plain, instantiation = without_template(re.sub(r"#(?:if|el|en)", "   ", head))
     template = not instantiation and bool(re.match(r"\s*template\b", head))
-    bare = plain
-    while match := _WITH_BRACKETS.search(bare):
-        bare = bare[: match.start()] + " " + bare[_closed(bare, match.end()) :]
+    bare, at = plain, 0
+    while match := _BRACKETS.search(bare, at):
+        at = match.end()
+        if match[1] in _ATTRIBUTES or "LAUNCH_BOUNDS" in match[1]:
+            bare, at = bare[: match.start()] + " " + bare[_closed(bare, at - 1) :], match.start()
     bare = re.sub(r"\[\[.*?\]\]", " ", bare, flags=re.S)
     if instantiation:
         return "instantiation", _last_name(re.sub(r"[<(].*", "", bare, flags=re.S)), False

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping
 
-from rawkern.compile.declarations import Lexeme
+from rawkern.compile.declarations import Directive
 
 #: Macros as nvcc has them when it compiles for the host; None for those that are not defined, -1 for some number.
 HOST: Mapping[str, int | None] = {
@@ -19,14 +19,17 @@ HOST: Mapping[str, int | None] = {
 #: The same for the device, as the compiler here has them.
 DEVICE: Mapping[str, int | None] = {**HOST, "__CUDACC_RTC__": 1, "__CUDA_ARCH__": -1, "__GNUC__": None}
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(ifdef|ifndef|if|elifdef|elifndef|elif|else|endif|define|undef)\b(.*)", re.S)
+_CONDITIONAL = re.compile(r"[ \t]*#[ \t]*if")
 _DEFINED = re.compile(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))")
 _ATOM = re.compile(r"0[xX][\da-fA-F]+|\d+|[A-Za-z_]\w*|\|\||&&|[<>=!]=|[-+*/%<>!()]")
 _WORDS = {"&&": " and ", "||": " or ", "!": " not ", "true": "1", "false": "0", "/": "//"}
 
 
-def left_out(directives: Iterable[Lexeme], known: Mapping[str, int | None]) -> list[tuple[int, int]]:
+def left_out(directives: Iterable[Directive], known: Mapping[str, int | None]) -> list[tuple[int, int]]:
     """The spans of a text that its directives leave out; what depends on other macros than those known stays."""
     directives = tuple(directives)
+    if not any(map(_CONDITIONAL.match, (one.text for one in directives))):
+        return []
     known = {name: value for name, value in known.items() if name not in _own(directives)}
     dead: list[tuple[int, int]] = []
     # For each open #if: where the present branch began, whether it is taken (None: not known), and what came before.
@@ -48,7 +51,7 @@ def left_out(directives: Iterable[Lexeme], known: Mapping[str, int | None]) -> l
     return dead
 
 
-def _own(directives: Iterable[Lexeme]) -> set[str]:
+def _own(directives: Iterable[Directive]) -> set[str]:
     """Macros that the text defines or undefines itself."""
     matches = (re.match(r"[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)", one.text) for one in directives)
     return {match[1] for match in matches if match}
@@ -75,7 +78,7 @@ def _holds(kind: str, text: str, known: Mapping[str, int | None]) -> bool | None
     for values in itertools.product(("0", "1", "1000000000"), repeat=len(unknown)):
         words = {**_WORDS, **dict(zip(unknown, values, strict=True))}
         try:
-            answers.add(bool(eval("".join(words.get(atom, atom) for atom in atoms).strip(), {})))  # noqa: S307
+            answers.add(bool(eval("".join(words.get(atom, atom) for atom in atoms).strip(), {})))
         except (SyntaxError, ValueError, TypeError, ZeroDivisionError):
             return None
     return answers.pop() if len(answers) == 1 else None

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rawkern.compile.chunks import Chunk, Parts, members, parts
-from rawkern.compile.conditions import DEVICE, left_out
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 MARK = re.compile(r"\b__(?:global|device|constant|shared|managed)__\b")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(.*)", re.S)
-#: What only code for the host has; names of torch that the device has, too, are taken out by `_is_host`.
+#: What only code for the host has; names of torch that the device has, too, are not among them
 _HOST = re.compile(
     r"<<<|\b(?:py|pybind11|caffe2?|nlohmann|fmt)\s*::|\b(?:throw|try|catch)\b|\bcuda(?!Stream_t\b|Error_t\b)[A-Z]\w*\s*\("
     r"|\bstd\s*::\s*(?:vector|w?string\w*|\w*stream|cout|cerr|endl|(?:unordered_)?(?:multi)?(?:map|set)|list|deque|queue"
@@ -27,6 +26,11 @@ _HOST = re.compile(
     r"|\b(?:AT_DISPATCH_\w+|AT_ERROR|AT_ASSERTM?|fprintf|getenv|exit|malloc|cublas\w+|cudnn\w+|cusparse\w+)\b"
     r"|\bTensor\b(?!\s*<)|\b(?:TensorOptions|IntArrayRef|ScalarType|TensorIterator\w*|TensorList|PyObject|CUDAGuard)\b"
     r"|\.\s*(?:data_ptr|scalar_type|packed_accessor\w*|contiguous|options|device_index)\b"
+)
+_SUSPICIOUS = re.compile(
+    r"(?:py|pybind11|caffe2?|nlohmann|fmt|throw|try|catch|std|at|c10|torch|AT_\w+|fprintf|getenv|exit|malloc|cu[a-z]+[A-Z]\w*"
+    r"|Tensor\w*|IntArrayRef|ScalarType|PyObject|CUDAGuard|data_ptr|scalar_type|packed_accessor\w*|contiguous|options"
+    r"|device_index)\Z"
 )
 _OF_TORCH = re.compile(r"\b(?:at|c10|torch)\s*::\s*((?:\w+\s*::\s*)*\w+)")
 _BINDING = re.compile(r"PYBIND11_|TORCH_|STABLE_TORCH|PyInit_|REGISTER_|AT_|C10_(?!LAUNCH|HOST|DEVICE|ALWAYS)")
@@ -53,30 +57,47 @@ class Words:
     markers: Set[str] = frozenset()  # macros that mark what is the device's
     of_host: Set[str] = frozenset()  # macros that only host code has
     within: dict[str, frozenset[str]] = field(default_factory=dict)  # the words of a macro's text, through others
+    suspicious: Set[str] = frozenset()  # words that may be the host's
 
     def expanded(self, words: Iterable[str]) -> frozenset[str]:
         """Words with those of the macros among them."""
         words = frozenset(words)
         return words.union(*(self.within[word] for word in words & self.within.keys()))
 
+    def are_host(self, code: str, words: Set[str]) -> bool:
+        """Whether code, of these words, has what only the host has."""
+        if "<<<" in code or words & self.of_host:
+            return True
+        if not words & self.suspicious:
+            return False
+        known = _torch()[0]
+        return _HOST.search(code) is not None or any(
+            name.rpartition("::")[2].strip() not in known or "indexing" in name for name in _OF_TORCH.findall(code)
+        )
+
 
 @functools.cache
-def torch_names() -> tuple[frozenset[str], Parts]:
-    """Names that the stand-in for torch's headers declares, and its parts."""
+def _torch() -> tuple[frozenset[str], dict[str, str]]:
+    """Names that the stand-in for torch's headers declares, and its macros."""
     found = parts("\n".join((_HEADERS / name).read_text() for name in ("torch.h", "torch_atomic.h")))
     names = {chunk.name for chunk in found.chunks} | {part for chunk in found.chunks for part in chunk.scopes}
-    # Namespaces and using-declarations.
     names |= set(re.findall(r"\busing\s+(?:\w+::)*(\w+)", found.code))
-    return frozenset(names - {""}), found
+    return frozenset(names - {"", "Tensor"}), _bodies([found])
 
 
-def macros(files: Iterable[Parts]) -> Words:
-    """The macros of texts."""
+def _bodies(files: Iterable[Parts]) -> dict[str, str]:
+    """The texts of macros, of one with several all of them."""
     bodies: dict[str, str] = {}
     for found in files:
         for one in found.directives:
             if match := _DEFINE.match(one.text):
                 bodies[match[1]] = bodies.get(match[1], "") + " " + match[2]
+    return bodies
+
+
+def macros(files: Sequence[Parts]) -> Words:
+    """The macros of texts and of torch's headers, and what their words may mean."""
+    bodies = {**_torch()[1], **_bodies(files)}
     words = Words(bodies)
     direct = {name: frozenset(_WORD.findall(body)) for name, body in bodies.items()}
     for name in bodies:
@@ -87,28 +108,19 @@ def macros(files: Iterable[Parts]) -> Words:
                 if word in direct:
                     todo.append(word)
         words.within[name] = frozenset(seen)
+    there = frozenset().union(*direct.values(), *(_WORD.findall(found.code) for found in files))
+    words.suspicious = frozenset(filter(_SUSPICIOUS.match, there))
     plain = {name for name, body in bodies.items() if MARK.search(body)}
     words.markers = frozenset(n for n in bodies if n in plain or words.within[n] & plain)
-    host = {name for name, body in bodies.items() if is_host(body)}
+    host = {name for name, body in bodies.items() if words.are_host(body, direct[name])}
     words.of_host = frozenset(n for n in bodies if n in host or words.within[n] & host)
     return words
-
-
-def is_host(code: str) -> bool:
-    """Whether code has what only the host has."""
-    if _HOST.search(code):
-        return True
-    known = torch_names()[0]
-    return any(
-        name.rpartition("::")[2].strip() not in known or "indexing" in name or "Tensor" == name
-        for name in _OF_TORCH.findall(code)
-    )
 
 
 def units(found: Parts, words: Words) -> list[Unit]:
     """The declarations of a text, classified, as far as `#if` does not leave them out for the device."""
     text = found.code
-    for start, end in left_out(found.directives, DEVICE):
+    for start, end in found.dead:
         text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
     result = []
     for chunk in found.chunks:
@@ -120,10 +132,10 @@ def units(found: Parts, words: Words) -> list[Unit]:
         of_head = frozenset(_WORD.findall(head))
         marked = bool(MARK.search(head) or words.markers & of_head)
         binding = chunk.kind == "macro" and not marked and _BINDING.match(chunk.name)
-        host = bool(binding or words.of_host & own or is_host(code))
+        host = bool(binding or words.are_host(code, own))
         if marked and host and chunk.kind in ("function", "declaration"):
             # For both, with types of the host: device code cannot call it.
-            marked = "__host__" not in words.expanded(of_head) or not (words.of_host & of_head or is_host(head))
+            marked = "__host__" not in words.expanded(of_head) or not words.are_host(head, of_head)
         result.append(Unit(chunk, code, words.expanded(own), marked, host))
     return result
 
@@ -224,9 +236,9 @@ def host_members(unit: Unit, words: Words, gone: Set[str]) -> list[tuple[int, in
         code = unit.code[member.start : member.end]
         head = code[: member.head - member.start]
         own, of_head = frozenset(_WORD.findall(code)), frozenset(_WORD.findall(head))
-        host = is_host(code) or bool(own & (words.of_host | gone))
+        host = bool(own & gone) or words.are_host(code, own)
         if MARK.search(head) or words.markers & of_head:
-            host = "__host__" in words.expanded(of_head) and (is_host(head) or bool(of_head & words.of_host))
+            host = "__host__" in words.expanded(of_head) and words.are_host(head, of_head)
         if host and member.kind in ("function", "declaration", "alias", "using"):
             found.append((member.start, member.end))
     return found

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from rawkern.compile import reach
 from rawkern.compile.chunks import Chunk, Parts, parts
-from rawkern.compile.conditions import DEVICE, HOST, left_out
-from rawkern.compile.declarations import Lexeme
+from rawkern.compile.conditions import HOST, left_out
+from rawkern.compile.declarations import Directive
 
 
 @dataclass(frozen=True)
@@ -29,24 +29,35 @@ class HostPart:
 
 
 @dataclass(frozen=True)
+class Include:
+    """One ``#include`` directive."""
+
+    spelled: str  # with its quotes or angles
+    start: int  # in the text, and in the device code, which has the same length
+    end: int
+
+
+@dataclass(frozen=True)
 class Split:
     """A source in two: what the compiler sees, and what runs on the host."""
 
     device: str  # the text with as many lines, and spaces over host code
     host: tuple[HostPart, ...]  # in the order of the text, less what #if leaves out for the host
-    #: Words of the device code that no header declares by itself: "std::min"; whether it has functions without a mark.
-    std: tuple[str, ...] = ()
-    unmarked: bool = False
+    includes: tuple[Include, ...] = ()
+    extension: bool = False  # there are signs of host code in it, or in what is compiled with it
+    std: tuple[str, ...] = ()  # names of the C++ library in the device code: "std::min"
+    unmarked: bool = False  # the device code has functions without a mark
 
 
-_INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)')
+_INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*("[^"\n]+"|<[^>\n]+>)')
+_NAMED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.M)
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 _STD = re.compile(r"\bstd\s*::\s*(\w+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # What tells that a source has code for the host; the compiler's own words about other host code say more.
 _SIGN = re.compile(r"<<<|\b(?:at|torch|c10|pybind11)\s*::|\b(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\b")
 TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "TH/", "pybind11/")
-HOST_HEADERS = frozenset("""
+_LISTED = """
     any cctype cerrno condition_variable csignal ctype.h deque errno.h exception filesystem format forward_list
     fstream future iomanip ios iosfwd iostream istream list locale map memory_resource mutex ostream queue random
     regex set shared_mutex signal.h sstream stack stdexcept streambuf string string_view system_error thread typeindex
@@ -54,7 +65,8 @@ HOST_HEADERS = frozenset("""
     cublasLt.h cublas_v2.h cublas_api.h cudnn.h cufft.h curand.h cusolverDn.h cusparse.h immintrin.h mpi.h nccl.h
     nvToolsExt.h nvtx3/nvToolsExt.h omp.h Python.h cuda_profiler_api.h cudaProfiler.h helper_cuda.h helper_functions.h
     device_functions.h cuda_runtime_api.h nvml.h
-""".split())  # fmt: skip
+"""
+HOST_HEADERS = frozenset(_LISTED.split())
 _HOST_FOLDERS = (
     "thrust/",
     "cub/device/",
@@ -74,6 +86,11 @@ def is_host_header(name: str) -> bool:
     return name in HOST_HEADERS or name.startswith((*TORCH_HEADERS, *_HOST_FOLDERS))
 
 
+def may_have_host_code(text: str) -> bool:
+    """Whether a text may have signs of code for the host, at a glance."""
+    return _SIGN.search(text) is not None or any(is_host_header(name) for name in _NAMED.findall(text))
+
+
 def split(text: str, path: str | None = None, around: Iterable[str] = ()) -> Split:
     """Split a text; `path` is the file it stands in, `around` the texts that are compiled with it."""
     name = path or ""
@@ -89,8 +106,8 @@ def split_files(files: Mapping[str, str]) -> dict[str, Split]:
 def _split(files: tuple[tuple[str, str], ...]) -> dict[str, Split]:
     found = {name: parts(text) for name, text in files}
     if not any(map(has_host_code, found.values())):
-        return {name: Split(one.text, _host(one)) for name, one in found.items()}
-    words = reach.macros([*found.values(), reach.torch_names()[1]])
+        return {name: Split(one.text, _host(one), _includes(one)) for name, one in found.items()}
+    words = reach.macros(tuple(found.values()))
     units = {name: reach.units(one, words) for name, one in found.items()}
     reach.settle([unit for those in units.values() for unit in those])
     names = {unit.chunk.name for those in units.values() for unit in those if not unit.kept}
@@ -100,14 +117,11 @@ def _split(files: tuple[tuple[str, str], ...]) -> dict[str, Split]:
 
 def has_host_code(found: Parts) -> bool:
     """Whether a text has signs of code for the host, where `#if` does not leave it out for the device."""
-    dead = left_out(found.directives, DEVICE)
-    signs = [match.start() for match in _SIGN.finditer(found.code)]
-    signs += [
-        one.start
-        for one in found.directives
-        if (match := _INCLUDE.match(one.text)) and is_host_header(match[1] or match[2])
-    ]
-    return any(not any(a <= at < b for a, b in dead) for at in signs)
+    alive = lambda at: not any(a <= at < b for a, b in found.dead)  # noqa: E731
+    includes = ((one.start, _INCLUDE.match(one.text)) for one in found.directives)
+    return any(match and is_host_header(match[1][1:-1]) and alive(at) for at, match in includes) or any(
+        alive(match.start()) for match in _SIGN.finditer(found.code)
+    )
 
 
 def _device(found: Parts, units: list[reach.Unit], words: reach.Words, gone: set[str]) -> Split:
@@ -127,8 +141,13 @@ def _device(found: Parts, units: list[reach.Unit], words: reach.Words, gone: set
         for word in unit.words & words.bodies.keys()
         for name in _STD.findall(words.bodies[word])
     }
-    unmarked = any(not unit.marked and unit.chunk.kind != "alias" or unit.chunk.kind == "type" for unit in kept)
-    return Split(text, _host(found), tuple(sorted(std)), unmarked)
+    unmarked = any((not unit.marked and unit.chunk.kind != "alias") or unit.chunk.kind == "type" for unit in kept)
+    return Split(text, _host(found), _includes(found), True, tuple(sorted(std)), unmarked)
+
+
+def _includes(found: Parts) -> tuple[Include, ...]:
+    matches = ((one, _INCLUDE.match(one.text)) for one in found.directives)
+    return tuple(Include(match[1], one.start, one.start + match.end()) for one, match in matches if match)
 
 
 def _blanked(found: Parts, spans: list[tuple[int, int]]) -> str:
@@ -164,11 +183,11 @@ def _host(found: Parts) -> tuple[HostPart, ...]:
     return tuple(sorted(live, key=lambda part: part.start))
 
 
-def _directive(one: Lexeme) -> HostPart | None:
+def _directive(one: Directive) -> HostPart | None:
     if match := _DEFINE.match(one.text):
         return HostPart("macro", match[1], one.start, one.end)
     if match := _INCLUDE.match(one.text):
-        return HostPart("include", match[1] or match[2], one.start, one.end)
+        return HostPart("include", match[1][1:-1], one.start, one.end)
     return None
 
 
