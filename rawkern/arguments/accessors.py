@@ -12,7 +12,9 @@ from rawkern.arguments.rules import Call
 from rawkern.arguments.scalars import Where, shown
 from rawkern.base.ctype import CType, parse
 
-_INDEX = {"int": "i", "unsigned int": "I", "long": "q", "long long": "q", "unsigned long": "Q", "unsigned long long": "Q"}
+_INDEX = {
+    "int": "i", "unsigned int": "I", "long": "q", "long long": "q", "unsigned long": "Q", "unsigned long long": "Q",
+}  # fmt: skip
 _PACKED = re.compile(r"at::GenericPackedTensorAccessor<(.+), (\d+)ul*, at::\w+, ([a-z ]+)>$")
 _INFO = re.compile(r"at::cuda::detail::TensorInfo<(.+), ([a-z ]+)>$")
 _INFO_DIMS = 25  # places for sizes and strides in a TensorInfo, of any number of dimensions

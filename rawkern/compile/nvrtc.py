@@ -35,7 +35,7 @@ def run_nvrtc(
     costs a second run.
     """
     code = device_code(source)
-    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect(code.names, code.default_device)
+    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect(code.names, code.default_device, code.light)
     result = _run(source, arch, expressions, append, extra, dialect)
     while not result.ok:
         wider = dialect.widened(source, result.log)

@@ -24,12 +24,12 @@ _HOST = re.compile(
     r"|\w+_ptr|make_(?:unique|shared)|function|thread|mutex|once_flag|call_once|lock_guard|unique_lock|\w+_error"
     r"|exception|chrono|getenv|sort|to_string|ofstream|filesystem|random_device|mt19937\w*|any)\b"
     r"|\b(?:AT_DISPATCH_\w+|AT_ERROR|AT_ASSERTM?|fprintf|getenv|exit|malloc|cublas\w+|cudnn\w+|cusparse\w+)\b"
-    r"|\bTensor\b(?!\s*<)|\b(?:TensorOptions|IntArrayRef|ScalarType|TensorIterator\w*|TensorList|PyObject|CUDAGuard)\b"
+    r"|\bTensor\b(?!\s*<)|\b(?:TensorOptions|IntArrayRef|TensorIterator\w*|TensorList|PyObject|CUDAGuard)\b"
     r"|\.\s*(?:data_ptr|scalar_type|packed_accessor\w*|contiguous|options|device_index)\b"
 )
 _SUSPICIOUS = re.compile(
     r"(?:py|pybind11|caffe2?|nlohmann|fmt|throw|try|catch|std|at|c10|torch|AT_\w+|fprintf|getenv|exit|malloc|cu[a-z]+[A-Z]\w*"
-    r"|Tensor\w*|IntArrayRef|ScalarType|PyObject|CUDAGuard|data_ptr|scalar_type|packed_accessor\w*|contiguous|options"
+    r"|Tensor\w*|IntArrayRef|PyObject|CUDAGuard|data_ptr|scalar_type|packed_accessor\w*|contiguous|options"
     r"|device_index)\Z"
 )
 _OF_TORCH = re.compile(r"\b(?:at|c10|torch)\s*::\s*((?:\w+\s*::\s*)*\w+)")

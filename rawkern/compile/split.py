@@ -47,12 +47,14 @@ class Split:
     extension: bool = False  # there are signs of host code in it, or in what is compiled with it
     std: tuple[str, ...] = ()  # names of the C++ library in the device code: "std::min"
     unmarked: bool = False  # the device code has functions without a mark
+    uses_std: bool = False  # it says `using namespace std`
 
 
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*("[^"\n]+"|<[^>\n]+>)')
 _NAMED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.M)
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 _STD = re.compile(r"\bstd\s*::\s*(\w+)")
+_USES_STD = re.compile(r"\busing\s+namespace\s+(?:cuda\s*::\s*)?std\b")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # What tells that a source has code for the host; the compiler's own words about other host code say more.
 _SIGN = re.compile(r"<<<|\b(?:at|torch|c10|pybind11)\s*::|\b(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\b")
@@ -142,7 +144,15 @@ def _device(found: Parts, units: list[reach.Unit], words: reach.Words, gone: set
         for name in _STD.findall(words.bodies[word])
     }
     unmarked = any((not unit.marked and unit.chunk.kind != "alias") or unit.chunk.kind == "type" for unit in kept)
-    return Split(text, _host(found), _includes(found), True, tuple(sorted(std)), unmarked)
+    return Split(
+        text,
+        _host(found),
+        _includes(found),
+        True,
+        tuple(sorted(std)),
+        unmarked,
+        _USES_STD.search(found.code) is not None,
+    )
 
 
 def _includes(found: Parts) -> tuple[Include, ...]:

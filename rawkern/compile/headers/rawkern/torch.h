@@ -1,11 +1,10 @@
 // What device code uses of PyTorch's C++ headers: types, loops, atomic functions, accessors.
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
-#include <cuda_fp8.h>
 #include <stdint.h>
 #include <math.h>
 #include <cuda.h>
-#include <cstddef>
+#include <stddef.h>
 
 #define C10_HOST __host__
 #define C10_DEVICE __device__
@@ -78,25 +77,22 @@ struct alignas(2) BFloat16 {
   __host__ __device__ __forceinline__ operator __nv_bfloat16() const { __nv_bfloat16_raw raw; raw.x = x; return raw; }
 };
 
-struct alignas(1) Float8_e4m3fn {
-  unsigned char x;
-  struct from_bits_t {};
-  static constexpr __host__ __device__ from_bits_t from_bits() { return from_bits_t(); }
-  Float8_e4m3fn() = default;
-  constexpr __host__ __device__ Float8_e4m3fn(unsigned char bits, from_bits_t) : x(bits) {}
-  __host__ __device__ __forceinline__ Float8_e4m3fn(float value) : x(__nv_cvt_float_to_fp8(value, __NV_NOSAT, __NV_E4M3)) {}
-  __host__ __device__ __forceinline__ operator float() const { return __half2float(__half(__nv_cvt_fp8_to_halfraw(x, __NV_E4M3))); }
-};
-
-struct alignas(1) Float8_e5m2 {
-  unsigned char x;
-  struct from_bits_t {};
-  static constexpr __host__ __device__ from_bits_t from_bits() { return from_bits_t(); }
-  Float8_e5m2() = default;
-  constexpr __host__ __device__ Float8_e5m2(unsigned char bits, from_bits_t) : x(bits) {}
-  __host__ __device__ __forceinline__ Float8_e5m2(float value) : x(__nv_cvt_float_to_fp8(value, __NV_NOSAT, __NV_E5M2)) {}
-  __host__ __device__ __forceinline__ operator float() const { return __half2float(__half(__nv_cvt_fp8_to_halfraw(x, __NV_E5M2))); }
-};
+// Numbers, which are compared as they are: with a type of 16 bits, and with __half, they could be converted to both.
+template <typename T> struct number {};
+template <> struct number<bool> { using type = bool; };
+template <> struct number<char> { using type = char; };
+template <> struct number<signed char> { using type = signed char; };
+template <> struct number<unsigned char> { using type = unsigned char; };
+template <> struct number<short> { using type = short; };
+template <> struct number<unsigned short> { using type = unsigned short; };
+template <> struct number<int> { using type = int; };
+template <> struct number<unsigned int> { using type = unsigned int; };
+template <> struct number<long> { using type = long; };
+template <> struct number<unsigned long> { using type = unsigned long; };
+template <> struct number<long long> { using type = long long; };
+template <> struct number<unsigned long long> { using type = unsigned long long; };
+template <> struct number<float> { using type = float; };
+template <> struct number<double> { using type = double; };
 
 // Half computes in float and rounds each result, as torch's does.
 __host__ __device__ __forceinline__ Half operator+(const Half& a, const Half& b) { return static_cast<float>(a) + static_cast<float>(b); }
@@ -144,11 +140,23 @@ __host__ __device__ __forceinline__ Half operator/(int a, Half b) { return stati
 __host__ __device__ __forceinline__ Half operator/(Half a, int64_t b) { return a / static_cast<Half>(b); }
 __host__ __device__ __forceinline__ Half operator/(int64_t a, Half b) { return static_cast<Half>(a) / b; }
 __host__ __device__ __forceinline__ Half operator-(const Half& a) { return -static_cast<float>(a); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator==(const Half& a, T b) { return static_cast<float>(a) == b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator==(T a, const Half& b) { return a == static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator==(const Half& a, const Half& b) { return static_cast<float>(a) == static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator!=(const Half& a, T b) { return static_cast<float>(a) != b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator!=(T a, const Half& b) { return a != static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator!=(const Half& a, const Half& b) { return static_cast<float>(a) != static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<(const Half& a, T b) { return static_cast<float>(a) < b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<(T a, const Half& b) { return a < static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator<(const Half& a, const Half& b) { return static_cast<float>(a) < static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<=(const Half& a, T b) { return static_cast<float>(a) <= b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<=(T a, const Half& b) { return a <= static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator<=(const Half& a, const Half& b) { return static_cast<float>(a) <= static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>(const Half& a, T b) { return static_cast<float>(a) > b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>(T a, const Half& b) { return a > static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator>(const Half& a, const Half& b) { return static_cast<float>(a) > static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>=(const Half& a, T b) { return static_cast<float>(a) >= b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>=(T a, const Half& b) { return a >= static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator>=(const Half& a, const Half& b) { return static_cast<float>(a) >= static_cast<float>(b); }
 __device__ __forceinline__ Half __ldg(const Half* p) { return Half(::__ldg(reinterpret_cast<const unsigned short*>(p)), Half::from_bits()); }
 
@@ -198,11 +206,23 @@ __host__ __device__ __forceinline__ BFloat16 operator/(int a, BFloat16 b) { retu
 __host__ __device__ __forceinline__ BFloat16 operator/(BFloat16 a, int64_t b) { return a / static_cast<BFloat16>(b); }
 __host__ __device__ __forceinline__ BFloat16 operator/(int64_t a, BFloat16 b) { return static_cast<BFloat16>(a) / b; }
 __host__ __device__ __forceinline__ BFloat16 operator-(const BFloat16& a) { return -static_cast<float>(a); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator==(const BFloat16& a, T b) { return static_cast<float>(a) == b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator==(T a, const BFloat16& b) { return a == static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator==(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) == static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator!=(const BFloat16& a, T b) { return static_cast<float>(a) != b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator!=(T a, const BFloat16& b) { return a != static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator!=(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) != static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<(const BFloat16& a, T b) { return static_cast<float>(a) < b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<(T a, const BFloat16& b) { return a < static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator<(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) < static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<=(const BFloat16& a, T b) { return static_cast<float>(a) <= b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<=(T a, const BFloat16& b) { return a <= static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator<=(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) <= static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>(const BFloat16& a, T b) { return static_cast<float>(a) > b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>(T a, const BFloat16& b) { return a > static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator>(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) > static_cast<float>(b); }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>=(const BFloat16& a, T b) { return static_cast<float>(a) >= b; }
+template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>=(T a, const BFloat16& b) { return a >= static_cast<float>(b); }
 __host__ __device__ __forceinline__ bool operator>=(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) >= static_cast<float>(b); }
 __device__ __forceinline__ BFloat16 __ldg(const BFloat16* p) { return BFloat16(::__ldg(reinterpret_cast<const unsigned short*>(p)), BFloat16::from_bits()); }
 
@@ -327,8 +347,6 @@ class Tensor;
 template <typename T> struct OpMathType { using type = T; };
 template <> struct OpMathType<c10::Half> { using type = float; };
 template <> struct OpMathType<c10::BFloat16> { using type = float; };
-template <> struct OpMathType<c10::Float8_e5m2> { using type = float; };
-template <> struct OpMathType<c10::Float8_e4m3fn> { using type = float; };
 template <> struct OpMathType<c10::complex<c10::Half>> { using type = c10::complex<float>; };
 template <typename T> using opmath_type = typename OpMathType<T>::type;
 
