@@ -72,7 +72,7 @@ def _holds(kind: str, text: str, known: Mapping[str, int | None]) -> bool | None
         if atom in known and known[atom] != -1:
             atoms[at] = str(known[atom] or 0)
     unknown = [atom for atom in dict.fromkeys(atoms) if re.match(r"[A-Za-z_]", atom) and atom not in _WORDS]
-    if len(unknown) > 4:
+    if len(unknown) > 4 or any(a in unknown and b == "(" for a, b in itertools.pairwise(atoms)):  # a macro's use
         return None
     answers = set()
     for values in itertools.product(("0", "1", "1000000000"), repeat=len(unknown)):

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from rawkern.compile.chunks import Chunk, Parts, members, parts
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"\b(?<!\d\.)[A-Za-z_]\w*")  # no suffix of a number
 MARK = re.compile(r"\b__(?:global|device|constant|shared|managed)__\b")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(.*)", re.S)
 #: What only code for the host has; names of torch that the device has, too, are not among them
 _HOST = re.compile(
-    r"<<<|\b(?:py|pybind11|caffe2?|nlohmann|fmt)\s*::|\b(?:throw|try|catch)\b|\bcuda(?!Stream_t\b|Error_t\b)[A-Z]\w*\s*\("
+    r"<<<|\bpybind11\b|\b(?:py|caffe2?|nlohmann|fmt)\s*::|\b(?:throw|try|catch)\b|\bcuda(?!Stream_t\b|Error_t\b)[A-Z]\w*\s*\("
     r"|\bstd\s*::\s*(?:vector|w?string\w*|\w*stream|cout|cerr|endl|(?:unordered_)?(?:multi)?(?:map|set)|list|deque|queue"
     r"|\w+_ptr|make_(?:unique|shared)|function|thread|mutex|once_flag|call_once|lock_guard|unique_lock|\w+_error"
     r"|exception|chrono|getenv|sort|to_string|ofstream|filesystem|random_device|mt19937\w*|any)\b"
@@ -239,6 +239,6 @@ def host_members(unit: Unit, words: Words, gone: Set[str]) -> list[tuple[int, in
         host = bool(own & gone) or words.are_host(code, own)
         if MARK.search(head) or words.markers & of_head:
             host = "__host__" in words.expanded(of_head) and words.are_host(head, of_head)
-        if host and member.kind in ("function", "declaration", "alias", "using"):
+        if host and member.kind != "variable":
             found.append((member.start, member.end))
     return found
