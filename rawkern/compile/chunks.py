@@ -123,7 +123,7 @@ class _Scan:
     def _open(self, at: int) -> None:
         if not self.curly and not self.round:
             head = self.code[self._first() : at]
-            if space := _SPACE.search(head):
+            if ("namespace" in head or '"C"' in head) and (space := _SPACE.search(head)):
                 name = _ATTRIBUTE.sub("", space[1]).strip() if space[1] is not None else '"C"'
                 self.scopes.append(name.replace(" ", ""))
                 self.start, self.head = at + 1, None

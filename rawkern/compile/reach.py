@@ -71,15 +71,15 @@ class Words:
         if not words & self.suspicious:
             return False
         known = _torch()[0]
-        return _HOST.search(code) is not None or any(
-            name.rpartition("::")[2].strip() not in known or "indexing" in name for name in _OF_TORCH.findall(code)
-        )
+        names = (match[1] for match in _OF_TORCH.finditer(code))
+        of_torch = (name.rpartition("::")[2].strip() not in known or "indexing" in name for name in names)
+        return any(of_torch) or _HOST.search(code) is not None
 
 
 @functools.cache
 def _torch() -> tuple[frozenset[str], dict[str, str]]:
     """Names that the stand-in for torch's headers declares, and its macros."""
-    found = parts("\n".join((_HEADERS / name).read_text() for name in ("torch.h", "torch_atomic.h")))
+    found = parts("\n".join(path.read_text() for path in sorted(_HEADERS.glob("torch*.h"))))
     names = {chunk.name for chunk in found.chunks} | {part for chunk in found.chunks for part in chunk.scopes}
     names |= set(re.findall(r"\busing\s+(?:\w+::)*(\w+)", found.code))
     return frozenset(names - {"", "Tensor"}), _bodies([found])

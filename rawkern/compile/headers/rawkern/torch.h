@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <math.h>
 #include <cuda.h>
+#include <rawkern/torch_accessor.h>
 #include <stddef.h>
 
 #define C10_HOST __host__
@@ -76,155 +77,11 @@ struct alignas(2) BFloat16 {
   __host__ __device__ __forceinline__ operator float() const { return __uint_as_float(static_cast<unsigned int>(x) << 16); }
   __host__ __device__ __forceinline__ operator __nv_bfloat16() const { __nv_bfloat16_raw raw; raw.x = x; return raw; }
 };
+}
 
-// Numbers, which are compared as they are: with a type of 16 bits, and with __half, they could be converted to both.
-template <typename T> struct number {};
-template <> struct number<bool> { using type = bool; };
-template <> struct number<char> { using type = char; };
-template <> struct number<signed char> { using type = signed char; };
-template <> struct number<unsigned char> { using type = unsigned char; };
-template <> struct number<short> { using type = short; };
-template <> struct number<unsigned short> { using type = unsigned short; };
-template <> struct number<int> { using type = int; };
-template <> struct number<unsigned int> { using type = unsigned int; };
-template <> struct number<long> { using type = long; };
-template <> struct number<unsigned long> { using type = unsigned long; };
-template <> struct number<long long> { using type = long long; };
-template <> struct number<unsigned long long> { using type = unsigned long long; };
-template <> struct number<float> { using type = float; };
-template <> struct number<double> { using type = double; };
+#include <rawkern/torch_numbers.h>
 
-// Half computes in float and rounds each result, as torch's does.
-__host__ __device__ __forceinline__ Half operator+(const Half& a, const Half& b) { return static_cast<float>(a) + static_cast<float>(b); }
-__host__ __device__ __forceinline__ Half& operator+=(Half& a, const Half& b) { a = a + b; return a; }
-__host__ __device__ __forceinline__ float operator+(Half a, float b) { return static_cast<float>(a) + b; }
-__host__ __device__ __forceinline__ float operator+(float a, Half b) { return a + static_cast<float>(b); }
-__host__ __device__ __forceinline__ float& operator+=(float& a, const Half& b) { return a = a + static_cast<float>(b); }
-__host__ __device__ __forceinline__ double operator+(Half a, double b) { return static_cast<double>(a) + b; }
-__host__ __device__ __forceinline__ double operator+(double a, Half b) { return a + static_cast<double>(b); }
-__host__ __device__ __forceinline__ Half operator+(Half a, int b) { return a + static_cast<Half>(b); }
-__host__ __device__ __forceinline__ Half operator+(int a, Half b) { return static_cast<Half>(a) + b; }
-__host__ __device__ __forceinline__ Half operator+(Half a, int64_t b) { return a + static_cast<Half>(b); }
-__host__ __device__ __forceinline__ Half operator+(int64_t a, Half b) { return static_cast<Half>(a) + b; }
-__host__ __device__ __forceinline__ Half operator-(const Half& a, const Half& b) { return static_cast<float>(a) - static_cast<float>(b); }
-__host__ __device__ __forceinline__ Half& operator-=(Half& a, const Half& b) { a = a - b; return a; }
-__host__ __device__ __forceinline__ float operator-(Half a, float b) { return static_cast<float>(a) - b; }
-__host__ __device__ __forceinline__ float operator-(float a, Half b) { return a - static_cast<float>(b); }
-__host__ __device__ __forceinline__ float& operator-=(float& a, const Half& b) { return a = a - static_cast<float>(b); }
-__host__ __device__ __forceinline__ double operator-(Half a, double b) { return static_cast<double>(a) - b; }
-__host__ __device__ __forceinline__ double operator-(double a, Half b) { return a - static_cast<double>(b); }
-__host__ __device__ __forceinline__ Half operator-(Half a, int b) { return a - static_cast<Half>(b); }
-__host__ __device__ __forceinline__ Half operator-(int a, Half b) { return static_cast<Half>(a) - b; }
-__host__ __device__ __forceinline__ Half operator-(Half a, int64_t b) { return a - static_cast<Half>(b); }
-__host__ __device__ __forceinline__ Half operator-(int64_t a, Half b) { return static_cast<Half>(a) - b; }
-__host__ __device__ __forceinline__ Half operator*(const Half& a, const Half& b) { return static_cast<float>(a) * static_cast<float>(b); }
-__host__ __device__ __forceinline__ Half& operator*=(Half& a, const Half& b) { a = a * b; return a; }
-__host__ __device__ __forceinline__ float operator*(Half a, float b) { return static_cast<float>(a) * b; }
-__host__ __device__ __forceinline__ float operator*(float a, Half b) { return a * static_cast<float>(b); }
-__host__ __device__ __forceinline__ float& operator*=(float& a, const Half& b) { return a = a * static_cast<float>(b); }
-__host__ __device__ __forceinline__ double operator*(Half a, double b) { return static_cast<double>(a) * b; }
-__host__ __device__ __forceinline__ double operator*(double a, Half b) { return a * static_cast<double>(b); }
-__host__ __device__ __forceinline__ Half operator*(Half a, int b) { return a * static_cast<Half>(b); }
-__host__ __device__ __forceinline__ Half operator*(int a, Half b) { return static_cast<Half>(a) * b; }
-__host__ __device__ __forceinline__ Half operator*(Half a, int64_t b) { return a * static_cast<Half>(b); }
-__host__ __device__ __forceinline__ Half operator*(int64_t a, Half b) { return static_cast<Half>(a) * b; }
-__host__ __device__ __forceinline__ Half operator/(const Half& a, const Half& b) { return static_cast<float>(a) / static_cast<float>(b); }
-__host__ __device__ __forceinline__ Half& operator/=(Half& a, const Half& b) { a = a / b; return a; }
-__host__ __device__ __forceinline__ float operator/(Half a, float b) { return static_cast<float>(a) / b; }
-__host__ __device__ __forceinline__ float operator/(float a, Half b) { return a / static_cast<float>(b); }
-__host__ __device__ __forceinline__ float& operator/=(float& a, const Half& b) { return a = a / static_cast<float>(b); }
-__host__ __device__ __forceinline__ double operator/(Half a, double b) { return static_cast<double>(a) / b; }
-__host__ __device__ __forceinline__ double operator/(double a, Half b) { return a / static_cast<double>(b); }
-__host__ __device__ __forceinline__ Half operator/(Half a, int b) { return a / static_cast<Half>(b); }
-__host__ __device__ __forceinline__ Half operator/(int a, Half b) { return static_cast<Half>(a) / b; }
-__host__ __device__ __forceinline__ Half operator/(Half a, int64_t b) { return a / static_cast<Half>(b); }
-__host__ __device__ __forceinline__ Half operator/(int64_t a, Half b) { return static_cast<Half>(a) / b; }
-__host__ __device__ __forceinline__ Half operator-(const Half& a) { return -static_cast<float>(a); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator==(const Half& a, T b) { return static_cast<float>(a) == b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator==(T a, const Half& b) { return a == static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator==(const Half& a, const Half& b) { return static_cast<float>(a) == static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator!=(const Half& a, T b) { return static_cast<float>(a) != b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator!=(T a, const Half& b) { return a != static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator!=(const Half& a, const Half& b) { return static_cast<float>(a) != static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<(const Half& a, T b) { return static_cast<float>(a) < b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<(T a, const Half& b) { return a < static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator<(const Half& a, const Half& b) { return static_cast<float>(a) < static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<=(const Half& a, T b) { return static_cast<float>(a) <= b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<=(T a, const Half& b) { return a <= static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator<=(const Half& a, const Half& b) { return static_cast<float>(a) <= static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>(const Half& a, T b) { return static_cast<float>(a) > b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>(T a, const Half& b) { return a > static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator>(const Half& a, const Half& b) { return static_cast<float>(a) > static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>=(const Half& a, T b) { return static_cast<float>(a) >= b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>=(T a, const Half& b) { return a >= static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator>=(const Half& a, const Half& b) { return static_cast<float>(a) >= static_cast<float>(b); }
-__device__ __forceinline__ Half __ldg(const Half* p) { return Half(::__ldg(reinterpret_cast<const unsigned short*>(p)), Half::from_bits()); }
-
-// BFloat16 computes in float and rounds each result, as torch's does.
-__host__ __device__ __forceinline__ BFloat16 operator+(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) + static_cast<float>(b); }
-__host__ __device__ __forceinline__ BFloat16& operator+=(BFloat16& a, const BFloat16& b) { a = a + b; return a; }
-__host__ __device__ __forceinline__ float operator+(BFloat16 a, float b) { return static_cast<float>(a) + b; }
-__host__ __device__ __forceinline__ float operator+(float a, BFloat16 b) { return a + static_cast<float>(b); }
-__host__ __device__ __forceinline__ float& operator+=(float& a, const BFloat16& b) { return a = a + static_cast<float>(b); }
-__host__ __device__ __forceinline__ double operator+(BFloat16 a, double b) { return static_cast<double>(a) + b; }
-__host__ __device__ __forceinline__ double operator+(double a, BFloat16 b) { return a + static_cast<double>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator+(BFloat16 a, int b) { return a + static_cast<BFloat16>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator+(int a, BFloat16 b) { return static_cast<BFloat16>(a) + b; }
-__host__ __device__ __forceinline__ BFloat16 operator+(BFloat16 a, int64_t b) { return a + static_cast<BFloat16>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator+(int64_t a, BFloat16 b) { return static_cast<BFloat16>(a) + b; }
-__host__ __device__ __forceinline__ BFloat16 operator-(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) - static_cast<float>(b); }
-__host__ __device__ __forceinline__ BFloat16& operator-=(BFloat16& a, const BFloat16& b) { a = a - b; return a; }
-__host__ __device__ __forceinline__ float operator-(BFloat16 a, float b) { return static_cast<float>(a) - b; }
-__host__ __device__ __forceinline__ float operator-(float a, BFloat16 b) { return a - static_cast<float>(b); }
-__host__ __device__ __forceinline__ float& operator-=(float& a, const BFloat16& b) { return a = a - static_cast<float>(b); }
-__host__ __device__ __forceinline__ double operator-(BFloat16 a, double b) { return static_cast<double>(a) - b; }
-__host__ __device__ __forceinline__ double operator-(double a, BFloat16 b) { return a - static_cast<double>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator-(BFloat16 a, int b) { return a - static_cast<BFloat16>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator-(int a, BFloat16 b) { return static_cast<BFloat16>(a) - b; }
-__host__ __device__ __forceinline__ BFloat16 operator-(BFloat16 a, int64_t b) { return a - static_cast<BFloat16>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator-(int64_t a, BFloat16 b) { return static_cast<BFloat16>(a) - b; }
-__host__ __device__ __forceinline__ BFloat16 operator*(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) * static_cast<float>(b); }
-__host__ __device__ __forceinline__ BFloat16& operator*=(BFloat16& a, const BFloat16& b) { a = a * b; return a; }
-__host__ __device__ __forceinline__ float operator*(BFloat16 a, float b) { return static_cast<float>(a) * b; }
-__host__ __device__ __forceinline__ float operator*(float a, BFloat16 b) { return a * static_cast<float>(b); }
-__host__ __device__ __forceinline__ float& operator*=(float& a, const BFloat16& b) { return a = a * static_cast<float>(b); }
-__host__ __device__ __forceinline__ double operator*(BFloat16 a, double b) { return static_cast<double>(a) * b; }
-__host__ __device__ __forceinline__ double operator*(double a, BFloat16 b) { return a * static_cast<double>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator*(BFloat16 a, int b) { return a * static_cast<BFloat16>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator*(int a, BFloat16 b) { return static_cast<BFloat16>(a) * b; }
-__host__ __device__ __forceinline__ BFloat16 operator*(BFloat16 a, int64_t b) { return a * static_cast<BFloat16>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator*(int64_t a, BFloat16 b) { return static_cast<BFloat16>(a) * b; }
-__host__ __device__ __forceinline__ BFloat16 operator/(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) / static_cast<float>(b); }
-__host__ __device__ __forceinline__ BFloat16& operator/=(BFloat16& a, const BFloat16& b) { a = a / b; return a; }
-__host__ __device__ __forceinline__ float operator/(BFloat16 a, float b) { return static_cast<float>(a) / b; }
-__host__ __device__ __forceinline__ float operator/(float a, BFloat16 b) { return a / static_cast<float>(b); }
-__host__ __device__ __forceinline__ float& operator/=(float& a, const BFloat16& b) { return a = a / static_cast<float>(b); }
-__host__ __device__ __forceinline__ double operator/(BFloat16 a, double b) { return static_cast<double>(a) / b; }
-__host__ __device__ __forceinline__ double operator/(double a, BFloat16 b) { return a / static_cast<double>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator/(BFloat16 a, int b) { return a / static_cast<BFloat16>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator/(int a, BFloat16 b) { return static_cast<BFloat16>(a) / b; }
-__host__ __device__ __forceinline__ BFloat16 operator/(BFloat16 a, int64_t b) { return a / static_cast<BFloat16>(b); }
-__host__ __device__ __forceinline__ BFloat16 operator/(int64_t a, BFloat16 b) { return static_cast<BFloat16>(a) / b; }
-__host__ __device__ __forceinline__ BFloat16 operator-(const BFloat16& a) { return -static_cast<float>(a); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator==(const BFloat16& a, T b) { return static_cast<float>(a) == b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator==(T a, const BFloat16& b) { return a == static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator==(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) == static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator!=(const BFloat16& a, T b) { return static_cast<float>(a) != b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator!=(T a, const BFloat16& b) { return a != static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator!=(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) != static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<(const BFloat16& a, T b) { return static_cast<float>(a) < b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<(T a, const BFloat16& b) { return a < static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator<(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) < static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<=(const BFloat16& a, T b) { return static_cast<float>(a) <= b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator<=(T a, const BFloat16& b) { return a <= static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator<=(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) <= static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>(const BFloat16& a, T b) { return static_cast<float>(a) > b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>(T a, const BFloat16& b) { return a > static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator>(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) > static_cast<float>(b); }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>=(const BFloat16& a, T b) { return static_cast<float>(a) >= b; }
-template <typename T, typename = typename number<T>::type> __host__ __device__ __forceinline__ bool operator>=(T a, const BFloat16& b) { return a >= static_cast<float>(b); }
-__host__ __device__ __forceinline__ bool operator>=(const BFloat16& a, const BFloat16& b) { return static_cast<float>(a) >= static_cast<float>(b); }
-__device__ __forceinline__ BFloat16 __ldg(const BFloat16* p) { return BFloat16(::__ldg(reinterpret_cast<const unsigned short*>(p)), BFloat16::from_bits()); }
+namespace c10 {
 
 template <typename T> struct alignas(sizeof(T) * 2) complex {
   using value_type = T;
@@ -369,71 +226,6 @@ template <> struct AccumulateType<float, false> { using type = double; };
 template <> struct AccumulateType<__half, true> { using type = float; };
 template <typename T, bool is_cuda> using acc_type = typename AccumulateType<T, is_cuda>::type;
 template <typename T> using acc_type_device = typename AccumulateType<T, true>::type;
-
-template <typename T> struct DefaultPtrTraits { typedef T* PtrType; };
-template <typename T> struct RestrictPtrTraits { typedef T* __restrict__ PtrType; };
-
-template <typename T, size_t N, template <typename U> class PtrTraits = DefaultPtrTraits, typename index_t = int64_t> class TensorAccessorBase {
- public:
-  typedef typename PtrTraits<T>::PtrType PtrType;
-  __host__ __device__ TensorAccessorBase(PtrType data, const index_t* sizes, const index_t* strides) : data_(data), sizes_(sizes), strides_(strides) {}
-  __host__ __device__ index_t stride(index_t i) const { return strides_[i]; }
-  __host__ __device__ index_t size(index_t i) const { return sizes_[i]; }
-  __host__ __device__ PtrType data() { return data_; }
-  __host__ __device__ const PtrType data() const { return data_; }
-
- protected:
-  PtrType data_;
-  const index_t* sizes_;
-  const index_t* strides_;
-};
-
-template <typename T, size_t N, template <typename U> class PtrTraits = DefaultPtrTraits, typename index_t = int64_t> class TensorAccessor : public TensorAccessorBase<T, N, PtrTraits, index_t> {
- public:
-  typedef typename PtrTraits<T>::PtrType PtrType;
-  __host__ __device__ TensorAccessor(PtrType data, const index_t* sizes, const index_t* strides) : TensorAccessorBase<T, N, PtrTraits, index_t>(data, sizes, strides) {}
-  __host__ __device__ TensorAccessor<T, N - 1, PtrTraits, index_t> operator[](index_t i) { return TensorAccessor<T, N - 1, PtrTraits, index_t>(this->data_ + this->strides_[0] * i, this->sizes_ + 1, this->strides_ + 1); }
-  __host__ __device__ const TensorAccessor<T, N - 1, PtrTraits, index_t> operator[](index_t i) const { return TensorAccessor<T, N - 1, PtrTraits, index_t>(this->data_ + this->strides_[0] * i, this->sizes_ + 1, this->strides_ + 1); }
-};
-
-template <typename T, template <typename U> class PtrTraits, typename index_t> class TensorAccessor<T, 1, PtrTraits, index_t> : public TensorAccessorBase<T, 1, PtrTraits, index_t> {
- public:
-  typedef typename PtrTraits<T>::PtrType PtrType;
-  __host__ __device__ TensorAccessor(PtrType data, const index_t* sizes, const index_t* strides) : TensorAccessorBase<T, 1, PtrTraits, index_t>(data, sizes, strides) {}
-  __host__ __device__ T& operator[](index_t i) { return this->data_[this->strides_[0] * i]; }
-  __host__ __device__ const T& operator[](index_t i) const { return this->data_[this->strides_[0] * i]; }
-};
-
-// Filled from a tensor by the launch: address, sizes, strides.
-template <typename T, size_t N, template <typename U> class PtrTraits = DefaultPtrTraits, typename index_t = int64_t> class GenericPackedTensorAccessorBase {
- public:
-  typedef typename PtrTraits<T>::PtrType PtrType;
-  __host__ __device__ index_t stride(index_t i) const { return strides_[i]; }
-  __host__ __device__ index_t size(index_t i) const { return sizes_[i]; }
-  __host__ __device__ PtrType data() { return data_; }
-  __host__ __device__ const PtrType data() const { return data_; }
-
- protected:
-  PtrType data_;
-  index_t sizes_[N];
-  index_t strides_[N];
-};
-
-template <typename T, size_t N, template <typename U> class PtrTraits = DefaultPtrTraits, typename index_t = int64_t> class GenericPackedTensorAccessor : public GenericPackedTensorAccessorBase<T, N, PtrTraits, index_t> {
- public:
-  __device__ TensorAccessor<T, N - 1, PtrTraits, index_t> operator[](index_t i) { return TensorAccessor<T, N - 1, PtrTraits, index_t>(this->data_ + this->strides_[0] * i, this->sizes_ + 1, this->strides_ + 1); }
-  __device__ const TensorAccessor<T, N - 1, PtrTraits, index_t> operator[](index_t i) const { return TensorAccessor<T, N - 1, PtrTraits, index_t>(this->data_ + this->strides_[0] * i, this->sizes_ + 1, this->strides_ + 1); }
-};
-
-template <typename T, template <typename U> class PtrTraits, typename index_t> class GenericPackedTensorAccessor<T, 1, PtrTraits, index_t> : public GenericPackedTensorAccessorBase<T, 1, PtrTraits, index_t> {
- public:
-  __device__ T& operator[](index_t i) { return this->data_[this->strides_[0] * i]; }
-  __device__ const T& operator[](index_t i) const { return this->data_[this->strides_[0] * i]; }
-};
-
-template <typename T, size_t N, template <typename U> class PtrTraits = DefaultPtrTraits> using PackedTensorAccessor32 = GenericPackedTensorAccessor<T, N, PtrTraits, int32_t>;
-template <typename T, size_t N, template <typename U> class PtrTraits = DefaultPtrTraits> using PackedTensorAccessor64 = GenericPackedTensorAccessor<T, N, PtrTraits, int64_t>;
-template <typename T, size_t N, template <typename U> class PtrTraits = DefaultPtrTraits, typename index_t = int64_t> using PackedTensorAccessor = GenericPackedTensorAccessor<T, N, PtrTraits, index_t>;
 
 template <typename T> __host__ __device__ __forceinline__ T ceil_div(T a, T b) { return (a + b - 1) / b; }
 template <typename T> __host__ __device__ __forceinline__ T round_up(T a, T b) { return ceil_div(a, b) * b; }
