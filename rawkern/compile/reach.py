@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rawkern.compile.chunks import Chunk, Parts, members, parts
 
-_WORD = re.compile(r"\b(?<!\d\.)[A-Za-z_]\w*")  # no suffix of a number
+_WORD = re.compile(r"\.?\d[\w.]*|([A-Za-z_]\w*)")  # numbers have letters, too
 MARK = re.compile(r"\b__(?:global|device|constant|shared|managed)__\b")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(.*)", re.S)
 #: What only code for the host has; names of torch that the device has, too, are not among them
@@ -85,6 +85,10 @@ def _torch() -> tuple[frozenset[str], dict[str, str]]:
     return frozenset(names - {"", "Tensor"}), _bodies([found])
 
 
+def _words(code: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(code)) - {""}
+
+
 def _bodies(files: Iterable[Parts]) -> dict[str, str]:
     """The texts of macros, of one with several all of them."""
     bodies: dict[str, str] = {}
@@ -99,7 +103,7 @@ def macros(files: Sequence[Parts]) -> Words:
     """The macros of texts and of torch's headers, and what their words may mean."""
     bodies = {**_torch()[1], **_bodies(files)}
     words = Words(bodies)
-    direct = {name: frozenset(_WORD.findall(body)) for name, body in bodies.items()}
+    direct = {name: _words(body) for name, body in bodies.items()}
     for name in bodies:
         seen, todo = set(direct[name]), [word for word in direct[name] if word in direct]
         while todo:
@@ -108,7 +112,7 @@ def macros(files: Sequence[Parts]) -> Words:
                 if word in direct:
                     todo.append(word)
         words.within[name] = frozenset(seen)
-    there = frozenset().union(*direct.values(), *(_WORD.findall(found.code) for found in files))
+    there = frozenset().union(*direct.values(), *(_words(found.code) for found in files))
     words.suspicious = frozenset(filter(_SUSPICIOUS.match, there))
     plain = {name for name, body in bodies.items() if MARK.search(body)}
     words.markers = frozenset(n for n in bodies if n in plain or words.within[n] & plain)
@@ -125,11 +129,11 @@ def units(found: Parts, words: Words) -> list[Unit]:
     result = []
     for chunk in found.chunks:
         code = text[chunk.start : chunk.end]
-        own = frozenset(_WORD.findall(code))
+        own = _words(code)
         head = code if chunk.kind in ("type", "macro") else code[: chunk.head - chunk.start]
         if chunk.kind == "variable":
             head = head.partition("=")[0]
-        of_head = frozenset(_WORD.findall(head))
+        of_head = _words(head)
         marked = bool(MARK.search(head) or words.markers & of_head)
         binding = chunk.kind == "macro" and not marked and _BINDING.match(chunk.name)
         host = bool(binding or words.are_host(code, own))
@@ -235,7 +239,7 @@ def host_members(unit: Unit, words: Words, gone: Set[str]) -> list[tuple[int, in
     for member in members(unit.code, at, unit.code.rindex("}") + 1):
         code = unit.code[member.start : member.end]
         head = code[: member.head - member.start]
-        own, of_head = frozenset(_WORD.findall(code)), frozenset(_WORD.findall(head))
+        own, of_head = _words(code), _words(head)
         host = bool(own & gone) or words.are_host(code, own)
         if MARK.search(head) or words.markers & of_head:
             host = "__host__" in words.expanded(of_head) and words.are_host(head, of_head)
