@@ -166,7 +166,8 @@ def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], prob
 _BUILTIN = re.compile(
     r"(?:const |volatile )*(?:(?:unsigned |signed )?(?:char|short|int|long|long long|__int128)"
     r"|bool|float|double|void|wchar_t|char\d+_t"
-    r"|(?:char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4]|dim3|__half2?|__nv_bfloat162?|__nv_fp\w+)(?![\w:<])"
+    r"|(?:char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4]|dim3|__half2?|__nv_bfloat162?|__nv_fp\w+"
+    r"|c10::(?:Half|BFloat16|Float8_\w+))(?![\w:<])"
 )
 
 

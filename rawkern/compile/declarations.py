@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rawkern.compile.names import closing, outside, split_arguments
@@ -62,6 +62,8 @@ _LEXEME = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
+_CANDIDATE = re.compile("[/\"'#]")
+_RAW = re.compile(r"\b(?:u8|[uUL])?R\Z")
 _CONDITIONAL = re.compile(r"[ \t]*#[ \t]*(if|el|endif)")
 _TOKEN = re.compile(
     r'#(?P<if>if|el|en)|extern\s*"C"\s*\{|(?:inline\s+)?\bnamespace\b(?P<ns>[^;{=()]*)\{|(?P<brace>[{}])|(?P<kernel>\b__global__\b)'
@@ -107,20 +109,52 @@ def _example(text: str, params: Sequence[str]) -> str | None:
     return "4" if any(kind in types or _NUMBER.fullmatch(kind) for kind in kinds) else None
 
 
+@dataclass(frozen=True)
+class Directive:
+    """One directive of the preprocessor, with the lines that it goes on in."""
+
+    start: int
+    end: int
+    text: str
+
+
 def blank(text: str) -> str:
     """Put spaces over comments, literals and directives; line breaks, ``extern "C"`` and marks of ``#if`` stay."""
+    return blanked(text)[0]
 
-    def spaces(match: re.Match[str]) -> str:
-        lexeme = match[0]
+
+def blanked(text: str) -> tuple[str, tuple[Directive, ...]]:
+    """What `blank` returns, and the directives."""
+    pieces, directives, at = [], [], 0
+    for match in _lexemes(text):
+        lexeme, start = match[0], match.start()
         if lexeme == '"C"':
-            return lexeme
-        blanked = re.sub(r"[^\n]", " ", lexeme)
-        if match["directive"] is not None and (conditional := _CONDITIONAL.match(lexeme)):
-            # "#if", "#el" or "#en" stays as a mark, at the same length.
-            return f"#{conditional[1][:2]}" + blanked[3:]
-        return blanked
+            continue
+        spaces = re.sub(r"[^\n]", " ", lexeme) if "\n" in lexeme else " " * len(lexeme)
+        if match.lastgroup == "directive":
+            directives.append(Directive(start, match.end(), lexeme))
+            if conditional := _CONDITIONAL.match(lexeme):
+                # "#if", "#el" or "#en" stays as a mark, at the same length.
+                spaces = f"#{conditional[1][:2]}" + spaces[3:]
+        pieces += [text[at:start], spaces]
+        at = match.end()
+    return "".join([*pieces, text[at:]]), tuple(directives)
 
-    return _LEXEME.sub(spaces, text)
+
+def _lexemes(text: str) -> Iterator[re.Match[str]]:
+    """The matches of `_LEXEME`, which is tried only where one may be: that is several times as fast."""
+    at = 0
+    while candidate := _CANDIDATE.search(text, at):
+        start = candidate.start()
+        if text[start] == "#":
+            line = text.rfind("\n", 0, start) + 1
+            start = line if line >= at and not text[line:start].strip(" \t") else start
+        elif text[start] == '"' and (raw := _RAW.search(text, max(at, start - 3), start)):
+            start = raw.start()
+        match = _LEXEME.match(text, start)
+        if match is not None:
+            yield match
+        at = match.end() if match else candidate.end()
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from rawkern.base import pip
 from rawkern.compile.shims import header_of
 from rawkern.compile.source import Source
+from rawkern.compile.split import is_host_header
 
 _NO_FILE = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
 
@@ -46,13 +47,15 @@ _NO_THRUST = (
     "Thrust is for host code, which is not compiled here; in a kernel, take cuda::std::complex of <cuda/std/complex>\n"
     "  for complex numbers, and CUB's block and warp primitives (<cub/cub.cuh>) for algorithms"
 )
+_TORCH = (
+    "of PyTorch's C++ library, device code has types of numbers, accessors, atomic functions and launch bounds; its\n"
+    "  headers bring them (<torch/extension.h>, <ATen/cuda/Atomic.cuh>); what has tensors is for the host"
+)
 _SPACES = {
     "cooperative_groups": _GROUPS, "cg": f"{_GROUPS} and write namespace cg = cooperative_groups;",
     "cub": "#include <cub/cub.cuh>", "nvcuda": "#include <mma.h>", "thrust": _NO_THRUST,
     "cuda": "#include the header that declares it, such as <cuda/atomic> or <cuda/std/complex>",
-    **dict.fromkeys(("at", "c10", "torch"),
-        "PyTorch's C++ library is for host code; in a kernel, torch.float16 is __half of <cuda_fp16.h>, and\n"
-        "  torch.bfloat16 is __nv_bfloat16 of <cuda_bf16.h>"),
+    **dict.fromkeys(("at", "c10", "torch"), _TORCH),
 }  # fmt: skip
 _MORE_GROUPS = ("reduce", "memcpy_async", "scan")  # headers of cooperative_groups/, by what they declare
 # Headers of cuda/ with other names than what they declare.
@@ -112,15 +115,6 @@ _HINTS = (
      "parameters end at 32764 bytes on every GPU, in PTX before 8.1 (CUDA 12.1) at 4352; pass a pointer to large ones"),
     ("ptxas application ptx input", "the assembler reads the text of asm statements; it is their PTX that is wrong"),
 )  # fmt: skip
-_HOST_HEADERS = """
-    any cctype cerrno condition_variable csignal ctype.h deque errno.h exception filesystem format forward_list
-    fstream future iomanip ios iosfwd iostream istream list locale map memory_resource mutex ostream queue random
-    regex set shared_mutex signal.h sstream stack stdexcept streambuf string string_view system_error thread typeindex
-    typeinfo unordered_map unordered_set vector sys/stat.h sys/time.h unistd.h
-    cublasLt.h cublas_v2.h cudnn.h cufft.h curand.h cusolverDn.h cusparse.h immintrin.h mpi.h nccl.h nvToolsExt.h omp.h
-    Python.h
-"""
-_HOST_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/", "cudnn_frontend")
 
 
 def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
@@ -142,7 +136,9 @@ def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
 
 
 _NO_SPACE = re.compile(r'namespace(?: or class)? "(\w+)" is undefined(?:, in \w+::([\w:]+))?')
-_NO_MEMBER = re.compile(r'namespace "(cuda|cooperative_groups|thrust)(?:::([\w:]+))?" has no member "(\w+)"')
+_NO_MEMBER = re.compile(
+    r'namespace "(cuda|cooperative_groups|thrust|at|c10|torch)(?:::([\w:]+))?" has no member "(\w+)"'
+)
 
 
 def _of_space(space: str, rest: str) -> str:
@@ -168,7 +164,7 @@ def _for_host(header: str) -> str:
 
 
 def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
-    if name in _HOST_HEADERS.split() or name.startswith(_HOST_FOLDERS):
+    if is_host_header(name):
         return _for_host(name)
     looked = [os.path.dirname(source.path)] if source.path else []
     looked += searched

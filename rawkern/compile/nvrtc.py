@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rawkern.compile import helper, shims
 from rawkern.compile.dialect import HEADER, Dialect
 from rawkern.compile.files import read_text
+from rawkern.compile.hostcode import device_code
 from rawkern.compile.source import Source
 from rawkern.compile.toolchain import nvrtc, toolchain
 from rawkern.errors import CompileError
@@ -33,7 +34,8 @@ def run_nvrtc(
     `append` is put after the source, on lines of its own; `extra` are more options. What nvcc takes and NVRTC does not
     costs a second run.
     """
-    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect()
+    code = device_code(source)
+    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect(code.names, code.default_device, code.light)
     result = _run(source, arch, expressions, append, extra, dialect)
     while not result.ok:
         wider = dialect.widened(source, result.log)
@@ -49,9 +51,10 @@ def run_nvrtc(
 def _run(
     source: Source, arch: str, expressions: tuple[str, ...], append: str, extra: tuple[str, ...], dialect: Dialect
 ) -> Result:
-    headers = shims.needed(source.local_names) | {HEADER: dialect.header}
+    code = device_code(source)
+    headers = shims.needed(source.local_names) | {HEADER: dialect.header} | dict(code.headers)
     options = [*_options(source, arch), *dialect.options, *extra]
-    program = source.text + append, source.name, headers, expressions, arch.startswith("sm_")
+    program = code.text + append, source.name, headers, expressions, arch.startswith("sm_")
     found = None
     if _has_assembly(source):
         try:

@@ -1,0 +1,204 @@
+"""The translation of one function: what is written, which names there are, and who translates what."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rawkern.base.tree import named, text_of
+from rawkern.extensions import types as t
+from rawkern.extensions.program import RESERVED, Function, Unit
+from rawkern.extensions.refusal import Refused
+from rawkern.extensions.types import Type
+from rawkern.extensions.values import Value, converted
+
+
+@dataclass
+class Variable:
+    """A name of C++ in scope."""
+
+    python: str
+    type: Type
+    low: int | None = None
+    high: int | None = None
+    kind: str = "value"  # or "type": an alias or a type parameter; "function": a lambda
+    extra: Any = None
+    depth: int = 0  # of the Python function that it belongs to
+    null: bool = False
+
+
+Handler = Callable[["Context", Any], Any]
+EXPRESSIONS: dict[str, Handler] = {}
+STATEMENTS: dict[str, Handler] = {}
+
+
+def expression(*kinds: str) -> Callable[[Handler], Handler]:
+    """Register the translation of expressions of these kinds of node."""
+
+    def register(handler: Handler) -> Handler:
+        EXPRESSIONS.update(dict.fromkeys(kinds, handler))
+        return handler
+
+    return register
+
+
+def statement(*kinds: str) -> Callable[[Handler], Handler]:
+    """Register the translation of statements of these kinds of node."""
+
+    def register(handler: Handler) -> Handler:
+        STATEMENTS.update(dict.fromkeys(kinds, handler))
+        return handler
+
+    return register
+
+
+class Context:
+    """One function being translated."""
+
+    def __init__(self, unit: Unit, function: Function) -> None:
+        self.unit, self.function = unit, function
+        self.out: list[str] = []
+        self.level = 1
+        self.depth = 0  # of functions in functions
+        self.scopes: list[dict[str, Variable]] = [{}]
+        self.taken: list[set[str]] = [set()]  # names of each Python function
+        self.assigned: set[str] = set()  # names of C++ that are assigned after their declaration
+        self.returns: list[Type] = [function.returns]
+        self.nonlocals: list[set[str]] = [set()]
+        self.updates: list[list[Any]] = []  # of the for loops around, which a `continue` runs
+        self.breakable: list[str] = []
+        self.tail: list[str] = []  # how lambdas that are written in place return
+        self.declared = dict(function.declared)
+        self.temporaries = 0
+        self.struct_helpers: set[str] = set()
+
+    # Writing ------------------------------------------------------------------------------------------------------
+
+    def emit(self, line: str) -> None:
+        self.out.append("    " * self.level + line)
+
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """An indented block behind a line."""
+        self.emit(head)
+        self.level += 1
+        before = len(self.out)
+        try:
+            yield
+        finally:
+            if len(self.out) == before:
+                self.emit("pass")
+            self.level -= 1
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names of a block of C++."""
+        self.scopes.append({})
+        try:
+            yield
+        finally:
+            self.scopes.pop()
+
+    # Names --------------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Variable | None:
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        return None
+
+    def python_name(self, name: str) -> str:
+        """A name of Python for a new name of C++, that hides none which is in use."""
+        made = name + "_" if name in RESERVED or name == self.unit.variable else name
+        used = {variable.python for scope in self.scopes for variable in scope.values()}
+        base, k = made, 1
+        while made in used or made in self.global_names:
+            k += 1
+            made = f"{base}_{k}"
+        return made
+
+    @property
+    def global_names(self) -> set[str]:
+        return {one.python for all_ in self.unit.functions.values() for one in all_}
+
+    def declare(self, name: str, type_: Type, **more: Any) -> Variable:
+        """A new name in the innermost scope."""
+        here = self.scopes[-1].get(name)
+        if here is not None and more.get("kind", "value") == "value" and here.depth == self.depth:
+            python = here.python
+        else:
+            python = self.python_name(name)
+        variable = Variable(python, t.plain(type_) if type_.kind != "auto" else type_, depth=self.depth, **more)
+        self.scopes[-1][name] = variable
+        return variable
+
+    def temporary(self, base: str = "value") -> str:
+        self.temporaries += 1
+        return f"{base}_{self.temporaries}_"
+
+    def writes(self, variable: Variable) -> None:
+        """An assignment to a variable, which may belong to a function around."""
+        if variable.depth != self.depth:
+            self.nonlocals[-1].add(variable.python)
+
+    # Translating ----------------------------------------------------------------------------------------------------
+
+    def value(self, node: Any) -> Value:
+        handler = EXPRESSIONS.get(node.type)
+        if handler is None or node.has_error and node.type == "ERROR":
+            raise Refused(f"`{short(node)}` ({node.type.replace('_', ' ')})", node)
+        try:
+            found = handler(self, node)
+        except Refused as error:
+            if error.row is None:
+                error.row = node.start_point[0]
+            raise
+        return found
+
+    def of_type(self, node: Any, type_: Type) -> Value:
+        """The value of an expression, as one of a type."""
+        value = self.value(node)
+        try:
+            return converted(value, type_)
+        except Refused as error:
+            if error.row is None:
+                error.row = node.start_point[0]
+            raise
+
+    def condition(self, node: Any) -> str:
+        return self.of_type(node, t.BOOL).code
+
+    def statement(self, node: Any) -> None:
+        handler = STATEMENTS.get(node.type)
+        if handler is None:
+            raise Refused(f"`{short(node)}` ({node.type.replace('_', ' ')})", node)
+        try:
+            handler(self, node)
+        except Refused as error:
+            if error.row is None:
+                error.row = node.start_point[0]
+            raise
+
+    def statements(self, nodes: list[Any]) -> None:
+        for node in nodes:
+            self.statement(node)
+
+    def body(self, node: Any) -> None:
+        """The statements of a block or the one statement, in a scope of its own."""
+        with self.scope():
+            if node.type == "compound_statement":
+                self.statements(named(node))
+            else:
+                self.statement(node)
+
+    def line(self, row: int) -> int:
+        lines = self.function.lines
+        return lines[min(row, len(lines) - 1)] if lines else row + 1
+
+
+def short(node: Any, most: int = 60) -> str:
+    """The text of a node, short."""
+    text = " ".join(text_of(node).split())
+    return text if len(text) <= most else text[: most - 3] + "..."

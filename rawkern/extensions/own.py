@@ -1,0 +1,162 @@
+"""Calls of the source's own functions: which overload, its template arguments, its parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rawkern.extensions import types as t
+from rawkern.extensions.context import Context, short
+from rawkern.extensions.launches import deduce
+from rawkern.extensions.program import Function, Parameter
+from rawkern.extensions.refusal import Refused
+from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
+from rawkern.extensions.types import Type
+from rawkern.extensions.values import Value, converted
+
+
+def call_own(f: Context, node: Any, functions: list[Function], given: list[Any] | None, nodes: list[Any]) -> Value:
+    """A call of one of the functions of a name."""
+    values = [f.value(one) for one in nodes]
+    one = _chosen(node, functions, given or [], values)
+    if one.variadic:
+        raise Refused(f"`{short(node)}`: {one.name} takes any number of arguments", node)
+    known, codes = _template(f, node, one, given or [], values)
+    for parameter, value, argument in zip(one.parameters, values, nodes, strict=False):
+        type_ = substituted(parameter.type, known)
+        if parameter.name in one.rebinds and parameter.type.reference and not parameter.type.const:
+            raise Refused(
+                f"`{short(node)}`: {one.name} assigns its parameter {parameter.name}, a reference of the caller's", node
+            )
+        if value.type.kind == "address":
+            raise Refused(f"`{short(argument)}`: the address of a variable", argument)
+        if type_.reference and value.lvalue and type_.kind in ("struct", "vector", "map", "cuda_vector"):
+            codes.append(value.code)
+        elif type_.kind in ("auto", "any", "opaque", "lambda"):
+            codes.append(value.code)
+        else:
+            codes.append(_code(converted(value, t.plain(type_))))
+    return Value(f"{one.python}({', '.join(codes)})", t.plain(substituted(one.returns, known)))
+
+
+def _code(value: Value) -> str:
+    if value.options is None:
+        return value.code
+    parts = [f"**{value.code}"] if value.code else []
+    return "{" + ", ".join([*parts, *(f"{key!r}: {code}" for key, code in value.options.items())]) + "}"
+
+
+def _chosen(node: Any, functions: list[Function], given: list[Any], values: list[Value]) -> Function:
+    """The overload that a call means."""
+    fitting = [
+        one
+        for one in functions
+        if sum(p.default is None for p in one.parameters) <= len(values) <= len(one.parameters) or one.variadic
+        if len(given) <= len(one.template) or not given
+        if not given or one.template
+    ]
+    if not fitting:
+        raise Refused(f"`{short(node)}`: no {functions[0].name} with these parameters", node)
+    if len(fitting) > 1:
+        scored = [(sum(_fit(p.type, v.type) for p, v in zip(one.parameters, values, strict=False)), one) for one in fitting]
+        best = max(score for score, _ in scored)
+        fitting = [one for score, one in scored if score == best]
+    if len(fitting) > 1 and len({one.code or id(one) for one in fitting}) > 1:
+        if len({(one.path, one.line) for one in fitting}) > 1:
+            raise Refused(f"`{short(node)}`: several functions {functions[0].name} fit", node)
+    return fitting[0]
+
+
+def _fit(parameter: Type, value: Type) -> int:
+    if parameter.kind == value.kind:
+        return 3 if parameter.name == value.name or not parameter.name else 2
+    if parameter.kind in ("param", "auto", "any", "opaque"):
+        return 1
+    if parameter.number and value.number:
+        return 1
+    if parameter.kind == "optional" and value.kind in ("nothing", parameter.item.kind):
+        return 1
+    if parameter.kind in ("vector", "sizes", "tuple") and value.kind in ("list", "vector", "sizes"):
+        return 1
+    if parameter.kind == "pointer" and value.kind in ("null", "kernel"):
+        return 1
+    return -5
+
+
+def _template(
+    f: Context, node: Any, one: Function, given: list[Any], values: list[Value]
+) -> tuple[dict[str, Type], list[str]]:
+    """The types that the template's parameters stand for, and the code of the first arguments."""
+    known: dict[str, Type] = {}
+    codes: list[str] = []
+    for k, parameter in enumerate(one.template):
+        if parameter.keyword == "pack":
+            raise Refused(f"`{short(node)}`: {one.name} takes any number of arguments", node)
+        if k < len(given):
+            if parameter.keyword == "type":
+                known[parameter.name] = type_of(f, given[k]) if _is_type(f, given[k]) else t.ANY
+                codes.append(_type_code(f, given[k], known[parameter.name]))
+            else:
+                codes.append(_value_code(f, given[k], parameter))
+            continue
+        code = deduce(f, parameter, [p.type for p in one.parameters], values) if parameter.keyword == "type" else None
+        if code is not None:
+            known[parameter.name] = _known(f, parameter, one, values)
+            codes.append(code)
+        elif parameter.default is not None:
+            if parameter.keyword == "type":
+                known[parameter.name] = type_of(f, parameter.default)
+                codes.append(spelled(f, known[parameter.name]))
+            else:
+                codes.append(_value_code(f, parameter.default, parameter))
+        else:
+            raise Refused(f"`{short(node)}`: the template argument {parameter.name}, which is not deduced", node)
+    return known, codes
+
+
+def _is_type(f: Context, node: Any) -> bool:
+    return True
+
+
+def _type_code(f: Context, node: Any, type_: Type) -> str:
+    if type_.kind in ("any", "struct", "vector", "tensor"):
+        return quoted(pieces_of(f, node))
+    return spelled(f, type_)
+
+
+def _value_code(f: Context, node: Any, parameter: Parameter) -> str:
+    inner = node
+    if node.type == "type_descriptor":
+        inner = node.child_by_field_name("type")
+    value = f.value(inner)
+    if parameter.type.kind in ("int", "bool", "float"):
+        return converted(value, parameter.type).code
+    if value.type.kind in ("int", "bool", "kernel", "any"):
+        return value.code
+    return quoted(argument_of(f, node))
+
+
+def _known(f: Context, parameter: Parameter, one: Function, values: list[Value]) -> Type:
+    from rawkern.extensions.launches import _matched
+
+    for p, value in zip(one.parameters, values, strict=False):
+        found = _matched(p.type, value.type, parameter.name)
+        if found is not None:
+            return found
+    return t.ANY
+
+
+def substituted(type_: Type, known: dict[str, Type]) -> Type:
+    """A type of a template with the types that its parameters stand for."""
+    if type_.kind == "param" and type_.spelled in known:
+        found = known[type_.spelled]
+        return Type(found.kind, found.name, found.of, type_.reference, type_.const, found.spelled)
+    if type_.of:
+        return Type(
+            type_.kind,
+            type_.name,
+            tuple(substituted(one, known) for one in type_.of),
+            type_.reference,
+            type_.const,
+            type_.spelled,
+        )
+    return type_

@@ -1,0 +1,383 @@
+"""Sources of an extension read: files with their own headers, macros in order, what they declare."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rawkern.base.tree import named, parse, text_of
+from rawkern.compile.conditions import HOST, left_out
+from rawkern.compile.declarations import blanked, declarations
+from rawkern.compile.files import read_text
+from rawkern.compile.split import HostPart, is_host_header, split
+from rawkern.extensions import types as t
+from rawkern.extensions.bindings import read_binding
+from rawkern.extensions.context import Context
+from rawkern.extensions.functions import declared_name, signature, template_parameters
+from rawkern.extensions.macros import Expanded, Macro, define, expand, tokens
+from rawkern.extensions.program import RESERVED, Function, Kernel, Parameter, Struct, Unit
+from rawkern.extensions.refusal import Refused
+from rawkern.extensions.spelling import declared_type, type_of
+from rawkern.extensions.types import Type
+from rawkern.extensions.values import Value, integer
+
+_VERSION = [int(part) for part in re.findall(r"\d+", torch.__version__)[:3]]
+#: Macros that are known when code for the host is read; None for those that are not defined.
+KNOWN = {
+    **HOST, "CUDA_VERSION": 12080, "CUDART_VERSION": 12080, "TORCH_VERSION_MAJOR": _VERSION[0],
+    "TORCH_VERSION_MINOR": _VERSION[1], "TORCH_VERSION_PATCH": _VERSION[2], "WITH_CUDA": 1, "WITH_PYTHON": 1,
+    "MMCV_WITH_CUDA": 1, "USE_CUDA": 1, "NDEBUG": None, "DEBUG": None, "VERSION_GE_1_1": 1, "VERSION_GE_1_3": 1,
+    "VERSION_GE_1_5": 1, "OLD_GENERATOR_PATH": None, "OLD_GENERATOR": None, "TORCH_HIP_VERSION": None,
+    "FLASHATTENTION_DISABLE_BACKWARD": None, "CUDA_HAS_FP16": 1, "__CUDA_NO_HALF_OPERATORS__": None,
+    "__HIP_PLATFORM_HCC__": None, "_MSC_VER": None,
+}  # fmt: skip
+_EMPTY = """
+    __host__ __device__ __forceinline__ __inline__ __inline __noinline__ inline TORCH_API C10_API C10_EXPORT
+    C10_ALWAYS_INLINE C10_HOST_DEVICE C10_UNUSED __restrict__ __restrict C10_RESTRICT __attribute_maybe_unused__
+    C10_NOINLINE C10_HOST C10_DEVICE PyMODINIT_FUNC TORCH_LIBRARY_THREAD_UNSAFE_LAZY_INIT CUDA_HOSTDEVICE C10_INLINE
+    FORCE_INLINE extern_c
+"""
+#: Macros of torch's headers that are plain C++.
+_TORCH = r"""
+#define AT_DISPATCH_CASE_TMP 0
+#define TORCH_EXTENSION_NAME_STR TORCH_EXTENSION_NAME
+#define CUDA_CHECK_KERNEL() cudaGetLastError()
+#define THCCeilDiv(a, b) at::ceil_div(a, b)
+#define IMPLEMENT_NOTHING
+"""
+
+
+class Reader:
+    """Reads a source and its headers into a unit."""
+
+    def __init__(self, unit: Unit, include_dirs: Sequence[str], defined: dict[str, str], taken: set[str]) -> None:
+        self.unit, self.include_dirs = unit, tuple(include_dirs)
+        self.taken = taken  # names of Python's functions in all units
+        self.macros: dict[str, Macro] = {name: Macro(None, ()) for name in _EMPTY.split()}
+        for line in _TORCH.strip().splitlines():
+            found = define(line)
+            if found:
+                self.macros[found[0]] = found[1]
+        for name, text in defined.items():
+            self.macros[name] = Macro(None, tuple(tokens(text)))
+        self.defaults: dict[tuple[str, int], list[Any]] = {}
+        self.seen: set[str] = set()
+        self.later: list[tuple[HostPart, str, Expanded | None, str, int, str]] = []
+        self.known = {**KNOWN, **{name: _number(text) for name, text in defined.items()}}
+
+    def read(self, path: str, text: str | None = None) -> None:
+        """Read a file, and the own headers that it includes, once each."""
+        if path in self.seen:
+            return
+        self.seen.add(path)
+        if text is None:
+            self.unit.files.append(path)
+            text = read_text(path)
+        self._kernels(text)
+        for name, type_ in _MEMBER.findall(text):
+            self.unit.members.setdefault(type_, name)
+        _, directives = blanked(text)
+        dead = left_out(directives, self.known)
+        clean = _clean(text, directives, dead)
+        starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        parts = [p for p in split(text, path).host if not any(a <= p.start < b for a, b in dead)]
+        macros = [p for p in parts if p.kind == "macro"]
+        defined = 0
+        for part in parts:
+            if part.kind == "macro":
+                continue
+            while defined < len(macros) and macros[defined].start < part.end:
+                one = macros[defined]
+                found = define(text[one.start : one.end])
+                if found is not None:
+                    self.macros[found[0]] = found[1]
+                defined += 1
+            if part.kind == "include":
+                self._include(path, part.name)
+                continue
+            self._part(part, clean, path, _line(starts, part.start))
+        for one in macros[defined:]:
+            found = define(text[one.start : one.end])
+            if found is not None:
+                self.macros[found[0]] = found[1]
+
+    def _include(self, path: str, name: str) -> None:
+        if is_host_header(name):
+            return
+        for folder in (os.path.dirname(path), *self.include_dirs):
+            file = os.path.normpath(os.path.join(folder, name))
+            if os.path.isfile(file):
+                self.read(file)
+                return
+
+    def _kernels(self, text: str) -> None:
+        for one in declarations(text):
+            bare = one.name.rsplit("::", 1)[-1]
+            if bare not in self.unit.kernels or one.definition:
+                self.unit.kernels[bare] = _kernel(self.unit, one)
+
+    def _part(self, part: HostPart, clean: str, path: str, line: int) -> None:
+        text = clean[part.start : part.end]
+        handler = {
+            "function": self._function, "template": self._function, "struct": self._struct, "using": self._using,
+            "variable": self._variable, "binding": self._binding, "declaration": self._declaration,
+        }.get(part.kind)  # fmt: skip
+        if handler is not None:
+            handler(part, text, path, line)
+
+    def _expanded(self, text: str, line: int) -> Expanded:
+        return expand(text, line, self.macros)
+
+    def _function(self, part: HostPart, text: str, path: str, line: int) -> None:
+        bare = part.name.rsplit("::", 1)[-1]
+        if re.search(r"\b__global__\b", text.split("{")[0]) or not bare.isidentifier() or "operator" in part.name:
+            return
+        if re.match(r"PyInit_|PyInit", bare):
+            return
+        python = self._python(bare)
+        try:
+            found = signature(self.unit, part.name, python, self._expanded(text, line), path)
+        except Refused as error:
+            found = Function(part.name, python, path=path, lines=[line], unit=self.unit, refused=error.what)
+            found.parameters = [Parameter("", "arguments")]
+            found.variadic = True
+        self.unit.functions.setdefault(bare, []).append(found)
+
+    def _python(self, bare: str) -> str:
+        base = bare + "_" if bare in RESERVED or bare == self.unit.variable else bare
+        made, k = base, 1
+        while made in self.taken:
+            k += 1
+            made = f"{base}_{k}"
+        self.taken.add(made)
+        return made
+
+    def _declaration(self, part: HostPart, text: str, path: str, line: int) -> None:
+        """Default values of a function that is defined elsewhere."""
+        if "=" not in text or "__global__" in text:
+            return
+        try:
+            root = parse(self._expanded(text, line).text)
+        except Refused:
+            return
+        stack = [root]
+        while stack:
+            one = stack.pop()
+            if one.type == "function_declarator":
+                values = [
+                    each.child_by_field_name("default_value")
+                    for each in named(one.child_by_field_name("parameters"))
+                    if each.type in ("parameter_declaration", "optional_parameter_declaration")
+                ]
+                self.defaults[part.name.rsplit("::", 1)[-1], len(values)] = values
+                return
+            stack += one.children
+
+    def _using(self, part: HostPart, text: str, path: str, line: int) -> None:
+        try:
+            root = parse(self._expanded(text, line).text)
+        except Refused:
+            return
+        for one in named(root):
+            if one.type == "alias_declaration":
+                self.unit.aliases[text_of(one.child_by_field_name("name"))] = one.child_by_field_name("type")
+            elif one.type == "type_definition":
+                name = one.child_by_field_name("declarator")
+                if name is not None and name.type == "type_identifier":
+                    self.unit.aliases[text_of(name)] = one.child_by_field_name("type")
+
+    def _variable(self, part: HostPart, text: str, path: str, line: int) -> None:
+        if re.search(r"\b(?:__device__|__constant__|__shared__)\b", text):
+            return
+        if "RegisterOperators" in text:
+            self._binding(part, text, path, line)
+            return
+        try:
+            expanded = self._expanded(text, line)
+            root = parse(expanded.text)
+        except Refused:
+            return
+        for node in named(root):
+            if node.type != "declaration":
+                continue
+            said = t.words(node)
+            for k, one in enumerate(node.children):
+                if node.field_name_for_child(k) != "declarator" or one.type != "init_declarator":
+                    continue
+                declarator = one.child_by_field_name("declarator")
+                around = "array" if declarator.type == "array_declarator" else ""
+                name = declared_name(declarator)
+                if name and ("const" in said or "constexpr" in said):
+                    triple = (node.child_by_field_name("type"), one.child_by_field_name("value"), around)
+                    self.unit.lazy[name] = (triple, expanded.lines)
+
+    def _struct(self, part: HostPart, text: str, path: str, line: int) -> None:
+        head = text.lstrip()
+        try:
+            expanded = self._expanded(text, line)
+            root = parse(expanded.text)
+        except Refused:
+            return
+        stack = [root]
+        while stack:
+            node = stack.pop(0)
+            if node.type == "enum_specifier":
+                self._enum(node, part)
+                return
+            if node.type in ("struct_specifier", "class_specifier") and node.child_by_field_name("body") is not None:
+                self._members(node, part, line, template=head.startswith("template"))
+                return
+            stack = [*node.children, *stack]
+
+    def _enum(self, node: Any, part: HostPart) -> None:
+        name = node.child_by_field_name("name")
+        bare = text_of(name) if name is not None else ""
+        if bare:
+            self.unit.enums.add(bare)
+        scoped = any(text_of(child) in ("class", "struct") for child in node.children)
+        following = 0
+        f = Context(self.unit, Function("", ""))
+        for one in named(node.child_by_field_name("body")):
+            label, given = text_of(one.child_by_field_name("name")), one.child_by_field_name("value")
+            if given is not None:
+                try:
+                    following = f.value(given).constant or 0
+                except Refused:
+                    return
+            python = label + "_" if label in RESERVED or label in self.taken else label
+            value = Value(python, Type("int", "int32", spelled=bare), following, following)
+            self.unit.definitions[python] = str(following)
+            self.unit.constants[f"{bare}::{label}"] = value
+            if not scoped:
+                self.unit.constants.setdefault(label, value)
+            following += 1
+
+    def _members(self, node: Any, part: HostPart, line: int, template: bool) -> None:
+        name_node = node.child_by_field_name("name")
+        if name_node is None:
+            return
+        bare = text_of(name_node)
+        struct = Struct(part.name, self._python(bare), line=line, template=template)
+        f = Context(self.unit, Function(part.name, ""))
+        for one in named(node):
+            if one.type == "base_class_clause":
+                bases = [text_of(each) for each in named(one) if each.type != "access_specifier"]
+                struct.base = bases[0].split("<")[0].rsplit("::", 1)[-1] if bases else ""
+        for one in named(node.child_by_field_name("body")):
+            if one.type in ("alias_declaration", "type_definition", "comment", "access_specifier", "using_declaration"):
+                continue
+            said = t.words(one)
+            if "static" in said or one.type != "field_declaration":
+                if one.type not in ("field_declaration", "static_assert_declaration", "preproc_if"):
+                    struct.refused = struct.refused or "it has functions"
+                continue
+            try:
+                _fields(f, struct, one)
+            except Refused as error:
+                struct.refused = error.what
+        self.unit.structs[bare] = struct
+
+    def _binding(self, part: HostPart, text: str, path: str, line: int) -> None:
+        try:
+            read_binding(self.unit, part.name, self._expanded(text, line), text)
+        except Refused as error:
+            self.unit.notes.append(f"{os.path.basename(path)}:{line}: {error.what}")
+
+    def finish(self) -> None:
+        """Give functions the default values of their declarations."""
+        for name, found in self.unit.functions.items():
+            for one in found:
+                values = self.defaults.get((name, len(one.parameters)))
+                for parameter, value in zip(one.parameters, values or (), strict=False):
+                    if parameter.default is None:
+                        parameter.default = value
+
+
+_MEMBER = re.compile(r"\bconstexpr\s+(?:static\s+|inline\s+)*(?:const\s+)?(\w[\w:]*(?:\s+(?:int|long|char))*)\s+(\w+)\s*[={]")
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d+", text) else -1
+
+
+def _line(starts: list[int], at: int) -> int:
+    from bisect import bisect_right
+
+    return bisect_right(starts, at)
+
+
+def _clean(text: str, directives: Any, dead: list[tuple[int, int]]) -> str:
+    """A text with spaces over directives and what they leave out."""
+    spans = [(one.start, one.end) for one in directives] + dead
+    pieces, at = [], 0
+    for start, end in sorted(spans):
+        if end <= at:
+            continue
+        start = max(start, at)
+        pieces += [text[at:start], re.sub(r"[^\n]", " ", text[start:end])]
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
+def _kernel(unit: Unit, one: Any) -> Kernel:
+    """What is known of a kernel, by its declaration."""
+    kernel = Kernel(one.name, is_template=one.template)
+    f = Context(unit, Function(one.name, ""))
+    try:
+        if one.template:
+            root = parse(f"template <{', '.join(one.template_params)}> void rk_f() {{}}")
+            node = named(root)[0]
+            kernel.template = template_parameters(f, node.child_by_field_name("parameters"))
+        text = re.sub(r"__restrict__|__restrict|__grid_constant__|\bRESTRICT\b", "", ", ".join(one.types))
+        root = parse(f"void rk_f({text}) {{}}")
+        node = named(root)[0].child_by_field_name("declarator")
+        for each in named(node.child_by_field_name("parameters")):
+            if each.type in ("parameter_declaration", "optional_parameter_declaration"):
+                inner = each.child_by_field_name("declarator")
+                try:
+                    kernel.types.append(declared_type(f, each.child_by_field_name("type"), inner, each))
+                except Refused:
+                    kernel.types.append(t.ANY)
+            elif each.type != "comment":
+                kernel.types.append(t.ANY)
+    except (Refused, AttributeError, IndexError):
+        kernel.types = []
+    return kernel
+
+
+def _fields(f: Context, struct: Struct, node: Any) -> None:
+    """The members that a declaration in a struct makes."""
+    type_node = node.child_by_field_name("type")
+    declarators = [child for k, child in enumerate(node.children) if node.field_name_for_child(k) == "declarator"]
+    defaults = [child for k, child in enumerate(node.children) if node.field_name_for_child(k) == "default_value"]
+    for k, one in enumerate(declarators):
+        inner, sizes = one, []
+        while inner.type == "array_declarator":
+            sizes.insert(0, inner.child_by_field_name("size"))
+            inner = inner.child_by_field_name("declarator")
+        if inner.type == "function_declarator":
+            struct.refused = struct.refused or "it has functions"
+            return
+        type_ = declared_type(f, type_node, inner, node)
+        while inner.type not in ("field_identifier", "identifier"):
+            deeper = inner.child_by_field_name("declarator") or (named(inner) or [None])[-1]
+            if deeper is None:
+                raise Refused("a member of it", node)
+            inner = deeper
+        name = text_of(inner)
+        if type_.kind == "opaque":
+            raise Refused(f"its member {name} of {type_}", node)
+        for size in sizes:
+            type_ = Type("array", of=(type_,), name=text_of(size))
+        struct.fields[name] = t.plain(type_)
+        if k < len(defaults) and len(declarators) == len(defaults):
+            struct.defaults[name] = f.of_type(defaults[k], type_).code
+    _ = type_of
+
+
+def number(value: int) -> Value:
+    return integer(value)
