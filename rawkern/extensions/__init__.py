@@ -1,1 +1,0 @@
-"""Host functions of PyTorch extension files as Python: translated from C++, and run on rawkern's kernels."""
