@@ -57,9 +57,8 @@ def test_a_source_that_is_not_unicode(worker: Worker, tmp_path: Path, where: str
 
 
 def test_what_a_candidate_says_can_be_printed(worker: Worker) -> None:
-    for body in ("raise ValueError('half: \\ud800')", "return type('half: \\ud800', (), {})()"):
-        verdict = of_function(worker, f"def square(x):\n    {body}\n", "cpu")
-        assert not verdict.ok and "half: \\ud800" in str(verdict).encode().decode()
+    verdict = of_function(worker, "def square(x):\n    raise ValueError('half: \\ud800')\n", "cpu")
+    assert not verdict.ok and "half: \\ud800" in str(verdict).encode().decode()
 
 
 def test_right_ones(worker: Worker, device: str) -> None:
