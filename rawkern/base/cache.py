@@ -128,7 +128,7 @@ def put_file(key: str, data: bytes) -> Path | None:
 
 
 def _content(path: Path) -> bytes | None:
-    """The bytes of a file; None where there is none, or something else: a pipe would be waited for, a link leads away."""
+    """The bytes of a file; None where there is none, or something else: a pipe would wait, a link leads away."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -92,7 +92,12 @@ def _read(path: str, data: bytes) -> Package:
 
 
 #: What is in a manifest: lists of one shape, dicts of one shape by names, dicts with these keys, or one of some types.
-_LAYOUT = {"size": int, "align": int, "members": [{"name": str, "type": str, "offset": int, "bits": object}], "unknown": str}
+_LAYOUT = {
+    "size": int,
+    "align": int,
+    "members": [{"name": str, "type": str, "offset": int, "bits": object}],
+    "unknown": str,
+}
 _SHAPES = {
     "rawkern": str, "toolkit": str, "options": [str], "sources": [str], "templates": [dict],
     "structs": {None: _LAYOUT}, "variables": {None: list},

@@ -105,7 +105,9 @@ def damaged_json(r: random.Random, text: str) -> str:
         at = at[key]
 
 
-def each_is_read_or_refused(file: Path, count: int, damage: Callable[[random.Random], bytes], read: Callable[[], Any]) -> None:
+def each_is_read_or_refused(
+    file: Path, count: int, damage: Callable[[random.Random], bytes], read: Callable[[], Any]
+) -> None:
     refused = 0
     for seed in range(count):
         file.write_bytes(damage(random.Random(seed)))

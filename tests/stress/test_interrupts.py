@@ -182,7 +182,11 @@ def test_formulas_are_declared_again() -> None:
     def total(*_: None) -> Any:
         return rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", now[-1])
 
-    for file, define in (("formulas/declared.py", square), ("formulas/elementwise.py", square), ("formulas/reduction.py", total)):
+    for file, define in (
+        ("formulas/declared.py", square),
+        ("formulas/elementwise.py", square),
+        ("formulas/reduction.py", total),
+    ):
         for _ in interrupts((file,), lambda define=define: define(now.append(next(names)))):
             define()
     t = torch.arange(3.0, requires_grad=True)

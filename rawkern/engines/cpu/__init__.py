@@ -120,8 +120,8 @@ class Module:
             if self.foreign is None or isinstance(error, RawkernError):
                 raise
             raise UnsupportedError(
-                f"{self.foreign}: PTX not understood ({type(error).__name__}: {error}); compile it again, or run it on a "
-                "GPU, whose driver says what is wrong"
+                f"{self.foreign}: PTX not understood ({type(error).__name__}: {error}); compile it again, or run "
+                "it on a GPU, whose driver says what is wrong"
             ) from error
 
     def global_view(self, name: str) -> tuple[int, int]:

@@ -261,7 +261,9 @@ def _tried(
                 verdict.accuse("replaced function", f"replaces {', '.join(changed[:8])}")
         except UnicodeEncodeError as error:  # of the source: nothing else is encoded here
             line = text.count("\n", 0, error.start) + 1
-            verdict.settle("compiles", f"it is not Unicode text: {text[error.start]!r} in line {line} is half a character")
+            verdict.settle(
+                "compiles", f"it is not Unicode text: {text[error.start]!r} in line {line} is half a character"
+            )
             return []
         except wire.Late:
             verdict.settle("runs", f"{doing}: it has not ended after {limits['seconds']:g} s")

@@ -193,9 +193,12 @@ class Candidate:
         if head.pop("number", None) != number or not _sound(head):
             raise wire.Broken("it is not made as answers are")
 
-
         def text(_: Any, value: Any) -> Any:  # without half characters, which nobody can print
-            return value.replace(folder, "").encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+            return (
+                value.replace(folder, "").encode(errors="backslashreplace").decode()
+                if isinstance(value, str)
+                else value
+            )
 
         return mapped(text, {**_EMPTY, **head}), found
 
