@@ -41,7 +41,10 @@ def renamed(cubin: bytes, path: bytes, others: Collection[str] = ()) -> bytes:
     for number, section in enumerate(elf.sections(cubin)):
         if section.name == ".debug_line":
             table = cubin[section.offset : section.offset + section.size]
-            made = _renamed(table, path, others)
+            try:
+                made = _renamed(table, path, others)
+            except (IndexError, ValueError, struct.error):  # none that is known
+                return cubin
             return elf.replaced(cubin, number, made, len(made) - len(table))
     return cubin
 

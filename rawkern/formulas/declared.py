@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from rawkern.base.forking import Lock
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, differentiable, parse_parameters
 
 _declared: dict[str, Any] = {}  # by the operator's name
+_lock = Lock()
 
 
 def declared(make: Callable[..., Any], *key: Any) -> Any:
@@ -31,11 +33,12 @@ def declared(make: Callable[..., Any], *key: Any) -> Any:
     fixed, namespace, name, *rest = key
     text = repr([[str(p) for p in part] if isinstance(part, tuple) else part for part in rest])
     qualified = f"{namespace}::{name}" + ("" if fixed else f"_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
-    found = _declared.get(qualified)
-    replaced = found is not None and found.operator is not None and not found.operator.operator.current
-    if found is None or found.key != key or replaced:
-        found = _declared[qualified] = make(qualified, *key)
-    return found
+    with _lock:  # another thread's would take this one's operator out of torch's registry
+        found = _declared.get(qualified)
+        replaced = found is not None and found.operator is not None and not found.operator.operator.current
+        if found is None or found.key != key or replaced:
+            found = _declared[qualified] = make(qualified, *key)
+        return found
 
 
 def qualified_name(kind: str, name: str, example: str) -> tuple[bool, str, str]:
