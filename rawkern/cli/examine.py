@@ -284,14 +284,10 @@ def variables() -> list[Finding]:
     """Environment variables that are named like rawkern's, and are none of them."""
     known = (*environment.VARIABLES, "RAWKERN_RANDOM_EFFORT")  # of rawkern's own tests
     wrong = [name for name in os.environ if name.startswith(environment.PREFIX) and name not in known]
+    said = {name: did_you_mean(name, environment.VARIABLES) for name in sorted(wrong)}
     return [
-        Finding(
-            "environment",
-            NOTE,
-            f"{name} is set, and rawkern reads no variable of that name{did_you_mean(name, environment.VARIABLES)}",
-            f"unset {name}",
-        )  # fmt: skip
-        for name in sorted(wrong)
+        Finding("environment", NOTE, f"{name} is set, which rawkern does not read{meant}", f"unset {name}")
+        for name, meant in said.items()
     ]
 
 
