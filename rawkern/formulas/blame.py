@@ -47,7 +47,7 @@ def _told(
         ][:1]
     )
     found = CompileError(
-        "\n".join([f"{name}: {what} does not compile: {said}", *excerpt, *hints]),
+        "\n".join([f"{error.file}: {name}: {what} does not compile: {said}", *excerpt, *hints]),
         file=error.file, line=error.line, column=error.column, excerpt="\n".join(excerpt), log=error.log,
     )  # fmt: skip
     return found
