@@ -8,6 +8,13 @@ import time
 from pathlib import Path
 
 
+def own_sources() -> Path:
+    """The directory of rawkern's own ``.cu`` files: inside an installed package, beside it in a source tree."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "cuda_src"
+    return inside if inside.is_dir() else package.parent / "cuda_src"
+
+
 def read(path: str) -> bytes | None:
     """The bytes of a file; None where it cannot be read."""
     try:

@@ -12,7 +12,7 @@ import os
 import struct
 from collections.abc import Collection
 
-from rawkern.base import cache
+from rawkern.base import cache, environment
 from rawkern.compile import elf
 from rawkern.compile.compile import Program
 from rawkern.compile.source import STRING_NAME
@@ -26,7 +26,7 @@ def findable(program: Program) -> bytes:
 
     The same bytes with ``RAWKERN_SOURCES=off``, and where the cache takes no files.
     """
-    if program.code[:4] != elf.MAGIC or os.environ.get("RAWKERN_SOURCES") == "off":
+    if program.code[:4] != elf.MAGIC or environment.choice("RAWKERN_SOURCES", ("off",)):
         return program.code
     source = program.source
     if source.path is not None:

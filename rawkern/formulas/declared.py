@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.scalars import shown
 from rawkern.base.forking import Lock
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, differentiable, parse_parameters
@@ -39,6 +40,21 @@ def declared(make: Callable[..., Any], *key: Any) -> Any:
         if found is None or found.key != key or replaced:
             found = _declared[qualified] = make(qualified, *key)
         return found
+
+
+def check_texts(kind: str, **given: Any) -> None:
+    """Refuse with TypeError what is not text, of the arguments by name; those that may be left out are None then."""
+    for name, value in given.items():
+        if not isinstance(value, str) and not (value is None and name in ("backward", "reduce_type")):
+            raise TypeError(f"{kind}: {name} is {shown(value)}; pass {_TEXTS.get(name, 'CUDA C as a string')}")
+
+
+_TEXTS = {
+    "in_params": "types and names as a string, such as 'T x, T y'",
+    "out_params": "types and names as a string, such as 'T z'",
+    "name": "the operator's name as a string", "reduce_type": "the name of a type as a string, such as 'float'",
+    "identity": "the expression to start from as a string, such as '0'",
+}  # fmt: skip
 
 
 def qualified_name(kind: str, name: str, example: str) -> tuple[bool, str, str]:
