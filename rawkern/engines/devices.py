@@ -44,7 +44,8 @@ def normalised(device: torch.device | str | int) -> torch.device:
         return CPU
     if given.type != "cuda":
         raise ValueError(f"rawkern runs on cpu and cuda, not on {given}")
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if (given.index or 0) >= there:
-        raise ValueError(f"device is {given}, and torch sees {there or 'no'} GPU{'s' if there > 1 else ''} here")
-    return given if given.index is not None else torch.device("cuda", torch.cuda.current_device())
+    if given.index is not None:
+        return given
+    if not torch.cuda.is_available():
+        raise ValueError("device is cuda, and torch sees no GPU here; pass 'cpu', or leave it out")
+    return torch.device("cuda", torch.cuda.current_device())
