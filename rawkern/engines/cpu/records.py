@@ -139,6 +139,7 @@ REASONS = {
     "BAD_FREE": 12,
     "TILE": 13,
     "OTHER_TYPE": 14,
+    "COPY": 15,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

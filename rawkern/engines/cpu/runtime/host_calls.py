@@ -85,6 +85,9 @@ def failure(
             f"{place} loads or stores a matrix (wmma) with a leading dimension of {pitch} bytes, which is not a "
             f"multiple of {min(align, 16)}"
         )
+    if reason == "COPY":
+        size = argument(workers, k, "request_a", 0)
+        return f"{place} copies with cp.async and gives a size of the source that is more than the copy's {size} bytes"
     if reason == "TRAP" and "cooperative_groups.h:" in site and not cooperative:
         return (
             f"{place} synchronizes a grid group, which is not valid in this launch; grid.sync() needs a kernel made "
