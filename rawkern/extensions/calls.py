@@ -17,7 +17,7 @@ from rawkern.extensions.methods import method_of
 from rawkern.extensions.own import call_own
 from rawkern.extensions.refusal import Refused, library_call
 from rawkern.extensions.spelling import split_name, type_of
-from rawkern.extensions.standard import standard_function
+from rawkern.extensions.standard import limits_value, standard_function
 from rawkern.extensions.statements import construct
 from rawkern.extensions.tensors import function as tensor_function
 from rawkern.extensions.tensors import options_method
@@ -130,11 +130,20 @@ def _named(
     if bare in _PASSED_ON:
         return f.value(nodes[0])
     known_space = name.startswith(("at::", "torch::", "c10::", "std::"))
-    if not known_space and bare in f.unit.functions and not (bare == "min" or bare == "max"):
-        return call_own(f, node, f.unit.functions[bare], of, nodes)
+    if not known_space and bare in f.unit.functions and bare not in ("min", "max"):
+        try:
+            return call_own(f, node, f.unit.functions[bare], of, nodes)
+        except Refused:
+            found = cuda_function(f, node, name, of, nodes) if bare.startswith("make_") else None
+            if found is None:
+                raise
+            return found
     instead = library_call(name)
     if instead is not None:
         raise Refused(f"{name}, a function of a library for the host", node, f"call {instead}")
+    limit = limits_value(f, node, called)
+    if limit is not None:
+        return limit
     for attempt in (cuda_function, standard_function, _options_function):
         found = attempt(f, node, name, of, nodes)
         if found is not None:
@@ -149,6 +158,8 @@ def _named(
             return found
     if bare in f.unit.functions:
         return call_own(f, node, f.unit.functions[bare], of, nodes)
+    if bare == "apply":
+        raise Refused(f"`{short(node)}`: a torch::autograd::Function in C++", node, "write a torch.autograd.Function in Python around the functions that launch")
     if bare.isupper() or bare.startswith(("AT_", "TORCH_", "C10_")):
         raise Refused(f"the macro {bare}", node)
     raise Refused(f"`{short(node)}`: the function {name}, whose definition is not in these sources", node)

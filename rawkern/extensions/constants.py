@@ -59,6 +59,8 @@ NAMES |= {
     "FLT_MIN": Value("1.1754943508222875e-38", t.FLOAT),
     "DBL_MAX": Value("1.7976931348623157e+308", t.DOUBLE),
     "FLT_EPSILON": Value("1.1920928955078125e-07", t.FLOAT),
+    "C10_WARP_SIZE": integer(32),
+    "warpSize": integer(32),
     "cudaSuccess": integer(0),
     "CUDA_SUCCESS": integer(0),
     "CUDA_VERSION": integer(12080),

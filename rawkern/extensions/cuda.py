@@ -194,7 +194,7 @@ def _arguments(f: Context, node: Any) -> list[Any]:
 
 
 _FUNCTIONS = {
-    "getCurrentCUDAStream": _stream, "getDefaultCUDAStream": _stream, "getCurrentHIPStream": _stream,
+    "getCurrentCUDAStream": _stream, "THCState_getCurrentStream": _stream, "getDefaultCUDAStream": _stream, "getCurrentHIPStream": _stream,
     "current_device": _device, "getCurrentDeviceProperties": _properties, "getDeviceProperties": _properties,
     "cudaDeviceSynchronize": _synchronize, "cudaStreamSynchronize": _synchronize, "device_synchronize": _synchronize,
     "stream_synchronize": _synchronize, "cudaGetErrorString": _text_of_error, "cudaGetErrorName": _text_of_error,

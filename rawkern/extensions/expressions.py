@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -79,20 +78,34 @@ def name(f: Context, node: Any) -> Value:
     full, arguments = split_name(node)
     if arguments is not None:
         return _template_name(f, node, full, arguments)
+    if "<" in full:
+        return _of_template(f, node, full)
     variable = f.find(full)
     if variable is not None:
         if variable.kind == "type":
             raise Refused(f"the type {full} as a value", node)
         if variable.kind == "function":
             return Value(variable.python, Type("lambda"), extra=variable.extra)
-        return Value(
-            variable.python, variable.type, variable.low, variable.high, lvalue=True, extra=variable.extra
-        )
+        low, high = (0, 0) if variable.type.spelled == "cudaError_t" else (variable.low, variable.high)
+        return Value(variable.python, variable.type, low, high, lvalue=True, extra=variable.extra)
     if "::" in full:
         scope = full.split("::")[0]
         if (of := f.find(scope)) is not None and of.kind == "type":
             return _member_constant(f, node, full)
     return global_name(f, node, full)
+
+
+def _of_template(f: Context, node: Any, full: str) -> Value:
+    """``Traits<T>::kValue``."""
+    inner = node
+    while inner.type == "qualified_identifier" and inner.child_by_field_name("name").type == "qualified_identifier":
+        inner = inner.child_by_field_name("name")
+    scope = inner.child_by_field_name("scope")
+    if scope is not None and scope.type == "template_type":
+        bare, arguments = split_name(scope)
+        if bare == "is_same" and arguments is not None:
+            return same(f, arguments)
+    return _member_constant(f, node, full)
 
 
 def global_name(f: Context, node: Any, full: str) -> Value:
@@ -101,8 +114,9 @@ def global_name(f: Context, node: Any, full: str) -> Value:
     if "::" not in full or full.split("::")[0] not in ("at", "torch", "c10", "std"):
         if bare in f.unit.lazy:
             f.unit.constants[bare] = lazy_constant(f, bare)
-        if bare in f.unit.constants:
-            return f.unit.constants[bare]
+        for key in (full, "::".join(full.split("::")[-2:]), bare):
+            if key in f.unit.constants:
+                return f.unit.constants[key]
         if bare in f.unit.kernels:
             return Value(f"{f.unit.variable}[{bare!r}]", t.KERNEL, extra=repr(full))
         if bare in f.unit.functions:
@@ -124,9 +138,13 @@ def lazy_constant(f: Context, bare: str) -> Value:
     type_ = type_of(inner, type_node)
     value = inner.value(value_node)
     value = value if type_.kind == "auto" else converted(value, type_)
-    if around == "array":
+    if around == "array" or type_.kind in ("map", "vector"):
+        python = inner.python_name(bare)
         items = value.items or ()
-        return Value(f"({', '.join(one.code for one in items)},)", Type("array", of=(type_,)), extra=items)
+        shown = f"({', '.join(one.code for one in items)},)" if around == "array" else value.code
+        f.unit.definitions[python] = shown
+        of = Type("array", of=(type_,)) if around == "array" else type_
+        return Value(python, of, extra=items if around == "array" else None)
     return replace(value, type=t.plain(value.type), lvalue=False)
 
 
@@ -281,11 +299,12 @@ def unary(f: Context, node: Any) -> Value:
     if operator == "+" and value.type.number:
         return value
     if operator == "~" and value.type.integral:
-        value = arithmetic("|", value, integer(0))
+        code = value.code
+        type_ = arithmetic("|", value, integer(0)).type
         low, high = value.limits
-        if value.type.name.startswith("u"):
-            return Value(f"{value.type.name}(~{inside_code(f, inside)})", value.type)
-        return Value(f"(~{inside_code(f, inside)})", value.type, ~high, ~low)
+        if type_.name.startswith("u"):
+            return Value(f"{type_.name}(~{code})", type_)
+        return Value(f"(~{code})", type_, ~high, ~low)
     if operator == "~" and value.type.kind == "tensor":
         return Value(f"(~{value.code})", t.TENSOR)
     if operator == "*":
@@ -294,10 +313,6 @@ def unary(f: Context, node: Any) -> Value:
         if value.type.kind == "pointer":
             return element(f, node, value, integer(0))
     raise Refused(f"`{short(node)}`", node)
-
-
-def inside_code(f: Context, node: Any) -> str:
-    return f.value(node).code
 
 
 def _address(f: Context, node: Any, inside: Any) -> Value:
@@ -347,7 +362,7 @@ def _chosen(node: Any, a: Value, b: Value) -> Type:
 
         return common(a.type, b.type)
     for one, other in ((a, b), (b, a)):
-        if one.type.kind in ("null", "nothing"):
+        if one.type.kind in ("null", "nothing") or (one.constant == 0 and other.type.kind == "pointer"):
             return t.plain(other.type)
     if a.items is not None:
         return t.plain(b.type)
@@ -506,6 +521,8 @@ def member(f: Context, node: Any) -> Value:
     if type_.kind == "cuda_vector" and name_ in "xyzw":
         return Value(f"{value.code}.{name_}", t.cuda_vector_item(type_.name), lvalue=True)
     if type_.kind == "properties":
+        if name_ in ("maxGridSize", "maxThreadsDim"):
+            return Value(f"{value.code}.{name_}", Type("array", of=(t.INT,)))
         of = t.STRING if name_ == "name" else t.SIZE if "Mem" in name_ and "Bus" not in name_ else t.INT
         return Value(f"{value.code}.{name_}", of, 0 if of.kind == "int" else None)
     if type_.kind == "tuple" and name_ in ("first", "second"):
@@ -573,6 +590,3 @@ def size(f: Context, node: Any) -> Value:
             return integer(sizes[item] * lanes, t.SIZE)
     raise Refused(f"`{short(node)}`", node)
 
-
-def infinity(code: str) -> float:
-    return float(code) if code not in ("math.inf",) else math.inf

@@ -32,9 +32,16 @@ def _branch(f: Context, node: Any, word: str) -> None:
             if inside[-1].type == "declaration":
                 raise Refused(f"`{short(clause)}`: a declaration in a condition", node)
         condition = f.condition(inside[-1])
+        other = node.child_by_field_name("alternative")
+        if condition in ("True", "False") and word == "if":  # decided, as checks of CUDA's errors are
+            taken = node.child_by_field_name("consequence") if condition == "True" else other
+            if taken is not None:
+                inside = named(taken) if taken.type == "else_clause" else [taken]
+                for one in inside:
+                    f.body(one)
+            return
         with f.block(f"{word} {condition}:"):
             f.body(node.child_by_field_name("consequence"))
-        other = node.child_by_field_name("alternative")
         if other is None:
             return
         following = named(other)[0] if named(other) else None

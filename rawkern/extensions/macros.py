@@ -21,10 +21,11 @@ _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)(\(([^)]*)\))?(.*)", re.S)
 _LAMBDA = re.compile(r"\s*\(?\s*\[[&=\w,\s]*\]")
 HOISTED = "rk_body_"
-#: Macros of torch, of the C++ library and of CUDA, which the translation knows by their names.
-KEPT = re.compile(
-    r"(?:AT|TORCH|C10|CUDA|THC)_\w*(?:CHECK|ASSERT|ERROR|WARN|DISPATCH|LIBRARY|KERNEL_LAUNCH|SWITCH|CASE)\w*\Z"
+#: Macros of torch that are statements, which need no semicolon behind them.
+_STATEMENTS = re.compile(
+    r"(?:TORCH_(?:CHECK|WARN|INTERNAL_ASSERT)|AT_(?:ASSERT|ERROR|CHECK|DISPATCH|CUDA_CHECK)|C10_CUDA_(?:CHECK|KERNEL))\w*\Z"
 )
+_HEADS = ("for", "if", "while", "else", "switch", "do", "struct", "class", "template")
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def expand(text: str, line: int, macros: Mapping[str, Macro]) -> Expanded:
         pieces.append((shown, line, frozenset()))
         line += token.count("\n")
     work = _Expansion(macros)
-    out = work.run(pieces)
+    out = _separated(work.run(pieces))
     found = Expanded(declared=work.declared)
     row, start = [], True
     for token, at, _ in out:
@@ -109,7 +110,7 @@ class _Expansion:
         while todo:
             token, line, come = todo.pop()
             macro = self.macros.get(token)
-            if macro is None or token in come or KEPT.match(token):
+            if macro is None or token in come:
                 out.append((token, line, come))
                 continue
             if macro.parameters is None:
@@ -120,9 +121,12 @@ class _Expansion:
             if arguments is None:
                 out.append((token, line, come))
                 continue
-            body, before = self._called(token, macro, arguments, line, come, hoist)
+            place = self._place(out) if hoist else None
+            body, before = self._called(token, macro, arguments, line, come, place is not None)
             if before:
-                self._put_before(out, before)
+                out[place:place] = before
+            if _wants_end(body, todo):
+                body.append((";", line, come))
             todo += body[::-1]
         return out
 
@@ -222,16 +226,58 @@ class _Expansion:
             at += 1
         return out
 
-    def _put_before(self, out: list[Piece], before: list[Piece]) -> None:
-        """Put a declaration before the statement that the tokens so far begin."""
+    def _place(self, out: list[Piece]) -> int | None:
+        """Where a declaration may stand before the statement that the tokens so far begin; None where none may."""
         at = len(out)
         while at and out[at - 1][0] not in (";", "{", "}", "; "):
             at -= 1
         said = [token for token, _, _ in out[at:] if not token.isspace()]
-        if said in ([], ["return"]) or (said and said[-1] in ("=", "(")) and "if" not in said and "for" not in said:
-            out[at:at] = before
-        else:  # `if (x) MACRO(...)`: the macro is the statement
-            raise Refused("a macro with a lambda where a single statement stands; put braces around it")
+        if said in ([], ["return"]) or (said[-1] == "=" and not {"if", "for", "while"} & set(said)):
+            return at
+        return None
+
+
+def _wants_end(body: list[Piece], todo: list[Piece]) -> bool:
+    """Whether a macro's expansion is a statement to which no semicolon was given."""
+    said = [token for token, _, _ in body if token and not token.isspace()]
+    following = next((token for token, _, _ in reversed(todo) if not token.isspace()), "")
+    statement = bool(said) and said[-1] == ")" and said[0] not in _HEADS
+    return statement and (following == "}" or (_NAME.match(following) is not None and following not in _WORDS))
+
+
+_WORDS = ("and", "or", "const", "noexcept", "override")
+
+
+def _separated(pieces: list[Piece]) -> list[Piece]:
+    """Put semicolons behind torch's macros that are statements, and commas between the cases of AT_DISPATCH_SWITCH."""
+    if not any(_STATEMENTS.match(token) for token, _, _ in pieces):
+        return pieces
+    out: list[Piece] = []
+    ends: list[int] = []  # the depth at which a macro's call ends
+    depth, waiting, last = 0, False, ""
+    for piece in pieces:
+        token = piece[0]
+        if waiting and token and not token.isspace():
+            if token == "}" or (_NAME.match(token) and token not in _WORDS and not token.startswith("AT_DISPATCH_CASE")):
+                out.append((";", piece[1], piece[2]))
+            waiting = False
+        if token.startswith("AT_DISPATCH_CASE") and last == ")":
+            out.append((",", piece[1], piece[2]))
+        if _STATEMENTS.match(token) and not token.startswith("AT_DISPATCH_CASE"):
+            ends.append(depth)
+        if token and token in "([{":
+            depth += 1
+        elif token and token in ")]}":
+            depth -= 1
+            if ends and token == ")" and depth == ends[-1]:
+                ends.pop()
+                waiting = True
+        elif ends and token == ";" and depth == ends[-1]:
+            ends.pop()
+        out.append(piece)
+        if token and not token.isspace():
+            last = token
+    return out
 
 
 def _stripped(pieces: list[Piece]) -> list[Piece]:

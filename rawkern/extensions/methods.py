@@ -80,6 +80,11 @@ def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
         return Value(f"(tuple({code}) == tuple({given[0].code}))", t.BOOL)
     if name == "slice" and len(given) == 2:
         return Value(f"{code}[{given[0].code}:{given[0].code} + {given[1].code}]", value.type)
+    if name == "resize" and value.type.kind == "vector" and len(given) in (1, 2):
+        from rawkern.extensions.statements import default_of
+
+        fill = given[1].code if len(given) == 2 else default_of(f, node, item).code
+        return Value(f"resize({code}, {given[0].code}, {fill})", t.VOID)
     if name == "reserve":
         return Value("None", t.VOID)
     if value.type.kind == "sizes":

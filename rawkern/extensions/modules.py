@@ -159,9 +159,7 @@ class _Writer:
                 one.python = f"_{name}"
 
     def module(self, title: str) -> Translation:
-        bodies: list[str] = []
-        for unit, one in self.own:
-            bodies.append(self._function(unit, one))
+        bodies = self._bodies()
         exports = self._exports()
         structs = self._structs()
         text = "\n".join([*bodies, *exports, *structs])
@@ -183,6 +181,27 @@ class _Writer:
         self.found.notes = [note for unit in self.units for note in unit.notes]
         self.found.files = list(dict.fromkeys(file for unit in self.units for file in unit.files))
         return self.found
+
+    def _bodies(self) -> list[str]:
+        """The functions' Python; of those for the device as well, only what others call."""
+        found: dict[int, str] = {}
+        waiting = [(k, unit, one) for k, (unit, one) in enumerate(self.own)]
+        words: set[str] = set()
+        named_ = {each.function for unit in self.units for each in (*unit.bindings, *unit.registrations)}
+        named_ |= set(self.exported or ())
+        while True:
+            rest = []
+            for k, unit, one in waiting:
+                if one.device and one.python not in words and one.name.rsplit("::", 1)[-1] not in named_:
+                    rest.append((k, unit, one))
+                    continue
+                found[k] = self._function(unit, one)
+                words |= set(re.findall(r"\w+", found[k]))
+            if len(rest) == len(waiting):
+                break
+            waiting = rest
+        self.own = [pair for k, pair in enumerate(self.own) if k in found]
+        return [found[k] for k in sorted(found)]
 
     def _titles(self) -> str:
         return ", ".join(os.path.basename(one.path or one.name) for one in self.sources)

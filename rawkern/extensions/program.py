@@ -46,6 +46,7 @@ class Function:
     unit: Unit | None = None
     refused: str = ""  # why it is not translated
     static: bool = False
+    device: bool = False  # it is marked for the device, too
     code: str = ""  # its Python
     rebinds: set[str] = field(default_factory=set)  # parameters by reference that it assigns as a whole
     variadic: bool = False

@@ -180,14 +180,26 @@ def _swap(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     raise Refused(f"`{short(node)}`", node)
 
 
-def _divide(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
-    return None
+def _parallel(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``at::parallel_for(begin, end, grain, body)``: in one piece."""
+    from rawkern.extensions.lambdas import call_lambda, define_lambda, lambda_of
+
+    body = lambda_of(nodes[3]) if len(nodes) == 4 else None
+    if body is None:
+        raise Refused(f"`{short(node)}`", node)
+    variable = define_lambda(f, f.temporary("loop"), body)
+    return call_lambda(f, node, variable, nodes[:2])
+
+
+def _time(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    return Value("unix_time()", t.INT64, 0, 2**40)
 
 
 _FUNCTIONS = {
     "min": _extreme, "max": _extreme, "fmax": _extreme, "fmin": _extreme, "fmaxf": _extreme, "fminf": _extreme,
     "abs": _abs, "pow": _pow, "powf": _pow, "get": _get, "make_tuple": _make_tuple, "make_pair": _make_tuple,
-    "make_optional": _optional, "move": _move, "forward": _move, "ceil_div": _ceil_div, "CeilDiv": _ceil_div,
+    "make_optional": _optional, "move": _move, "forward": _move, "ceil_div": _ceil_div, "CeilDiv": _ceil_div, "ATenCeilDiv": _ceil_div,
+    "THCCeilDiv": _ceil_div, "divup": _ceil_div, "parallel_for": _parallel, "time": _time,
     "accumulate": _accumulate, "to_string": _string, "getenv": _environment, "str": _joined, "isnan": _isnan,
     "isinf": _isnan, "isfinite": _isnan, "printf": _print, "fprintf": _print, "begin": _begin, "end": _begin,
     "swap": _swap,

@@ -203,6 +203,9 @@ def _default(f: Context, node: Any, type_: Type) -> Value:
     raise Refused(f"`{short(node)}`: a variable of {type_}", node)
 
 
+default_of = _default
+
+
 def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], node: Any) -> None:
     item = type_
     while item.kind == "array":
@@ -473,6 +476,9 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
             return
     if left.type == "call_expression":
         target = f.value(left)
+        if target.lvalue and target.code.endswith("]"):  # sizes.back() = n
+            f.emit(f"{target.code} = {converted(value, target.type).code}")
+            return
         if target.type.kind == "tensor" and target.code.endswith("]"):
             f.emit(f"{target.code} = {value.code}")
             return

@@ -54,6 +54,8 @@ _TORCH = r"""
 class Reader:
     """Reads a source and its headers into a unit."""
 
+    main = ""
+
     def __init__(self, unit: Unit, include_dirs: Sequence[str], defined: dict[str, str], taken: set[str]) -> None:
         self.unit, self.include_dirs = unit, tuple(include_dirs)
         self.taken = taken  # names of Python's functions in all units
@@ -73,6 +75,8 @@ class Reader:
         """Read a file, and the own headers that it includes, once each."""
         if path in self.seen:
             return
+        if not self.seen:
+            self.main = path
         self.seen.add(path)
         if text is None:
             self.unit.files.append(path)
@@ -145,6 +149,8 @@ class Reader:
             found = Function(part.name, python, path=path, lines=[line], unit=self.unit, refused=error.what)
             found.parameters = [Parameter("", "arguments")]
             found.variadic = True
+        head = text.split("{")[0]
+        found.device = path != self.main or re.search(r"\b__device__\b|HOST_?DEVICE|DEVICE", head) is not None
         self.unit.functions.setdefault(bare, []).append(found)
 
     def _python(self, bare: str) -> str:
@@ -268,7 +274,15 @@ class Reader:
                 bases = [text_of(each) for each in named(one) if each.type != "access_specifier"]
                 struct.base = bases[0].split("<")[0].rsplit("::", 1)[-1] if bases else ""
         for one in named(node.child_by_field_name("body")):
-            if one.type in ("alias_declaration", "type_definition", "comment", "access_specifier", "using_declaration"):
+            if one.type == "alias_declaration":
+                try:
+                    f.declare(
+                        text_of(one.child_by_field_name("name")), type_of(f, one.child_by_field_name("type")), kind="type"
+                    )
+                except Refused:
+                    pass
+                continue
+            if one.type in ("type_definition", "comment", "access_specifier", "using_declaration"):
                 continue
             said = t.words(one)
             if "static" in said or one.type != "field_declaration":

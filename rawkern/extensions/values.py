@@ -80,7 +80,7 @@ def _to_int(value: Value, to: Type) -> Value:
         return Value(f"{to.name}({value.code})", to, *kept)
     if kind in ("float", "param", "scalar"):
         return Value(f"{to.name}({value.code})", to)
-    if kind in ("any", "dtype", "device_type", "kernel", "index"):
+    if kind in ("any", "dtype", "device_type", "kernel", "index", "opaque"):
         return Value(value.code, to)
     raise Refused(f"a conversion from {value.type} to {to}")
 
@@ -120,7 +120,9 @@ def _to_bool(value: Value, to: Type) -> Value:
     kind = value.type.kind
     if kind in ("bool", "any"):
         return value
-    if kind in ("int", "float", "param"):
+    if kind == "int" and value.constant is not None:
+        return Value(str(value.constant != 0), to)
+    if kind in ("int", "float", "param", "scalar"):
         return Value(f"({value.code} != 0)", to)
     if kind in ("pointer", "null"):
         return Value(f"(not is_null({value.code}))", to)
@@ -157,6 +159,10 @@ def _to_optional(value: Value, to: Type) -> Value:
 
 
 def _to_vector(value: Value, to: Type) -> Value:
+    if value.items is not None and len(value.items) == 1:
+        one = value.items[0]
+        if one.type.kind == "vector" and to.item.kind != "vector":  # a copy of a vector
+            return Value(f"list({one.code})", to)
     if value.items is not None:
         return Value(f"[{', '.join(converted(one, to.item).code for one in value.items)}]", to)
     if value.type.kind in ("sizes", "vector", "list"):
@@ -221,6 +227,11 @@ def _to_pointer(value: Value, to: Type) -> Value:
 
 
 def _to_options(value: Value, to: Type) -> Value:
+    if value.items is not None:
+        parts: dict[str, str] = {}
+        for one in value.items:
+            parts |= _to_options(one, to).options or {}
+        return Value("", to, options=parts)
     if value.type.kind == "dtype":
         return Value("", to, options={"dtype": value.code})
     if value.type.kind == "device":
@@ -228,6 +239,17 @@ def _to_options(value: Value, to: Type) -> Value:
     if value.type.kind == "device_type":
         return Value("", to, options={"device": _to_device(value, t.DEVICE).code})
     return value
+
+
+def _to_map(value: Value, to: Type) -> Value:
+    if value.items is None:
+        return Value(f"dict({value.code})", to)
+    pairs = []
+    for one in value.items:
+        if one.items is None or len(one.items) != 2:
+            raise Refused("a map made in this way")
+        pairs.append(": ".join(converted(each, of).code for each, of in zip(one.items, to.of, strict=True)))
+    return Value("{" + ", ".join(pairs) + "}", to)
 
 
 def _to_vec(value: Value, to: Type) -> Value:
@@ -241,7 +263,7 @@ _CONVERSIONS = {
     "int": _to_int, "float": _to_float, "bool": _to_bool, "param": _to_param, "tensor": _to_tensor,
     "optional": _to_optional, "vector": _to_vector, "sizes": _to_sizes, "tuple": _to_tuple, "dim3": _to_dim3,
     "device": _to_device, "struct": _to_struct, "pointer": _to_pointer, "options": _to_options,
-    "cuda_vector": _to_vec,
+    "cuda_vector": _to_vec, "map": _to_map,
 }  # fmt: skip
 
 
@@ -378,9 +400,20 @@ def compared(operator: str, a: Value, b: Value) -> Value:
     type_ = common(a.type, b.type) if a.type.kind != "bool" or b.type.kind != "bool" else t.BOOL
     if type_.kind == "int":
         a, b = converted(a, type_), converted(b, type_)
+        known = _decided(operator, a, b)
+        if known is not None:
+            return Value(str(known), t.BOOL)
     elif type_.kind == "float" and type_.name == "float32":
         a, b = (converted(one, type_) if one.type.kind == "int" else one for one in (a, b))
     return Value(f"({a.code} {operator} {b.code})", t.BOOL)
+
+
+def _decided(operator: str, a: Value, b: Value) -> bool | None:
+    """What a comparison comes to where both numbers are known."""
+    if a.constant is None or b.constant is None:
+        return None
+    x, y = a.constant, b.constant
+    return {"==": x == y, "!=": x != y, "<": x < y, ">": x > y, "<=": x <= y, ">=": x >= y}[operator]
 
 
 def negative(value: Value) -> Value:

@@ -73,3 +73,5 @@ from rawkern.extensions.cpp.numbers import spelled as spelled
 from rawkern.extensions.cpp.numbers import text as text
 from rawkern.extensions.cpp.numbers import printf as printf
 from rawkern.extensions.cpp.numbers import expected as expected
+from rawkern.extensions.cpp.numbers import unix_time as unix_time
+from rawkern.extensions.cpp.memory import resize as resize

@@ -94,6 +94,12 @@ def _zero(value: Any) -> Any:
     return type(value)(0) if isinstance(value, bool | int | float) else None
 
 
+def resize(vector: list[Any], count: int, fill: Any) -> None:
+    """``vector.resize(count)``."""
+    del vector[count:]
+    vector.extend(copied(fill) if isinstance(fill, list) else fill for _ in range(count - len(vector)))
+
+
 # Optionals and pointers ---------------------------------------------------------------------------------------------
 
 

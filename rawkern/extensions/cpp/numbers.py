@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -301,6 +302,11 @@ def printf(format: str, *values: Any) -> None:
         for letter in "dux":
             format = format.replace(f"%{size}{letter}", f"%{letter}")
     print(format.replace("%u", "%d") % values, end="")
+
+
+def unix_time() -> int:
+    """``time(NULL)``."""
+    return int(time.time())
 
 
 def bits(value: float) -> int:
