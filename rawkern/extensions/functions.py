@@ -217,6 +217,8 @@ def translate(unit: Unit, function: Function) -> str:
     try:
         return tidy(code)
     except SyntaxError as error:
+        import os
+        if os.environ.get("RKDEBUG"): print(code.splitlines()[error.lineno-1])
         raise Refused(f"its Python ({error})", node) from None
 
 

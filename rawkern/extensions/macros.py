@@ -250,6 +250,7 @@ _WORDS = ("and", "or", "const", "noexcept", "override")
 
 def _separated(pieces: list[Piece]) -> list[Piece]:
     """Put semicolons behind torch's macros that are statements, and commas between the cases of AT_DISPATCH_SWITCH."""
+    pieces = _with_sizes(pieces)
     if not any(_STATEMENTS.match(token) for token, _, _ in pieces):
         return pieces
     out: list[Piece] = []
@@ -277,6 +278,18 @@ def _separated(pieces: list[Piece]) -> list[Piece]:
         out.append(piece)
         if token and not token.isspace():
             last = token
+    return out
+
+
+def _with_sizes(pieces: list[Piece]) -> list[Piece]:
+    """Write ``dim3(x, y)`` for ``{x, y}`` between ``<<<`` and ``>>>``, which is not read as an expression."""
+    out: list[Piece] = []
+    inside = False
+    for piece in pieces:
+        inside = piece[0] == "<<<" or (inside and piece[0] not in (">>>", ";"))
+        if inside and piece[0] in ("{", "}"):
+            piece = ("dim3(" if piece[0] == "{" else ")", piece[1], piece[2])
+        out.append(piece)
     return out
 
 
@@ -318,7 +331,8 @@ _CONST = re.compile(r"constexpr\s+(?:static\s+|const\s+)*([\w:]+)\s+(?:static\s+
 
 def _declared(body: tuple[str, ...], given: Mapping[str, list[Piece]]) -> list[tuple[str, str]]:
     """The names that a macro's body declares around its lambda, with the types of constants."""
-    text = "".join("".join(piece[0] for piece in given[token]) if token in given else token for token in body)
+    words = {name: "".join(piece[0] for piece in pieces) for name, pieces in given.items()}
+    text = "".join("" if _LAMBDA.match(words.get(token, "")) else words.get(token, token) for token in body)
     text = re.sub(r"\s*##\s*", "", text)
     found = [(match[1] or match[2], "typename") for match in _USING.finditer(text)]
     found += [((m[2] or m[4]), (m[1] or m[3])) for m in _CONST.finditer(text)]

@@ -66,6 +66,7 @@ class Struct:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of members that are arrays
     defaults: dict[str, str] = field(default_factory=dict)
     base: str = ""
+    aliases: dict[str, Type] = field(default_factory=dict)
     refused: str = ""
     line: int = 0
     template: bool = False

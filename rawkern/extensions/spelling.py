@@ -73,6 +73,10 @@ def _named(f: Context, node: Any, name: str) -> Type:
         return variable.type
     found = t.named_type(name)
     bare = name.rsplit("::", 1)[-1]
+    if "::" in name:  # Params::index_t
+        around = f.unit.structs.get(name.split("::")[-2])
+        if around is not None and bare in around.aliases:
+            return around.aliases[bare]
     own = f.unit.structs.get(bare)
     if own is not None and (found is None or "::" not in name):
         own.used = True
@@ -80,7 +84,11 @@ def _named(f: Context, node: Any, name: str) -> Type:
     if bare in f.unit.enums:
         return Type("int", "int32", spelled=bare)
     if bare in f.unit.aliases:
-        return type_of(f, f.unit.aliases[bare])
+        node = f.unit.aliases.pop(bare)  # an alias may have the name of what it stands for
+        try:
+            return type_of(f, node)
+        finally:
+            f.unit.aliases[bare] = node
     if found is not None:
         return found
     return Type("opaque", repr(name), spelled=name)
@@ -175,12 +183,8 @@ def quoted(pieces: list[tuple[bool, str]]) -> str:
         return repr("".join(text for _, text in pieces))
     inside = "".join("{" + text + "}" if code else text.replace("{", "{{").replace("}", "}}") for code, text in pieces)
     mark = '"' if '"' not in inside else "'"
-    if mark in inside:  # quotes inside of expressions
-        inside = "".join(
-            "{" + text.replace('"', "'") + "}" if code else text.replace("{", "{{").replace("}", "}}")
-            for code, text in pieces
-        )
-        mark = '"'
+    if mark in inside or "\\" in inside:
+        return f"text({', '.join(text if code else repr(text) for code, text in pieces)})"
     return f"f{mark}{inside}{mark}"
 
 
@@ -216,7 +220,16 @@ def pieces_of(f: Context, node: Any) -> list[tuple[bool, str]]:
             if child.type == "type_qualifier":
                 out.append((False, " "))
         return out
-    if kind in ("template_argument_list", "template_type", "template_function", "qualified_identifier"):
+    if kind == "qualified_identifier":  # a member's name means nothing else around it
+        scope, name_node = node.child_by_field_name("scope"), node.child_by_field_name("name")
+        out = [*(pieces_of(f, scope) if scope is not None else []), (False, "::")]
+        if name_node.type in ("identifier", "type_identifier"):
+            return [*out, (False, text_of(name_node))]
+        if name_node.type in ("template_type", "template_function"):
+            inside = pieces_of(f, name_node.child_by_field_name("arguments"))
+            return [*out, (False, text_of(name_node.child_by_field_name("name"))), *inside]
+        return [*out, *pieces_of(f, name_node)]
+    if kind in ("template_argument_list", "template_type", "template_function"):
         out = []
         for child in node.children:
             if child.type == "comment":

@@ -177,7 +177,19 @@ def _begin(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 
 def _swap(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
-    raise Refused(f"`{short(node)}`", node)
+    names = [f.find(text_of(one)) if one.type == "identifier" else None for one in nodes]
+    if len(names) != 2 or None in names or node.parent.type != "expression_statement":
+        raise Refused(f"`{short(node)}`", node)
+    pair = [one.python for one in names if one is not None]
+    for one in names:
+        f.writes(one)
+    f.emit(f"{', '.join(pair)} = {', '.join(reversed(pair))}")
+    return Value("None", t.VOID)
+
+
+def _discarded(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """An error that is made and not thrown."""
+    return Value("None", t.VOID)
 
 
 def _parallel(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
@@ -202,7 +214,7 @@ _FUNCTIONS = {
     "THCCeilDiv": _ceil_div, "divup": _ceil_div, "parallel_for": _parallel, "time": _time,
     "accumulate": _accumulate, "to_string": _string, "getenv": _environment, "str": _joined, "isnan": _isnan,
     "isinf": _isnan, "isfinite": _isnan, "printf": _print, "fprintf": _print, "begin": _begin, "end": _begin,
-    "swap": _swap,
+    "swap": _swap, "runtime_error": _discarded,
 }  # fmt: skip
 
 

@@ -72,8 +72,9 @@ def _name_of(declarator: Any) -> Any:
 def _sizes(declarator: Any) -> list[Any]:
     """The nodes of an array's sizes, the outermost first."""
     sizes = []
-    while declarator is not None and declarator.type == "array_declarator":
-        sizes.insert(0, declarator.child_by_field_name("size"))
+    while declarator is not None and declarator.type in ("array_declarator", "pointer_declarator"):
+        if declarator.type == "array_declarator":
+            sizes.insert(0, declarator.child_by_field_name("size"))
         declarator = declarator.child_by_field_name("declarator")
     return sizes
 

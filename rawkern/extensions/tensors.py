@@ -176,6 +176,7 @@ def _slice(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
 def _to(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
     codes: list[str] = []
     for one in given:
+        one = converted(one, t.OPTIONS) if one.items is not None else one
         if one.type.kind == "options":
             codes += keywords(one)
         elif one.type.kind in ("dtype", "tensor"):

@@ -123,7 +123,7 @@ _CONTAINERS = {"vector": "vector", "ArrayRef": "vector", "array": "vector", "Sma
 _CONTAINERS |= {"optional": "optional", "tuple": "tuple", "pair": "tuple", "map": "map", "unordered_map": "map"}
 _CONTAINERS |= {"initializer_list": "vector", "ITensorListRef": "vector", "OptionalRef": "optional"}
 _VECTORS = {f"{base}{n}" for base in "int uint float double char uchar short ushort long ulong".split() for n in "234"}
-_VECTORS |= {"half2", "__half2", "longlong2", "float1", "int1", "nv_bfloat162", "__nv_bfloat162"}
+_VECTORS |= {"half2", "__half2", "longlong2", "longlong3", "longlong4", "ulonglong2", "float1", "int1", "nv_bfloat162", "__nv_bfloat162"}
 NAMESPACES = ("at::", "torch::", "c10::", "std::", "at::cuda::", "c10::cuda::", "py::", "pybind11::")
 
 
@@ -165,7 +165,7 @@ def cuda_vector_item(name: str) -> Type:
     """The type of the members of one of CUDA's vectors."""
     base = name.rstrip("1234")
     table = {"int": INT, "uint": UINT, "float": FLOAT, "double": DOUBLE, "long": INT64, "ulong": SIZE}
-    table |= {"char": Type("int", "int8"), "uchar": Type("int", "uint8"), "longlong": INT64}
+    table |= {"char": Type("int", "int8"), "uchar": Type("int", "uint8"), "longlong": INT64, "ulonglong": SIZE}
     table |= {"short": Type("int", "int16"), "ushort": Type("int", "uint16")}
     return table.get(base, ANY)
 

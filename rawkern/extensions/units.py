@@ -32,7 +32,7 @@ KNOWN = {
     "TORCH_VERSION_MINOR": _VERSION[1], "TORCH_VERSION_PATCH": _VERSION[2], "WITH_CUDA": 1, "WITH_PYTHON": 1,
     "MMCV_WITH_CUDA": 1, "USE_CUDA": 1, "NDEBUG": None, "DEBUG": None, "VERSION_GE_1_1": 1, "VERSION_GE_1_3": 1,
     "VERSION_GE_1_5": 1, "OLD_GENERATOR_PATH": None, "OLD_GENERATOR": None, "TORCH_HIP_VERSION": None,
-    "FLASHATTENTION_DISABLE_BACKWARD": None, "CUDA_HAS_FP16": 1, "__CUDA_NO_HALF_OPERATORS__": None,
+    "MMCV_WITH_DIOPI": None, "MMCV_USE_PARROTS": None, "FLASHATTENTION_DISABLE_BACKWARD": None, "CUDA_HAS_FP16": 1, "__CUDA_NO_HALF_OPERATORS__": None,
     "__HIP_PLATFORM_HCC__": None, "_MSC_VER": None,
 }  # fmt: skip
 _EMPTY = """
@@ -273,14 +273,19 @@ class Reader:
             if one.type == "base_class_clause":
                 bases = [text_of(each) for each in named(one) if each.type != "access_specifier"]
                 struct.base = bases[0].split("<")[0].rsplit("::", 1)[-1] if bases else ""
+        base = self.unit.structs.get(struct.base)
+        for name, type_ in (base.aliases if base is not None else {}).items():
+            f.declare(name, type_, kind="type")
+            struct.aliases[name] = type_
         for one in named(node.child_by_field_name("body")):
             if one.type == "alias_declaration":
                 try:
-                    f.declare(
-                        text_of(one.child_by_field_name("name")), type_of(f, one.child_by_field_name("type")), kind="type"
-                    )
+                    type_ = type_of(f, one.child_by_field_name("type"))
                 except Refused:
-                    pass
+                    continue
+                name = text_of(one.child_by_field_name("name"))
+                f.declare(name, type_, kind="type")
+                struct.aliases[name] = type_
                 continue
             if one.type in ("type_definition", "comment", "access_specifier", "using_declaration"):
                 continue

@@ -75,3 +75,4 @@ from rawkern.extensions.cpp.numbers import printf as printf
 from rawkern.extensions.cpp.numbers import expected as expected
 from rawkern.extensions.cpp.numbers import unix_time as unix_time
 from rawkern.extensions.cpp.memory import resize as resize
+from rawkern.extensions.cpp.devices import is_dense as is_dense

@@ -95,6 +95,18 @@ def _last(tensor: torch.Tensor, format: torch.memory_format) -> bool:
     return tensor.is_contiguous(memory_format=format) and not tensor.is_contiguous()
 
 
+def is_dense(tensor: torch.Tensor) -> bool:
+    """``tensor.is_non_overlapping_and_dense()``."""
+    expected = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1):
+        if size == 0:
+            return True
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 _MEMBERS = {
     "multiProcessorCount": "multi_processor_count", "warpSize": "warp_size", "totalGlobalMem": "total_memory",
     "sharedMemPerBlock": "shared_memory_per_block", "sharedMemPerBlockOptin": "shared_memory_per_block_optin",
