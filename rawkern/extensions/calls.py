@@ -132,7 +132,7 @@ def _named(
     known_space = name.startswith(("at::", "torch::", "c10::", "std::"))
     if not known_space and bare in f.unit.functions and bare not in ("min", "max"):
         try:
-            return call_own(f, node, f.unit.functions[bare], of, nodes)
+            return call_own(f, node, f.unit.functions[bare], of, nodes, name)
         except Refused:
             found = cuda_function(f, node, name, of, nodes) if bare.startswith("make_") else None
             if found is None:
@@ -157,7 +157,7 @@ def _named(
         if found is not None:
             return found
     if bare in f.unit.functions:
-        return call_own(f, node, f.unit.functions[bare], of, nodes)
+        return call_own(f, node, f.unit.functions[bare], of, nodes, name)
     if bare == "apply":
         raise Refused(f"`{short(node)}`: a torch::autograd::Function in C++", node, "write a torch.autograd.Function in Python around the functions that launch")
     if bare.isupper() or bare.startswith(("AT_", "TORCH_", "C10_")):

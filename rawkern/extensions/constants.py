@@ -65,7 +65,5 @@ NAMES |= {
     "CUDA_SUCCESS": integer(0),
     "CUDA_VERSION": integer(12080),
     "CUDART_VERSION": integer(12080),
-    "__FILE__": Value("__file__", t.STRING),
-    "__func__": Value("__name__", t.STRING),
 }
 INDEXING = Type("indices")

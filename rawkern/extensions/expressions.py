@@ -22,6 +22,13 @@ _NUMBER = re.compile(r"(0[xX][\da-fA-F]+|0[bB][01]+|\d+)([uUlLzZ]*)\Z")
 @expression("number_literal")
 def number(f: Context, node: Any) -> Value:
     text = text_of(node).replace("'", "")
+    if text[0] in "+-":  # the tree takes a sign for a part of the number
+        found = _number(text[1:].lstrip())
+        return negative(found) if text[0] == "-" else found
+    return _number(text)
+
+
+def _number(text: str) -> Value:
     match = _NUMBER.match(text)
     if match is None:
         single = text.lower().endswith("f") and not text.lower().startswith("0x")
@@ -121,6 +128,10 @@ def global_name(f: Context, node: Any, full: str) -> Value:
             return Value(f"{f.unit.variable}[{bare!r}]", t.KERNEL, extra=repr(full))
         if bare in f.unit.functions:
             return Value(f.unit.functions[bare][0].python, Type("lambda"), extra=f.unit.functions[bare])
+    if bare in _HERE:
+        return Value(repr(f.function.name), t.STRING)
+    if bare == "__LINE__":
+        return integer(f.line(node.start_point[0]))
     known = NAMES.get(full) or (NAMES.get(bare) if full.startswith(t.NAMESPACES) or "::" not in full else None)
     if known is not None:
         return known
@@ -129,6 +140,9 @@ def global_name(f: Context, node: Any, full: str) -> Value:
     if "::" in full:
         return _member_constant(f, node, full)
     raise Refused(f"the name {full}", node)
+
+
+_HERE = ("__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "__FILE__")
 
 
 def lazy_constant(f: Context, bare: str) -> Value:

@@ -9,7 +9,7 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short, statement
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
-from rawkern.extensions.statements import declare, run
+from rawkern.extensions.statements import declare, fitting, run
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted, replace
 
@@ -468,7 +468,7 @@ def return_(f: Context, node: Any) -> None:
         f.returns[-1] = t.plain(value.type)
         f.emit(f"return {value.code}")
         return
-    f.emit(f"return {converted(value, t.plain(expected)).code}")
+    f.emit(f"return {fitting(f, node, value, expected).code}")
 
 
 def _returned_call(f: Context, node: Any) -> Value | None:

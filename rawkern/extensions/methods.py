@@ -175,6 +175,10 @@ def _scalar(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list
     return None
 
 
+def _text(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list[Any]) -> Value | None:
+    return Value(value.code, t.STRING) if name == "str" and not nodes else None
+
+
 def _string(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list[Any]) -> Value | None:
     if name in ("c_str", "str", "data"):
         return value
@@ -225,6 +229,6 @@ def _device_type(f: Context, node: Any, value: Value, name: str, of: Any, nodes:
 
 _METHODS = {
     "optional": _optional, "vector": _sequence, "sizes": _sequence, "list": _list, "array": _sequence, "map": _map,
-    "dtype": _dtype, "device": _device, "stream": _stream, "scalar": _scalar, "string": _string, "int": _number,
+    "dtype": _dtype, "device": _device, "stream": _stream, "scalar": _scalar, "string": _string, "text": _text, "int": _number,
     "global_context": _context, "guard": _guard, "any": _any, "tuple": _tuple,
 }  # fmt: skip

@@ -60,11 +60,12 @@ def translated(
 ) -> Translation:
     """Translate the sources of an extension to one module."""
     units, taken = [], set()
+    structs: dict[tuple[str, int], Struct] = {}
     defined = _defined(options)
     kernels = _variables(sources)
     for source, variable in zip(sources, kernels, strict=True):
         unit = Unit(source.path or source.name, variable)
-        reader = Reader(unit, include_dirs, defined, taken)
+        reader = Reader(unit, include_dirs, defined, taken, structs)
         reader.read(os.path.abspath(source.path) if source.path else source.name, source.text)
         reader.finish()
         units.append(unit)
@@ -128,14 +129,17 @@ class _Writer:
             seen[key] = one.python
             kept.append((unit, one))
         self.own = kept
+        every = [(unit, {name: list(found) for name, found in unit.functions.items()}) for unit in self.units]
         for unit in self.units:
-            for other in self.units:
+            own = {name: {one.python for one in found} for name, found in unit.functions.items()}
+            for other, functions in every:
                 if other is unit:
                     continue
-                for name, found in other.functions.items():
-                    public = [one for one in found if not one.static]
-                    if public and name not in unit.functions:
-                        unit.functions[name] = public
+                for name, found in functions.items():
+                    public = [one for one in found if not one.static and one.python not in own.get(name, ())]
+                    if public:
+                        unit.functions[name] = [*unit.functions.get(name, []), *public]
+                        own.setdefault(name, set()).update(one.python for one in public)
                 for name, struct in other.structs.items():
                     unit.structs.setdefault(name, struct)
         for binding in (one for unit in self.units for one in unit.bindings):

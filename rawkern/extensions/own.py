@@ -14,10 +14,19 @@ from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
 
-def call_own(f: Context, node: Any, functions: list[Function], given: list[Any] | None, nodes: list[Any]) -> Value:
+def call_own(
+    f: Context, node: Any, functions: list[Function], given: list[Any] | None, nodes: list[Any], name: str = ""
+) -> Value:
     """A call of one of the functions of a name."""
+    from rawkern.extensions.statements import fitting
+
     values = [f.value(one) for one in nodes]
-    one = _chosen(node, functions, given or [], values)
+    if "::" in name:
+        functions = [one for one in functions if f"::{one.name}".endswith(f"::{name.removeprefix('::')}")] or functions
+    try:
+        one = _chosen(node, [each for each in functions if each.unit is f.unit] or functions, given or [], values)
+    except Refused:
+        one = _chosen(node, functions, given or [], values)
     if one.variadic:
         raise Refused(f"`{short(node)}`: {one.name} takes any number of arguments", node)
     known, codes = _template(f, node, one, given or [], values)
@@ -34,7 +43,7 @@ def call_own(f: Context, node: Any, functions: list[Function], given: list[Any] 
         elif type_.kind in ("auto", "any", "opaque", "lambda"):
             codes.append(value.code)
         else:
-            codes.append(_code(converted(value, t.plain(type_))))
+            codes.append(_code(fitting(f, argument, value, type_)))
     return Value(f"{one.python}({', '.join(codes)})", t.plain(substituted(one.returns, known)))
 
 

@@ -125,7 +125,7 @@ def _qualified(f: Context, node: Any) -> Type:
         return Type("lambda")
     if bare in ("unique_ptr", "shared_ptr", "intrusive_ptr"):
         raise Refused(f"`{text_of(node)}`: an owner of an object", node)
-    if bare in f.unit.structs and f.unit.structs[bare].template:
+    if bare in f.unit.structs and f.unit.structs[bare].template and f.unit.structs[bare].fields:
         return Type("struct", f.unit.structs[bare].python, spelled=text_of(node))
     return Type("opaque", instance(f, node), spelled=text_of(node))
 

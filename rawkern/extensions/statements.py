@@ -185,7 +185,7 @@ def _options_code(value: Value) -> str:
 def _default(f: Context, node: Any, type_: Type) -> Value:
     """The value of a variable that is declared without one."""
     defaults = {
-        "tensor": "None", "optional": "None", "vector": "[]", "map": "{}", "pointer": "None", "string": "''",
+        "text": "''", "tensor": "None", "optional": "None", "vector": "[]", "map": "{}", "pointer": "None", "string": "''",
         "int": "0", "float": "0.0", "bool": "False", "dim3": "dim3()", "tuple": "None", "dtype": "None",
         "stream": "None", "scalar": "0", "device": "None", "kernel": "None", "options": "{}", "sizes": "()",
     }  # fmt: skip
@@ -376,6 +376,11 @@ def _run(f: Context, node: Any) -> None:
         _run(f, named(node)[0])
     elif node.type == "binary_expression" and _stream_parts(node):
         _print(f, node)
+    elif node.type == "binary_expression" and (found := _text_parts(f, node)) is not None:
+        from rawkern.extensions.checks import message
+
+        f.writes(found[0])
+        f.emit(f"{found[0].python} += {message(f, found[1])}")
     elif node.type == "call_expression":
         from rawkern.extensions.calls import run_call
 
@@ -445,6 +450,13 @@ def _tied(f: Context, left: Any, value: Value) -> None:
     f.emit(f"{', '.join(pythons)}{',' if len(pythons) == 1 else ''} = {value.code}")
 
 
+def fitting(f: Context, node: Any, value: Value, type_: Type) -> Value:
+    """A value as one of a type; a struct from what braces list."""
+    if type_.kind == "struct" and value.items is not None:
+        return construct(f, node, type_, list(value.items), braces=True)
+    return converted(value, t.plain(type_))
+
+
 def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -> None:
     """``left = value``."""
     if left.type == "parenthesized_expression":
@@ -455,7 +467,7 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
             raise Refused(f"`{short(node)}`", node)
         if variable.type.kind == "guard":
             return
-        result = _options_dict(value) if variable.type.kind == "options" else converted(value, variable.type)
+        result = _options_dict(value) if variable.type.kind == "options" else fitting(f, node, value, variable.type)
         f.writes(variable)
         code = f"list({result.code})" if value.lvalue and value.type.kind == "vector" else result.code
         plain = f"({variable.python} {operator} "
@@ -521,7 +533,7 @@ def _assign_element(f: Context, node: Any, left: Any, value: Value) -> None:
         item = base.type.of[-1] if base.type.of else t.ANY
         low, _ = index.limits
         code = index.code if kind == "map" or low >= 0 else f"at({index.code})"
-        f.emit(f"{base.code}[{code}] = {converted(value, item).code}")
+        f.emit(f"{base.code}[{code}] = {fitting(f, node, value, item).code}")
     else:
         raise Refused(f"`{short(node)}`: an element of {base.type}", node)
     if after is not None:
@@ -542,7 +554,7 @@ def _assign_member(f: Context, node: Any, left: Any, value: Value) -> None:
     target = f.value(left)
     if owner.type.kind == "tuple" or not target.lvalue:
         raise Refused(f"`{short(node)}`", node)
-    f.emit(f"{target.code} = {converted(value, target.type).code}")
+    f.emit(f"{target.code} = {fitting(f, node, value, target.type).code}")
 
 
 # Text -------------------------------------------------------------------------------------------------------------
@@ -555,6 +567,16 @@ def _stream_parts(node: Any) -> list[Any]:
         parts.insert(0, node.child_by_field_name("right"))
         node = node.child_by_field_name("left")
     return parts if text_of(node) in ("std::cout", "std::cerr", "cout", "cerr") else []
+
+
+def _text_parts(f: Context, node: Any) -> tuple[Variable, list[Any]] | None:
+    """The variable and what is written to it by ``stream << a << b``; None for another expression."""
+    parts: list[Any] = []
+    while node.type == "binary_expression" and text_of(node.child_by_field_name("operator")) == "<<":
+        parts.insert(0, node.child_by_field_name("right"))
+        node = node.child_by_field_name("left")
+    variable = f.find(text_of(node)) if node.type == "identifier" else None
+    return (variable, parts) if variable is not None and variable.type.kind == "text" else None
 
 
 def _print(f: Context, node: Any) -> None:

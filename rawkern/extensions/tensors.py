@@ -208,6 +208,10 @@ def _device_index(f: Context, node: Any, value: Value, given: list[Value]) -> Va
     return Value(f"{value.code}.get_device()", t.INT, -1, 1024)
 
 
+def _dense(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
+    return Value(f"is_dense({value.code})", t.BOOL)
+
+
 def _chosen(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
     name = text_of(node.child_by_field_name("function").child_by_field_name("field"))
     return Value(f"{value.code}.{name}()", t.BOOL)
@@ -223,7 +227,8 @@ _SPECIAL = {
         f"memory_format_of({value.code})", t.MEMORY_FORMAT
     ), "sym_size": _size, "sym_numel": _numel, "storage_offset": lambda f, node, value, given: Value(
         f"{value.code}.storage_offset()", t.INT64, 0, _MOST
-    ), "unsafeGetTensorImpl": _reset, "use_count": _reset, "resize_": lambda f, node, value, given: Value(
+    ), "is_non_overlapping_and_dense": lambda f, node, value, given: Value(f"is_dense({value.code})", t.BOOL),
+    "is_non_overlapping_and_dense": _dense, "unsafeGetTensorImpl": _reset, "use_count": _reset, "resize_": lambda f, node, value, given: Value(
         f"{value.code}.resize_({converted(given[0], t.SIZES).code})", t.TENSOR
     ),
 }  # fmt: skip

@@ -51,7 +51,7 @@ MEMORY_FORMAT, SCALAR, GUARD, DEVICE_TYPE, INDEX = (
 KERNEL, ARGUMENTS, PROPERTIES, ERROR, GENERATOR = (
     Type(kind) for kind in ("kernel", "arguments", "properties", "error", "generator")
 )
-PHILOX = Type("philox")
+PHILOX, STREAM_OF_TEXT = Type("philox"), Type("text")
 
 #: Limits of each integer type.
 LIMITS = {
@@ -107,6 +107,8 @@ _NAMES |= {
     "variable_list": Type("vector", of=(TENSOR,)),
     "tensor_list": Type("vector", of=(TENSOR,)),
     "cudaDeviceProp": PROPERTIES,
+    "stringstream": STREAM_OF_TEXT,
+    "ostringstream": STREAM_OF_TEXT,
     "PhiloxCudaState": PHILOX,
     "CUDAGeneratorImpl": GENERATOR,
     "Generator": GENERATOR,

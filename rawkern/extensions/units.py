@@ -56,7 +56,10 @@ class Reader:
 
     main = ""
 
-    def __init__(self, unit: Unit, include_dirs: Sequence[str], defined: dict[str, str], taken: set[str]) -> None:
+    def __init__(
+        self, unit: Unit, include_dirs: Sequence[str], defined: dict[str, str], taken: set[str], structs: dict[tuple[str, int], Struct]
+    ) -> None:
+        self.structs = structs  # those of all units, by where they stand
         self.unit, self.include_dirs = unit, tuple(include_dirs)
         self.taken = taken  # names of Python's functions in all units
         self.macros: dict[str, Macro] = {name: Macro(None, ()) for name in _EMPTY.split()}
@@ -235,7 +238,7 @@ class Reader:
                 self._enum(node, part)
                 return
             if node.type in ("struct_specifier", "class_specifier") and node.child_by_field_name("body") is not None:
-                self._members(node, part, line, template=head.startswith("template"))
+                self._members(node, part, path, line, template=head.startswith("template"))
                 return
             stack = [*node.children, *stack]
 
@@ -262,11 +265,15 @@ class Reader:
                 self.unit.constants.setdefault(label, value)
             following += 1
 
-    def _members(self, node: Any, part: HostPart, line: int, template: bool) -> None:
+    def _members(self, node: Any, part: HostPart, path: str, line: int, template: bool) -> None:
         name_node = node.child_by_field_name("name")
         if name_node is None:
             return
         bare = text_of(name_node)
+        known = self.structs.get((path, part.start))
+        if known is not None:
+            self.unit.structs[bare] = known
+            return
         struct = Struct(part.name, self._python(bare), line=line, template=template)
         f = Context(self.unit, Function(part.name, ""))
         for one in named(node):
@@ -298,7 +305,7 @@ class Reader:
                 _fields(f, struct, one)
             except Refused as error:
                 struct.refused = error.what
-        self.unit.structs[bare] = struct
+        self.unit.structs[bare] = self.structs[path, part.start] = struct
 
     def _binding(self, part: HostPart, text: str, path: str, line: int) -> None:
         try:
