@@ -7,18 +7,19 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.checks import check
-from rawkern.extensions.context import Context, expression, short
+from rawkern.extensions.context import RETURNED, RUN, Context, expression, short
 from rawkern.extensions.cuda import cuda_function
 from rawkern.extensions.dispatch import dispatched, is_dispatch
 from rawkern.extensions.expressions import cast_to
-from rawkern.extensions.lambdas import call_lambda, define_lambda, in_place, lambda_of
+from rawkern.extensions.lambdas import call_lambda, define_lambda, in_place
 from rawkern.extensions.launches import launch
 from rawkern.extensions.methods import method_of
 from rawkern.extensions.own import call_own
 from rawkern.extensions.refusal import Refused, library_call
 from rawkern.extensions.spelling import split_name, type_of
 from rawkern.extensions.standard import limits_value, standard_function
-from rawkern.extensions.statements import construct
+from rawkern.extensions.statements import construct, run
+from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.tensors import function as tensor_function
 from rawkern.extensions.tensors import options_method
 from rawkern.extensions.types import Type
@@ -44,17 +45,11 @@ def run_call(f: Context, node: Any) -> None:
     if name and f.find(name) is None and check(f, node, name):
         return
     if name in _PASSED_ON:
-        run_call_of(f, named(node.child_by_field_name("arguments"))[0])
+        run(f, named(node.child_by_field_name("arguments"))[0])
         return
     found = _call(f, node, "place")
     if found is not None and found.code and found.code not in ("None", "0") and not found.code.isidentifier():
         f.emit(found.code)
-
-
-def run_call_of(f: Context, node: Any) -> None:
-    from rawkern.extensions.statements import run
-
-    run(f, node)
 
 
 def return_call(f: Context, node: Any) -> Value | None:
@@ -62,6 +57,8 @@ def return_call(f: Context, node: Any) -> Value | None:
     return _call(f, node, "function")
 
 
+RUN["call_expression"] = run_call
+RETURNED["call_expression"] = return_call
 _NOTHING = {
     "C10_CUDA_KERNEL_LAUNCH_CHECK", "AT_CUDA_KERNEL_LAUNCH_CHECK", "C10_CUDA_CHECK_WARN", "THCudaCheckError",
     "static_assert", "C10_UNUSED", "RECORD_FUNCTION", "TORCH_CUDA_KERNEL_LAUNCH_CHECK", "nvtxRangePop",
@@ -159,7 +156,11 @@ def _named(
     if bare in f.unit.functions:
         return call_own(f, node, f.unit.functions[bare], of, nodes, name)
     if bare == "apply":
-        raise Refused(f"`{short(node)}`: a torch::autograd::Function in C++", node, "write a torch.autograd.Function in Python around the functions that launch")
+        raise Refused(
+            f"`{short(node)}`: a torch::autograd::Function in C++",
+            node,
+            "write a torch.autograd.Function in Python around the functions that launch",
+        )
     if bare.isupper() or bare.startswith(("AT_", "TORCH_", "C10_")):
         raise Refused(f"the macro {bare}", node)
     raise Refused(f"`{short(node)}`: the function {name}, whose definition is not in these sources", node)

@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from rawkern.base.tree import named, text_of
-from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
+from rawkern.extensions.expressions import combined
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import quoted
-from rawkern.extensions.values import Value, compared
+from rawkern.extensions.values import compared
 
 _CHECKS = {
     "TORCH_CHECK": "RuntimeError", "TORCH_CHECK_WITH": "", "AT_CHECK": "RuntimeError", "AT_ASSERTM": "RuntimeError",
@@ -69,11 +69,15 @@ def check(f: Context, node: Any, name: str) -> bool:
     if match and len(arguments) == 2:
         a, b = f.value(arguments[0]), f.value(arguments[1])
         operator = _COMPARED[match[1]]
-        from rawkern.extensions.expressions import combined
-
         found = compared(operator, a, b) if a.type.number and b.type.number else combined(f, node, operator, a, b)
         shown = f"Check failed: {text_of(arguments[0])} {operator} {text_of(arguments[1])} ("
-        pieces = [(False, shown), (True, f"text({a.code})"), (False, " vs. "), (True, f"text({b.code})"), (False, "). ")]
+        pieces = [
+            (False, shown),
+            (True, f"text({a.code})"),
+            (False, " vs. "),
+            (True, f"text({b.code})"),
+            (False, "). "),
+        ]
         with f.block(f"if {negated(found.code)}:"):
             f.emit(f"raise RuntimeError({quoted(pieces)})")
         return True
@@ -89,9 +93,7 @@ def _said(f: Context, name: str, condition: Any) -> str:
         return repr(f"Assertion `{text}' failed.")
     if name.startswith(("TORCH_INTERNAL_ASSERT", "AT_ASSERT")) and name != "AT_ASSERTM":
         line = f.line(condition.start_point[0])
-        return repr(
-            f'{text} INTERNAL ASSERT FAILED at "{f.function.path}":{line}, please report a bug to PyTorch. '
-        )
+        return repr(f'{text} INTERNAL ASSERT FAILED at "{f.function.path}":{line}, please report a bug to PyTorch. ')
     return f"expected({text!r})"
 
 
@@ -106,12 +108,12 @@ def negated(code: str) -> str:
         return f"not {code}"
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
         return ast.unparse(tree.operand)
-    if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and isinstance(tree.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot):
+    if (
+        isinstance(tree, ast.Compare)
+        and len(tree.ops) == 1
+        and isinstance(tree.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot)
+    ):
         turned = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
         tree.ops = [turned[type(tree.ops[0])]()]
         return ast.unparse(tree)
     return f"not {code}"
-
-
-def number(value: Value) -> bool:
-    return value.type.kind in ("int", "float", "bool") or value.type == t.SCALAR

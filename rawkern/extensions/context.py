@@ -34,6 +34,22 @@ EXPRESSIONS: dict[str, Handler] = {}
 STATEMENTS: dict[str, Handler] = {}
 
 
+#: How an expression is translated whose value is not used, or is returned, or is that of a new variable.
+RUN: dict[str, Handler] = {}
+RETURNED: dict[str, Handler] = {}
+DECLARED: dict[str, Callable[[Context, str, Any], Any]] = {}
+
+
+def declared(kind: str) -> Callable[[Any], Any]:
+    """Register how a variable is declared with an expression of this kind of node."""
+
+    def register(handler: Any) -> Any:
+        DECLARED[kind] = handler
+        return handler
+
+    return register
+
+
 def expression(*kinds: str) -> Callable[[Handler], Handler]:
     """Register the translation of expressions of these kinds of node."""
 
@@ -147,7 +163,7 @@ class Context:
 
     def value(self, node: Any) -> Value:
         handler = EXPRESSIONS.get(node.type)
-        if handler is None or node.has_error and node.type == "ERROR":
+        if handler is None or (node.has_error and node.type == "ERROR"):
             raise Refused(f"`{short(node)}` ({node.type.replace('_', ' ')})", node)
         try:
             found = handler(self, node)

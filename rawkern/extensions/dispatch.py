@@ -8,8 +8,9 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
-from rawkern.extensions.lambdas import define_lambda, in_place, lambda_of
+from rawkern.extensions.lambdas import call_lambda, define_lambda, in_place
 from rawkern.extensions.refusal import Refused
+from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value
 
@@ -124,8 +125,6 @@ def _run(
 
 def _call(f: Context, node: Any, one: Any) -> Value:
     """A call of the lambda of a dispatch."""
-    from rawkern.extensions.lambdas import call_lambda
-
     body = lambda_of(one)
     if body is not None:
         variable = define_lambda(f, f.temporary("body"), body)

@@ -9,12 +9,13 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, expression, short
 from rawkern.extensions.constants import NAMES
+from rawkern.extensions.context import Context, expression, short
+from rawkern.extensions.program import RESERVED
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import instance, spelled, split_name, type_of
 from rawkern.extensions.types import LIMITS, Type
-from rawkern.extensions.values import Value, arithmetic, compared, converted, integer, negative
+from rawkern.extensions.values import Value, arithmetic, common, compared, converted, integer, negative
 
 _NUMBER = re.compile(r"(0[xX][\da-fA-F]+|0[bB][01]+|\d+)([uUlLzZ]*)\Z")
 
@@ -256,7 +257,9 @@ def combined(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
         return _devices(operator, a, b)
     if kinds & {"sizes", "vector"} and operator in ("==", "!="):
         a, b = (converted(one, t.SIZES) if one.items is not None else one for one in (a, b))
-        codes = [f"tuple({one.code})" if "sizes" not in kinds or one.type.kind != "sizes" else one.code for one in (a, b)]
+        codes = [
+            f"tuple({one.code})" if "sizes" not in kinds or one.type.kind != "sizes" else one.code for one in (a, b)
+        ]
         return Value(f"({codes[0]} {operator} {codes[1]})", t.BOOL)
     if "string" in kinds and operator == "+":
         codes = [one.code if one.type.kind == "string" else f"text({one.code})" for one in (a, b)]
@@ -372,8 +375,6 @@ def _chosen(node: Any, a: Value, b: Value) -> Type:
             return t.BOOL
         if a.type == b.type:
             return t.plain(a.type)
-        from rawkern.extensions.values import common
-
         return common(a.type, b.type)
     for one, other in ((a, b), (b, a)):
         if one.type.kind in ("null", "nothing") or (one.constant == 0 and other.type.kind == "pointer"):
@@ -446,7 +447,9 @@ def cast_to(f: Context, node: Any, value: Value, to: Type) -> Value:
         return converted(value, t.plain(to))
     if to.kind == "float" and to.name == "float64" and value.constant is not None:
         return Value(repr(float(value.constant)), to)
-    if to.kind in ("int", "float", "bool", "param") and not (value.type.number or value.type.kind in ("scalar", "enum")):
+    if to.kind in ("int", "float", "bool", "param") and not (
+        value.type.number or value.type.kind in ("scalar", "enum")
+    ):
         if value.type.kind in ("any", "opaque", "pointer", "optional", "dtype", "device_type"):
             return converted(value, t.plain(to))
         raise Refused(f"`{short(node)}`: {value.type} as a number", node)
@@ -546,8 +549,6 @@ def member(f: Context, node: Any) -> Value:
 
 
 def python_field(name_: str) -> str:
-    from rawkern.extensions.program import RESERVED
-
     return name_ + "_" if name_ in RESERVED else name_
 
 
@@ -603,4 +604,3 @@ def size(f: Context, node: Any) -> Value:
         if item in sizes:
             return integer(sizes[item] * lanes, t.SIZE)
     raise Refused(f"`{short(node)}`", node)
-

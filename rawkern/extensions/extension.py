@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.base.dynamo import untraced
+from rawkern.extensions.cpp import Kernels
 from rawkern.extensions.modules import Source, Translation, translated
 
 _EVERY = 0.1  # seconds between looks at the files
@@ -132,8 +133,6 @@ class Extension:
     @property
     def kernels(self) -> Any:
         """The `RawModule` of the kernels; of several sources, the first with kernels."""
-        from rawkern.extensions.cpp import Kernels
-
         for value in self._host.namespace.values():
             if isinstance(value, Kernels):
                 return value.module

@@ -6,12 +6,14 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, short, statement
+from rawkern.extensions.checks import message
+from rawkern.extensions.context import RETURNED, Context, short, statement
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
-from rawkern.extensions.statements import declare, fitting, run
+from rawkern.extensions.statements import fitting, run
+from rawkern.extensions.syntax import assigned_names, has, identifiers
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted, replace
+from rawkern.extensions.values import Value, common, converted
 
 
 @statement("if_statement")
@@ -126,7 +128,9 @@ def _counted(f: Context, node: Any, first: Any, condition: Any, update: Any, bod
         return False  # compared as unsigned numbers
     stop = end.code
     if operator in ("<=", ">="):
-        stop = f"{end.code} {'-' if down else '+'} 1" if end.constant is None else str(end.constant + (-1 if down else 1))
+        stop = (
+            f"{end.code} {'-' if down else '+'} 1" if end.constant is None else str(end.constant + (-1 if down else 1))
+        )
     parts = [stop] if start.constant == 0 and by is None and not down else [start.code, stop]
     if by is not None or down:
         parts.append(f"{'-' if down else ''}{by.code if by is not None else 1}")
@@ -150,10 +154,8 @@ def _counted(f: Context, node: Any, first: Any, condition: Any, update: Any, bod
     return True
 
 
-def _common(a: Type | str, b: Type) -> str:
-    from rawkern.extensions.values import common
-
-    return common(a, b).name if isinstance(a, Type) else str(a)
+def _common(a: Type, b: Type) -> str:
+    return common(a, b).name
 
 
 def _step_of(update: Any, name: str) -> tuple[str, Any] | None:
@@ -165,50 +167,6 @@ def _step_of(update: Any, name: str) -> tuple[str, Any] | None:
         if operator in ("+=", "-="):
             return operator[0], update.child_by_field_name("right")
     return None
-
-
-def assigned_names(node: Any) -> set[str]:
-    """Names of C++ that a part of a source may change."""
-    found: set[str] = set()
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        target = None
-        if one.type == "assignment_expression":
-            target = one.child_by_field_name("left")
-        elif one.type == "update_expression" or (
-            one.type in ("pointer_expression", "unary_expression") and text_of(one.children[0]) == "&"
-        ):
-            target = one.child_by_field_name("argument")
-        elif one.type == "call_expression":
-            called = one.child_by_field_name("function")
-            if called.type == "field_expression" and text_of(called.child_by_field_name("field")) in _CHANGING:
-                target = called.child_by_field_name("argument")
-            if text_of(called) in ("std::tie", "tie", "std::swap", "swap"):
-                found |= identifiers(one.child_by_field_name("arguments"))
-        while target is not None and target.type not in ("identifier",):
-            target = target.child_by_field_name("argument")
-        if target is not None:
-            found.add(text_of(target))
-        stack += one.children
-    return found
-
-
-_CHANGING = {
-    "push_back", "emplace_back", "pop_back", "resize", "clear", "insert", "erase", "assign", "reserve", "swap", "reset",
-    "emplace",
-}  # fmt: skip
-
-
-def identifiers(node: Any) -> set[str]:
-    found: set[str] = set()
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        if one.type == "identifier":
-            found.add(text_of(one))
-        stack += one.children
-    return found
 
 
 _PURE = {
@@ -308,19 +266,6 @@ def do(f: Context, node: Any) -> None:
         f.updates.pop()
         with f.block(f"if not ({f.condition(condition)}):"):
             f.emit("break")
-
-
-def has(node: Any, kinds: tuple[str, ...]) -> bool:
-    """Whether a part has statements of a kind, but for those of loops, switches and lambdas in it."""
-    stack = list(node.children)
-    while stack:
-        one = stack.pop()
-        if one.type in kinds:
-            return True
-        inner = {"for_statement", "while_statement", "do_statement", "lambda_expression", "for_range_loop"}
-        if one.type not in inner | ({"switch_statement"} if "break_statement" in kinds else set()):
-            stack += one.children
-    return False
 
 
 @statement("break_statement")
@@ -473,9 +418,7 @@ def return_(f: Context, node: Any) -> None:
 
 def _returned_call(f: Context, node: Any) -> Value | None:
     """The value of a call that is returned; None where the call has been written with its own returns."""
-    from rawkern.extensions.calls import return_call
-
-    return return_call(f, node)
+    return RETURNED[node.type](f, node)
 
 
 def _return_in_place(f: Context, node: Any, inside: list[Any]) -> None:
@@ -497,8 +440,6 @@ _ERRORS = {
 @statement("throw_statement")
 def throw(f: Context, node: Any) -> None:
     inside = named(node)
-    from rawkern.extensions.checks import message
-
     if not inside:
         raise Refused("`throw` without an error", node)
     one = inside[0]
@@ -513,6 +454,3 @@ def throw(f: Context, node: Any) -> None:
 @statement("try_statement")
 def try_(f: Context, node: Any) -> None:
     raise Refused("`try`", node)
-
-
-__all__ = ["assigned_names", "declare", "replace"]

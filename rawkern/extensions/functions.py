@@ -9,11 +9,11 @@ from typing import Any
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
-from rawkern.extensions.flow import assigned_names
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import Function, Parameter, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, type_of
+from rawkern.extensions.syntax import assigned_names
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -217,8 +217,6 @@ def translate(unit: Unit, function: Function) -> str:
     try:
         return tidy(code)
     except SyntaxError as error:
-        import os
-        if os.environ.get("RKDEBUG"): print(code.splitlines()[error.lineno-1])
         raise Refused(f"its Python ({error})", node) from None
 
 

@@ -6,20 +6,13 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, Variable, expression, short
-from rawkern.extensions.flow import assigned_names
+from rawkern.extensions.context import Context, Variable, declared, expression, short
 from rawkern.extensions.macros import HOISTED
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.spelling import declared_type, type_of
+from rawkern.extensions.spelling import declared_type, spelled, type_of
+from rawkern.extensions.syntax import assigned_names
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
-
-
-def lambda_of(node: Any) -> Any:
-    """The lambda in parentheses; None for another expression."""
-    while node is not None and node.type == "parenthesized_expression" and len(named(node)) == 1:
-        node = named(node)[0]
-    return node if node is not None and node.type == "lambda_expression" else None
 
 
 def parameters_of(f: Context, node: Any) -> list[tuple[str, Type, Any]]:
@@ -40,6 +33,7 @@ def parameters_of(f: Context, node: Any) -> list[tuple[str, Type, Any]]:
     return [one for one in found if one[1].kind != "void"]
 
 
+@declared("lambda_expression")
 def define_lambda(f: Context, name: str, node: Any) -> Variable:
     """Write a lambda as a function of Python."""
     captures = node.child_by_field_name("captures")
@@ -132,8 +126,6 @@ def call_lambda(f: Context, node: Any, variable: Variable, arguments: list[Any])
 
 def _passed(f: Context, variable: Variable) -> str:
     if variable.kind == "type":
-        from rawkern.extensions.spelling import spelled
-
         return spelled(f, variable.type)
     return variable.python
 

@@ -9,7 +9,7 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.program import Kernel, Parameter
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.spelling import instance, quoted, spelled, split_name
+from rawkern.extensions.spelling import instance, pieces_of, quoted, spelled, split_name
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -110,8 +110,6 @@ def _kernel(f: Context, node: Any, values: list[Value]) -> tuple[str, Kernel | N
 
 def _deduced(f: Context, node: Any, kernel: Kernel, name: str, arguments: list[Any], values: list[Value]) -> str:
     """An instance whose further arguments C++ deduces from those of the launch."""
-    from rawkern.extensions.spelling import pieces_of
-
     pieces: list[tuple[bool, str]] = [(False, name + "<")]
     for one in arguments:
         pieces += [*pieces_of(f, one), (False, ", ")]
@@ -135,18 +133,18 @@ def _text(code: str) -> list[tuple[bool, str]]:
 def deduce(f: Context, parameter: Parameter, types: list[Type], values: list[Value]) -> str | None:
     """Code for the text of the type that a template's parameter has by the types of arguments; None if not told."""
     for type_, value in zip(types, values, strict=False):
-        found = _matched(type_, value.type, parameter.name)
+        found = matched(type_, value.type, parameter.name)
         if found is not None and found.kind not in ("any", "auto", "list"):
             return spelled(f, found)
     return None
 
 
-def _matched(pattern: Type, given: Type, name: str) -> Type | None:
+def matched(pattern: Type, given: Type, name: str) -> Type | None:
     if pattern.kind in ("param", "opaque") and pattern.spelled == name:
         return t.plain(given)
     if pattern.kind == given.kind and pattern.of and given.of:
         for a, b in zip(pattern.of, given.of, strict=False):
-            if (found := _matched(a, b, name)) is not None:
+            if (found := matched(a, b, name)) is not None:
                 return found
     if pattern.kind == "opaque" and given.kind == "accessor" and given.of:
         return given.of[0] if name in pattern.spelled else None
@@ -165,4 +163,3 @@ def launch_call(f: Context, node: Any) -> Value:
     shared = f.value(arguments[4])
     more = "" if shared.constant == 0 else f", {shared.code}"
     return Value(f"{kernel.code}[{_size(grid)}, {_size(block)}{more}](*{packed.code})", t.INT, 0, 0)
-

@@ -259,7 +259,9 @@ def _separated(pieces: list[Piece]) -> list[Piece]:
     for piece in pieces:
         token = piece[0]
         if waiting and token and not token.isspace():
-            if token == "}" or (_NAME.match(token) and token not in _WORDS and not token.startswith("AT_DISPATCH_CASE")):
+            if token == "}" or (
+                _NAME.match(token) and token not in _WORDS and not token.startswith("AT_DISPATCH_CASE")
+            ):
                 out.append((";", piece[1], piece[2]))
             waiting = False
         if token.startswith("AT_DISPATCH_CASE") and last == ")":
@@ -326,7 +328,9 @@ def _quoted(pieces: Iterable[Piece]) -> str:
 
 
 _USING = re.compile(r"using\s+(\w+)(?:\s+\w+)?\s*=|typedef\s+[^;]*?(\w+)\s*;")
-_CONST = re.compile(r"constexpr\s+(?:static\s+|const\s+)*([\w:]+)\s+(?:static\s+)?(\w+)\s*=|const\s+([\w:]+)\s+(\w+)\s*=")
+_CONST = re.compile(
+    r"constexpr\s+(?:static\s+|const\s+)*([\w:]+)\s+(?:static\s+)?(\w+)\s*=|const\s+([\w:]+)\s+(\w+)\s*="
+)
 
 
 def _declared(body: tuple[str, ...], given: Mapping[str, list[Piece]]) -> list[tuple[str, str]]:

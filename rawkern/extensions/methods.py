@@ -9,6 +9,7 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import split_name, type_of
+from rawkern.extensions.statements import default_of
 from rawkern.extensions.tensors import count, method, options_method
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
@@ -17,9 +18,7 @@ from rawkern.extensions.values import Value, converted
 def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
     """``value.name<of>(...)`` or ``value->name(...)``."""
     inside, field = called.child_by_field_name("argument"), called.child_by_field_name("field")
-    if field.type == "template_method":
-        name, of = split_name(field)
-    elif field.type in ("dependent_name",):
+    if field.type == "template_method" or field.type in ("dependent_name",):
         name, of = split_name(field)
     else:
         name, of = text_of(field), None
@@ -81,8 +80,6 @@ def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
     if name == "slice" and len(given) == 2:
         return Value(f"{code}[{given[0].code}:{given[0].code} + {given[1].code}]", value.type)
     if name == "resize" and value.type.kind == "vector" and len(given) in (1, 2):
-        from rawkern.extensions.statements import default_of
-
         fill = given[1].code if len(given) == 2 else default_of(f, node, item).code
         return Value(f"resize({code}, {given[0].code}, {fill})", t.VOID)
     if name == "reserve":

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rawkern.base.tree import named, parse
-from rawkern.compile.conditions import HOST
-from rawkern.extensions import cpp
+from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import calls as _calls  # noqa: F401 - registers what it translates
+from rawkern.extensions import cpp
 from rawkern.extensions import flow as _flow  # noqa: F401
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context
 from rawkern.extensions.expressions import python_field
 from rawkern.extensions.functions import default_code, kind_of, refusal_text, signature, tidy, translate
 from rawkern.extensions.macros import Expanded
-from rawkern.extensions.program import Binding, Function, Parameter, Registration, Struct, Unit
+from rawkern.extensions.own import template_codes
+from rawkern.extensions.program import Binding, Function, Registration, Struct, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
 from rawkern.extensions.units import Reader
@@ -252,7 +251,10 @@ class _Writer:
                         write(found)
             base = by_name[struct.base].python if struct.base in by_name else "Struct"
             lines = [f"class {struct.python}({base}):"]
-            lines += [f"    {python_field(name)} = {self._default(struct, name, type_)}" for name, type_ in struct.fields.items()]
+            lines += [
+                f"    {python_field(name)} = {self._default(struct, name, type_)}"
+                for name, type_ in struct.fields.items()
+            ]
             out.append("\n".join(lines if len(lines) > 1 else [*lines, "    pass"]))
 
         for one in structs:
@@ -272,7 +274,11 @@ class _Writer:
             except (Refused, AttributeError, IndexError):
                 count = "0"
             inner = self._zero(type_.item)
-            return f"[{inner} for _ in range({count})]" if type_.item.kind in ("array", "struct") else f"[{inner}] * {count}"
+            return (
+                f"[{inner} for _ in range({count})]"
+                if type_.item.kind in ("array", "struct")
+                else f"[{inner}] * {count}"
+            )
         if type_.kind == "struct":
             return f"{type_.name}()"
         if type_.kind == "cuda_vector":
@@ -351,8 +357,6 @@ class _Writer:
 
     def _lambda(self, unit: Unit, binding: Binding) -> str:
         """A lambda of a binding, as a function of its own."""
-        from rawkern.base.tree import text_of
-
         code = text_of(binding.code)
         match = re.match(r"\[[^\]]*\]\s*(\(.*)", code, re.S)
         text = f"auto rk_lambda {match[1]}" if match else ""
@@ -372,8 +376,6 @@ class _Writer:
         return body + "\n\n\n" + self._bind(binding, one)
 
     def _instance(self, unit: Unit, binding: Binding, one: Function) -> str:
-        from rawkern.extensions.own import _template
-
         f = Context(unit, Function(binding.name, ""))
         root = parse(f"int rk = rk_f<{binding.template}>();")
         arguments: list[Any] = []
@@ -385,7 +387,7 @@ class _Writer:
                 break
             stack += node.children
         try:
-            _, codes = _template(f, root, one, arguments, [])
+            _, codes = template_codes(f, root, one, arguments, [])
         except Refused as error:
             self.found.notes.append(f"{binding.name}: {error.what}")
             return ""
@@ -456,7 +458,9 @@ class _Writer:
             return ""
         function = next((f for _, f in self.own if f.name.rsplit("::", 1)[-1] == one.function and not f.template), None)
         if function is None:
-            self.found.notes.append(f"{one.text.partition('(')[0]}: its function {one.function} is not in these sources")
+            self.found.notes.append(
+                f"{one.text.partition('(')[0]}: its function {one.function} is not in these sources"
+            )
             return ""
         return function.python
 
@@ -486,11 +490,3 @@ def _structs_in(type_: Type) -> set[str]:
     if type_.kind == "struct":
         return {type_.name}
     return {name for one in type_.of for name in _structs_in(one)} if type_.kind == "array" else set()
-
-
-def python_names(code: str) -> set[str]:
-    """The functions that a module defines."""
-    return {node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
-
-
-__all__ = ["HOST", "Parameter", "Source", "Translation", "translated"]

@@ -6,10 +6,11 @@ from typing import Any
 
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
-from rawkern.extensions.launches import deduce
+from rawkern.extensions.launches import deduce, matched
 from rawkern.extensions.program import Function, Parameter
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
+from rawkern.extensions.statements import fitting
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -18,8 +19,6 @@ def call_own(
     f: Context, node: Any, functions: list[Function], given: list[Any] | None, nodes: list[Any], name: str = ""
 ) -> Value:
     """A call of one of the functions of a name."""
-    from rawkern.extensions.statements import fitting
-
     values = [f.value(one) for one in nodes]
     if "::" in name:
         functions = [one for one in functions if f"::{one.name}".endswith(f"::{name.removeprefix('::')}")] or functions
@@ -29,7 +28,7 @@ def call_own(
         one = _chosen(node, functions, given or [], values)
     if one.variadic:
         raise Refused(f"`{short(node)}`: {one.name} takes any number of arguments", node)
-    known, codes = _template(f, node, one, given or [], values)
+    known, codes = template_codes(f, node, one, given or [], values)
     for parameter, value, argument in zip(one.parameters, values, nodes, strict=False):
         type_ = substituted(parameter.type, known)
         if parameter.name in one.rebinds and parameter.type.reference and not parameter.type.const:
@@ -38,9 +37,9 @@ def call_own(
             )
         if value.type.kind == "address":
             raise Refused(f"`{short(argument)}`: the address of a variable", argument)
-        if type_.reference and value.lvalue and type_.kind in ("struct", "vector", "map", "cuda_vector"):
-            codes.append(value.code)
-        elif type_.kind in ("auto", "any", "opaque", "lambda"):
+        if (
+            type_.reference and value.lvalue and type_.kind in ("struct", "vector", "map", "cuda_vector")
+        ) or type_.kind in ("auto", "any", "opaque", "lambda"):
             codes.append(value.code)
         else:
             codes.append(_code(fitting(f, argument, value, type_)))
@@ -66,7 +65,9 @@ def _chosen(node: Any, functions: list[Function], given: list[Any], values: list
     if not fitting:
         raise Refused(f"`{short(node)}`: no {functions[0].name} with these parameters", node)
     if len(fitting) > 1:
-        scored = [(sum(_fit(p.type, v.type) for p, v in zip(one.parameters, values, strict=False)), one) for one in fitting]
+        scored = [
+            (sum(_fit(p.type, v.type) for p, v in zip(one.parameters, values, strict=False)), one) for one in fitting
+        ]
         best = max(score for score, _ in scored)
         fitting = [one for score, one in scored if score == best]
     if len(fitting) > 1 and len({one.code or id(one) for one in fitting}) > 1:
@@ -91,7 +92,7 @@ def _fit(parameter: Type, value: Type) -> int:
     return -5
 
 
-def _template(
+def template_codes(
     f: Context, node: Any, one: Function, given: list[Any], values: list[Value]
 ) -> tuple[dict[str, Type], list[str]]:
     """The types that the template's parameters stand for, and the code of the first arguments."""
@@ -145,10 +146,8 @@ def _value_code(f: Context, node: Any, parameter: Parameter) -> str:
 
 
 def _known(f: Context, parameter: Parameter, one: Function, values: list[Value]) -> Type:
-    from rawkern.extensions.launches import _matched
-
     for p, value in zip(one.parameters, values, strict=False):
-        found = _matched(p.type, value.type, parameter.name)
+        found = matched(p.type, value.type, parameter.name)
         if found is not None:
             return found
     return t.ANY

@@ -44,7 +44,7 @@ def declared_type(f: Context, node: Any, declarator: Any, around: Any = None) ->
     while declarator is not None:
         kind = declarator.type
         if kind in ("pointer_declarator", "abstract_pointer_declarator"):
-            if found.kind == "string" or found.name == "int8" and found.spelled.endswith("char"):
+            if found.kind == "string" or (found.name == "int8" and found.spelled.endswith("char")):
                 found = t.STRING if found.kind != "string" else found
                 found = Type("string")
             else:

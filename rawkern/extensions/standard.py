@@ -6,11 +6,14 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
+from rawkern.extensions.checks import message
 from rawkern.extensions.context import Context, expression, short
 from rawkern.extensions.expressions import name as name_value
 from rawkern.extensions.expressions import same
+from rawkern.extensions.lambdas import call_lambda, define_lambda
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, split_name, type_of
+from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, arithmetic, common, converted, integer
 
@@ -150,8 +153,6 @@ def _environment(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 
 def _joined(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
-    from rawkern.extensions.checks import message
-
     return Value(message(f, nodes), t.STRING)
 
 
@@ -194,8 +195,6 @@ def _discarded(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 def _parallel(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     """``at::parallel_for(begin, end, grain, body)``: in one piece."""
-    from rawkern.extensions.lambdas import call_lambda, define_lambda, lambda_of
-
     body = lambda_of(nodes[3]) if len(nodes) == 4 else None
     if body is None:
         raise Refused(f"`{short(node)}`", node)

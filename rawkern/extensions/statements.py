@@ -6,15 +6,18 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, Variable, short, statement
-from rawkern.extensions.expressions import combined, python_field, reinterpreted
+from rawkern.extensions.checks import message
+from rawkern.extensions.context import DECLARED, RUN, Context, Variable, short, statement
+from rawkern.extensions.expressions import combined, python_field
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
 from rawkern.extensions.types import Type, words
-from rawkern.extensions.values import Value, arithmetic, converted, integer
+from rawkern.extensions.values import Value, converted, integer
 
 
-@statement("comment", "static_assert_declaration", "preproc_call", ";", "empty_statement", "preproc_if", "using_declaration")
+@statement(
+    "comment", "static_assert_declaration", "preproc_call", ";", "empty_statement", "preproc_if", "using_declaration"
+)
 def nothing(f: Context, node: Any) -> None:
     return
 
@@ -64,7 +67,9 @@ def _name_of(declarator: Any) -> Any:
     while declarator is not None and declarator.type not in ("identifier", "field_identifier"):
         inner = declarator.child_by_field_name("declarator")
         if inner is None:
-            inner = next((one for one in named(declarator) if "declarator" in one.type or one.type == "identifier"), None)
+            inner = next(
+                (one for one in named(declarator) if "declarator" in one.type or one.type == "identifier"), None
+            )
         declarator = inner
     return declarator
 
@@ -117,9 +122,7 @@ def declare(
     elif value.type == "initializer_list" and type_.kind not in ("auto", "vector", "sizes", "tuple", "optional", "map"):
         found = construct(f, node, type_, [f.value(one) for one in named(value)], braces=True)
     elif value.type == "lambda_expression":
-        from rawkern.extensions.lambdas import define_lambda
-
-        define_lambda(f, name, value)
+        DECLARED[value.type](f, name, value)
         return
     else:
         found = f.value(value)
@@ -215,7 +218,7 @@ def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], nod
         codes = []
         for one in named(value):
             found = f.value(one)
-            codes.append(found.extra and f.value(found.extra).code or found.code)
+            codes.append((found.extra and f.value(found.extra).code) or found.code)
         variable = f.declare(name, t.ARGUMENTS)
         f.emit(f"{variable.python} = [{', '.join(codes)}]")
         return
@@ -231,8 +234,11 @@ def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], nod
     else:
         code = _default(f, node, item).code
         for size in reversed(sizes):
-            code = f"[{code} for _ in range({f.value(size).code})]" if size is not sizes[-1] or item.kind == "struct" \
+            code = (
+                f"[{code} for _ in range({f.value(size).code})]"
+                if size is not sizes[-1] or item.kind == "struct"
                 else f"[{code}] * {f.value(size).code}"
+            )
     shape = item
     for _ in sizes:
         shape = Type("array", of=(shape,))
@@ -318,9 +324,7 @@ def _unpacked(f: Context, declarator: Any, value: Value) -> None:
     types = value.type.of if value.type.kind == "tuple" and len(value.type.of) == len(names) else ()
     if value.type.kind not in ("tuple", "any", "vector"):
         raise Refused(f"`{short(declarator)}` of {value.type}", declarator)
-    pythons = [
-        f.declare(name, types[k] if types else value.type.item).python for k, name in enumerate(names)
-    ]
+    pythons = [f.declare(name, types[k] if types else value.type.item).python for k, name in enumerate(names)]
     f.emit(f"{', '.join(pythons)} = {value.code}")
 
 
@@ -336,7 +340,7 @@ def alias(f: Context, node: Any) -> None:
         variable.type = Type("param", variable.python)
         f.emit(f"{variable.python} = {spelled(f, type_)}")
         return
-    if type_.kind == "opaque" and type_.name[:1] == "f" or type_.kind == "param" and "(" in type_.name:
+    if (type_.kind == "opaque" and type_.name[:1] == "f") or (type_.kind == "param" and "(" in type_.name):
         variable = f.declare(name, type_, kind="type")
         f.emit(f"{variable.python} = {type_.name}")
         variable.type = Type(type_.kind, variable.python, spelled=type_.spelled)
@@ -377,14 +381,10 @@ def _run(f: Context, node: Any) -> None:
     elif node.type == "binary_expression" and _stream_parts(node):
         _print(f, node)
     elif node.type == "binary_expression" and (found := _text_parts(f, node)) is not None:
-        from rawkern.extensions.checks import message
-
         f.writes(found[0])
         f.emit(f"{found[0].python} += {message(f, found[1])}")
-    elif node.type == "call_expression":
-        from rawkern.extensions.calls import run_call
-
-        run_call(f, node)
+    elif node.type in RUN:
+        RUN[node.type](f, node)
     else:
         code = f.value(node).code
         if code and not code.isidentifier() and code != "None":
@@ -472,7 +472,7 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
         code = f"list({result.code})" if value.lvalue and value.type.kind == "vector" else result.code
         plain = f"({variable.python} {operator} "
         if operator and code.startswith(plain) and code.endswith(")") and _balanced(code[len(plain) : -1]):
-            f.emit(f"{variable.python} {operator}= {code[len(plain):-1]}")
+            f.emit(f"{variable.python} {operator}= {code[len(plain) : -1]}")
         else:
             f.emit(f"{variable.python} = {code}")
         return
@@ -580,12 +580,6 @@ def _text_parts(f: Context, node: Any) -> tuple[Variable, list[Any]] | None:
 
 
 def _print(f: Context, node: Any) -> None:
-    from rawkern.extensions.checks import message
-
     parts = _stream_parts(node)
     ends = [one for one in parts if text_of(one) in ("std::endl", "endl", '"\\n"', "std::flush")]
     f.emit(f"print({message(f, [one for one in parts if one not in ends])}{'' if ends else ', end=' + repr('')})")
-
-
-# Kept for arrays of structs.
-__all__ = ["arithmetic", "assign", "bind", "construct", "declare", "reinterpreted", "run"]

@@ -124,8 +124,23 @@ HALVES |= {"__nv_bfloat16": "__nv_bfloat16", "nv_bfloat16": "nv_bfloat16", "nv_h
 _CONTAINERS = {"vector": "vector", "ArrayRef": "vector", "array": "vector", "SmallVector": "vector", "List": "vector"}
 _CONTAINERS |= {"optional": "optional", "tuple": "tuple", "pair": "tuple", "map": "map", "unordered_map": "map"}
 _CONTAINERS |= {"initializer_list": "vector", "ITensorListRef": "vector", "OptionalRef": "optional"}
-_VECTORS = {f"{base}{n}" for base in "int uint float double char uchar short ushort long ulong".split() for n in "234"}
-_VECTORS |= {"half2", "__half2", "longlong2", "longlong3", "longlong4", "ulonglong2", "float1", "int1", "nv_bfloat162", "__nv_bfloat162"}
+_VECTORS = {
+    f"{base}{n}"
+    for base in ["int", "uint", "float", "double", "char", "uchar", "short", "ushort", "long", "ulong"]
+    for n in "234"
+}
+_VECTORS |= {
+    "half2",
+    "__half2",
+    "longlong2",
+    "longlong3",
+    "longlong4",
+    "ulonglong2",
+    "float1",
+    "int1",
+    "nv_bfloat162",
+    "__nv_bfloat162",
+}
 NAMESPACES = ("at::", "torch::", "c10::", "std::", "at::cuda::", "c10::cuda::", "py::", "pybind11::")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from rawkern.extensions.program import RESERVED, Function, Kernel, Parameter, St
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, type_of
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, integer
+from rawkern.extensions.values import Value
 
 _VERSION = [int(part) for part in re.findall(r"\d+", torch.__version__)[:3]]
 #: Macros that are known when code for the host is read; None for those that are not defined.
@@ -57,7 +58,12 @@ class Reader:
     main = ""
 
     def __init__(
-        self, unit: Unit, include_dirs: Sequence[str], defined: dict[str, str], taken: set[str], structs: dict[tuple[str, int], Struct]
+        self,
+        unit: Unit,
+        include_dirs: Sequence[str],
+        defined: dict[str, str],
+        taken: set[str],
+        structs: dict[tuple[str, int], Struct],
     ) -> None:
         self.structs = structs  # those of all units, by where they stand
         self.unit, self.include_dirs = unit, tuple(include_dirs)
@@ -323,7 +329,9 @@ class Reader:
                         parameter.default = value
 
 
-_MEMBER = re.compile(r"\bconstexpr\s+(?:static\s+|inline\s+)*(?:const\s+)?(\w[\w:]*(?:\s+(?:int|long|char))*)\s+(\w+)\s*[={]")
+_MEMBER = re.compile(
+    r"\bconstexpr\s+(?:static\s+|inline\s+)*(?:const\s+)?(\w[\w:]*(?:\s+(?:int|long|char))*)\s+(\w+)\s*[={]"
+)
 
 
 def _number(text: str) -> int | None:
@@ -331,8 +339,6 @@ def _number(text: str) -> int | None:
 
 
 def _line(starts: list[int], at: int) -> int:
-    from bisect import bisect_right
-
     return bisect_right(starts, at)
 
 
@@ -402,8 +408,3 @@ def _fields(f: Context, struct: Struct, node: Any) -> None:
         struct.fields[name] = t.plain(type_)
         if k < len(defaults) and len(declarators) == len(defaults):
             struct.defaults[name] = f.of_type(defaults[k], type_).code
-    _ = type_of
-
-
-def number(value: int) -> Value:
-    return integer(value)

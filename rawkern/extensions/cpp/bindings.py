@@ -158,8 +158,10 @@ def bind(
             else:
                 raise TypeError(f"{shown}() misses its argument {one!r}; it takes ({', '.join(named)})")
         if unknown or len(values) > count:
-            raise TypeError(f"{shown}() takes ({', '.join(named)}), it was called with {len(arguments)} arguments" + (
-                f" and {', '.join(unknown)}" if unknown else ""))
+            raise TypeError(
+                f"{shown}() takes ({', '.join(named)}), it was called with {len(arguments)} arguments"
+                + (f" and {', '.join(unknown)}" if unknown else "")
+            )
         return tuple(values)
 
     def mismatch(arguments: tuple[Any, ...], error: Mismatch) -> TypeError:
@@ -167,7 +169,11 @@ def bind(
             try:
                 convert(value)
             except Mismatch as found:
-                got = f"{type(value).__name__} {value!r}" if isinstance(value, int | float | str) else type(value).__name__
+                got = (
+                    f"{type(value).__name__} {value!r}"
+                    if isinstance(value, int | float | str)
+                    else type(value).__name__
+                )
                 return TypeError(f"{shown}(): the argument {one!r} is {got}, C++ takes {found}")
         return TypeError(str(error))
 

@@ -98,7 +98,9 @@ def _last(tensor: torch.Tensor, format: torch.memory_format) -> bool:
 def is_dense(tensor: torch.Tensor) -> bool:
     """``tensor.is_non_overlapping_and_dense()``."""
     expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1):
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1
+    ):
         if size == 0:
             return True
         if stride != expected:

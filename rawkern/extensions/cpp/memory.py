@@ -10,7 +10,7 @@ import torch
 from rawkern.extensions.cpp.numbers import dtype_of
 
 
-class dim3(NamedTuple):  # noqa: N801 - as CUDA names it
+class dim3(NamedTuple):
     """The size of a grid or block."""
 
     x: int = 1
