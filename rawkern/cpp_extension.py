@@ -11,7 +11,7 @@ from typing import Any
 
 from rawkern.base.border import border
 from rawkern.extensions.cpp.devices import Switch
-from rawkern.extensions.extension import Extension, Host
+from rawkern.extensions.extension import Extension, Host, summary
 from rawkern.extensions.modules import Source
 from rawkern.launch.builds import PathLike
 
@@ -50,9 +50,7 @@ def _ignore(given: Mapping[str, Any]) -> None:
 
 def _said(extension: Extension, verbose: bool) -> Extension:
     if verbose:
-        print(f"rawkern translated the extension {extension.__name__}: {', '.join(extension._host.exports)}")
-        for reason in extension.untranslated.values():
-            print(f"  {reason}")
+        print(summary(extension))
     return extension
 
 

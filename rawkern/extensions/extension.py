@@ -137,3 +137,10 @@ class Extension:
             if isinstance(value, Kernels):
                 return value.module
         raise AttributeError(f"no function of the extension {self._host.name} launches a kernel")
+
+
+def summary(extension: Extension) -> str:
+    """What has been translated, and what not."""
+    host = extension.__dict__["_host"]
+    refused = "".join(f"\n  {reason}" for reason in host.translation.refused.values())
+    return f"rawkern translated the extension {host.name}: {', '.join(host.exports)}{refused}"

@@ -77,6 +77,7 @@ def _to_int(value: Value, to: Type) -> Value:
         if low >= 0 and high > most and least == 0:
             return Value(f"{to.name}({value.code})", to)
         kept = (max(low, least), min(high, most)) if least < 0 else (None, None)
+        kept = (None, None) if kept[0] == kept[1] else kept
         return Value(f"{to.name}({value.code})", to, *kept)
     if kind in ("float", "param", "scalar"):
         return Value(f"{to.name}({value.code})", to)
@@ -308,7 +309,10 @@ def fitted(code: str, type_: Type, low: float, high: float) -> Value:
         return Value(code, type_, int(low), int(high))
     if least == 0:
         return Value(f"{type_.name}({code})", type_)
-    return Value(f"{type_.name}({code})", type_, int(max(low, least)), int(min(high, most)))
+    low, high = int(max(low, least)), int(min(high, most))
+    if low == high:  # the only value that is none too large; the check has to stay
+        return Value(f"{type_.name}({code})", type_)
+    return Value(f"{type_.name}({code})", type_, low, high)
 
 
 def arithmetic(operator: str, a: Value, b: Value) -> Value:

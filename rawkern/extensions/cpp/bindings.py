@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.torch_private import destroy
 from rawkern.extensions.cpp.devices import Switch
 from rawkern.extensions.cpp.numbers import float32
 
@@ -206,7 +207,7 @@ class Library:
     def __init__(self, namespace: str, owner: str) -> None:
         self.namespace = namespace
         for old in _kept.pop(f"{owner}/{namespace}", []):
-            old._destroy()
+            destroy(old)
         self.library = torch.library.Library(namespace, "FRAGMENT")
         _kept.setdefault(f"{owner}/{namespace}", []).append(self.library)
         self.kinds: dict[str, dict[str, Callable[..., Any]]] = {}
