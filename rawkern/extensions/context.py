@@ -75,6 +75,7 @@ class Context:
 
     def __init__(self, unit: Unit, function: Function) -> None:
         self.unit, self.function = unit, function
+        self.globals = {one.python for all_ in unit.functions.values() for one in all_}
         self.out: list[str] = []
         self.level = 1
         self.depth = 0  # of functions in functions
@@ -130,14 +131,10 @@ class Context:
         made = name + "_" if name in RESERVED or name == self.unit.variable else name
         used = {variable.python for scope in self.scopes for variable in scope.values()}
         base, k = made, 1
-        while made in used or made in self.global_names:
+        while made in used or made in self.globals:
             k += 1
             made = f"{base}_{k}"
         return made
-
-    @property
-    def global_names(self) -> set[str]:
-        return {one.python for all_ in self.unit.functions.values() for one in all_}
 
     def declare(self, name: str, type_: Type, **more: Any) -> Variable:
         """A new name in the innermost scope."""

@@ -48,6 +48,8 @@ class Kernels(dict[str, Any]):
 
 def is_cuda(subject: Any) -> bool:
     """Whether a tensor or device is taken for a CUDA device's."""
+    if isinstance(subject, torch.Tensor):
+        return subject.is_cuda or (subject.is_cpu and Switch.cpu_as_cuda)
     kind = _kind(subject)
     return kind == "cuda" or (kind == "cpu" and Switch.cpu_as_cuda)
 

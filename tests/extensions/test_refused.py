@@ -1,0 +1,61 @@
+"""What is not translated raises when it is called, with its line and what to do; all else works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.extensions.kit import load
+
+import rawkern
+
+CASES = {
+    "thrust": ("thrust::sort(x.data_ptr<float>(), x.data_ptr<float>() + 3);", "thrust::sort", "call torch.sort"),
+    "cub": (
+        "void* t = nullptr; size_t n = 0; cub::DeviceScan::InclusiveSum(t, n, x.data_ptr<float>(), x.data_ptr<float>(), 3);",
+        "cub::DeviceScan::InclusiveSum",
+        "call torch.cumsum",
+    ),
+    "cublas": ("cublasSgemm(h, n, n);", "cublas", "call torch.matmul"),
+    "malloc": ("float* p; cudaMalloc(&p, 100);", "cudaMalloc", "torch::empty"),
+    "autograd": ("auto y = Scale::apply(x);", "torch::autograd::Function", "torch.autograd.Function in Python"),
+    "static": ("static int calls = 0; calls++;", "a static variable", "write this function in Python"),
+    "unknown": ("frobnicate(x);", "frobnicate", "not in these sources"),
+    "method": ("x.frobnicate();", "method frobnicate", "torch has not"),
+    "fallthrough": ("switch (x.dim()) { case 1: x.zero_(); case 2: break; }", "goes on in the next one", ""),
+    "reference": ("int n = 0; int& m = n; m = 3;", "a reference to a number", ""),
+    "goto": ("again: x.zero_(); goto again;", "again", ""),
+    "stream": ("auto s = at::cuda::getStreamFromPool();", "getStreamFromPool", "torch.cuda.stream"),
+    "undeclared": ("x.fill_(unknown_name);", "the name unknown_name", ""),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_raises_when_it_is_called(name: str, tmp_path: Path, device: torch.device) -> None:
+    body, what, instead = CASES[name]
+    source = f"""
+__global__ void k(float* x) {{ x[0] = 3; }}
+void good(torch::Tensor x) {{ k<<<1, 1>>>(x.data_ptr<float>()); }}
+void bad(torch::Tensor x) {{
+  {body}
+}}
+"""
+    e = load(tmp_path, source)
+    x = torch.zeros(3, device=device)
+    e.good(x)
+    assert x[0] == 3
+    with pytest.raises(rawkern.UnsupportedError, match="bad is not translated: ext.cu:[78]: ") as info:
+        e.bad(x)
+    assert what in str(info.value) and instead in str(info.value)
+    assert list(e.untranslated) == ["bad"]
+
+
+def test_a_reference_that_a_function_assigns(tmp_path: Path) -> None:
+    source = """
+void set(int& n) { n = 4; }
+int f() { int n = 0; set(n); return n; }
+"""
+    e = load(tmp_path, source)
+    with pytest.raises(rawkern.UnsupportedError, match="set assigns its parameter n"):
+        e.f()
