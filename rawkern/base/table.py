@@ -74,10 +74,14 @@ def kept(name: str, value: object) -> None:
     field(name, id(value))
 
 
-def attend(change: int) -> None:
-    """Count one more reason (1), or one less (-1), for every launch to go the careful way."""
+_reasons: set[int] = set()
+
+
+def attend(reason: object, there: bool) -> None:
+    """Have a reason, by its identity, for every launch to go the careful way, or have it no more."""
     with _lock:
-        ctypes.c_int64.from_buffer(_memory, TABLE.offset("attention")).value += change
+        (_reasons.add if there else _reasons.discard)(id(reason))
+        field("attention", len(_reasons))
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +33,39 @@ def declare(commands: Any) -> None:
                         help="parameters to differentiate by (default: all pointers that are only read)")  # fmt: skip
     parser.add_argument("--max-iterations", type=whole(1), metavar="N",
                         help="the most iterations of a loop that carries on what is no sum")  # fmt: skip
+    parser.add_argument("--passes", action="store_true",
+                        help="print the kernel's intermediate representation after each pass first")  # fmt: skip
     parser.add_argument("-o", "--output", metavar="FILE", help="write the text to a file")
     parser.set_defaults(main=main)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    from rawkern.gradients import ir  # takes long to import
+    from rawkern.gradients.passes import pipeline
+
     kernel = rawkern.RawKernel(
         path=options.file, name=options.kernel, options=compile_options(options), include_dirs=options.include_dirs
     )
     wrt = None if options.wrt is None else [name.strip() for name in options.wrt.split(",")]
     grid = None if options.grid is None else _shape(options.grid)
+    shown: dict[str, str] = {}
+
+    def show(name: str, kernel: ir.Kernel) -> None:
+        if name == "read":  # once more, in another way
+            shown.clear()
+        shown.setdefault(name, ir.printed(kernel))
+
     try:
-        found = kernel.derive(
-            block=_shape(options.block), grid=grid, shared_mem=options.shared_mem, wrt=wrt,
-            max_iterations=options.max_iterations,
-        )  # fmt: skip
+        with pipeline.watched(show) if options.passes else nullcontext():
+            found = kernel.derive(
+                block=_shape(options.block), grid=grid, shared_mem=options.shared_mem, wrt=wrt,
+                max_iterations=options.max_iterations,
+            )  # fmt: skip
     except (ValueError, TypeError) as error:
         raise Refused(str(error)) from None
+    for name, text in shown.items():
+        print(f"--- {name}\n{text}")
     if options.output is None:
         print(found.source, end="")
         return 0

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from rawkern.base import pip
-from rawkern.compile.shims import header_of
+from rawkern.compile import shims
 from rawkern.compile.source import Source
 from rawkern.compile.split import is_host_header
 
@@ -119,20 +119,26 @@ _HINTS = (
 
 def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
     """Return the hint for an error in a file, "" where there is none; `searched` are the include directories."""
+    searched = tuple(searched)
+    found = _hint(text, file, source, searched)
+    return f"hint: {_with_headers_at_hand(found, searched)}" if found else ""
+
+
+def _hint(text: str, file: str, source: Source, searched: tuple[str, ...]) -> str:
     foreign = file not in (source.name, *(path for path, _ in source.headers))
     if foreign and "/thrust/" in file:
-        return f"hint: {_NO_THRUST}"
+        return _NO_THRUST
     if foreign and re.search(_HOST_FUNCTION, text):
-        return f"hint: {_for_host(os.path.basename(file))}"
+        return _for_host(os.path.basename(file))
     if match := _NO_FILE.search(text):
-        return f"hint: {_missing_file(match[1], source, searched)}"
+        return _missing_file(match[1], source, searched)
     if text == "missing closing quote" and source.path is None:
-        return 'hint: a \\n in the Python string ends the line here; make it a raw string, r"""...""", or write \\\\n'
+        return 'a \\n in the Python string ends the line here; make it a raw string, r"""...""", or write \\\\n'
     for pattern, words in _HINTS:
         if match := re.search(pattern, text):
-            return f"hint: {match.expand(words)}"
+            return match.expand(words)
     match = _NO_SPACE.match(text) or _NO_MEMBER.match(text)
-    return f"hint: {_of_space(match[1], '::'.join(filter(None, match.groups()[1:])))}" if match else ""
+    return _of_space(match[1], "::".join(filter(None, match.groups()[1:]))) if match else ""
 
 
 _NO_SPACE = re.compile(r'namespace(?: or class)? "(\w+)" is undefined(?:, in \w+::([\w:]+))?')
@@ -147,13 +153,46 @@ def _of_space(space: str, rest: str) -> str:
     if space in ("cg", "cooperative_groups") and name in _MORE_GROUPS:
         return f"#include <cooperative_groups/{name}.h>"
     if space == "cuda" and rest.startswith("std::"):
-        header = header_of(f"std::{name}")
+        header = shims.header_of(f"std::{name}")
         return (
             f"#include <cuda/std/{header}>" if header else f"#include the header of <cuda/std/...> that declares {name}"
         )
     if space == "cuda" and name:
         return f"#include <cuda/{_OF_CUDA.get(name, rest.partition('::')[0])}>"
     return _SPACES.get(space, "the header that declares it is missing, or a name is misspelled")
+
+
+# A header of CUDA's, as hints spell it; those without a folder or an ending are the C++ library's.
+_NAMED = re.compile(r"<((?:\w+/)+[\w.]+|\w+\.c?u?h)>")
+
+
+def _with_headers_at_hand(words: str, searched: tuple[str, ...]) -> str:
+    """The words of a hint, in which every header that they name is one that can be included here."""
+    for name in dict.fromkeys(_NAMED.findall(words)) if searched else ():
+        if _is_there(name, searched):
+            continue
+        if other := _other_name(name):
+            words = words.replace(f"<{name}>", f"<{other}>")
+        else:
+            words += f"\n  <{name}> is not among the CUDA headers at hand: {_way_to(name)}"
+    return words
+
+
+def _is_there(header: str, searched: Iterable[str]) -> bool:
+    own = header in shims.needed(frozenset())
+    return own or any(os.path.isfile(os.path.join(folder, header)) for folder in searched)
+
+
+def _other_name(header: str) -> str:
+    """The header of the C++ library that stands for one of cuda/std/ which some releases of CUDA's headers lack."""
+    name = header.removeprefix("cuda/std/")
+    return name if name != header and name in shims.needed(frozenset()) else ""
+
+
+def _way_to(header: str) -> str:
+    if header.startswith("curand"):
+        return f"run: {pip.command('curand')}"
+    return "another release of the CUDA toolkit may have it"
 
 
 def _for_host(header: str) -> str:
@@ -170,8 +209,10 @@ def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
     looked += searched
     where = "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
     way = "add its directory with include_dirs=[...], or -I DIR"
-    if name.startswith("curand"):
-        way = f"run: {pip.command('curand')}"
+    if other := _other_name(name):
+        way = f"the CUDA headers at hand do not have it under that name: #include <{other}>"
+    elif name.startswith("curand"):
+        way = _way_to(name)
     elif name.startswith("cupy/"):
         way = f"it comes with CuPy; run: {pip.command(pip.fitting(pip.torch_cuda() or '13.0'))}"
     return f'"{name}" was looked for in{where}\n  {way}'

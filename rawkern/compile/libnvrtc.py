@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rawkern.base.forking import cached_property
+from rawkern.base.forking import cached_property, compiling
 
 _Handle = ctypes.c_void_p
 _Size = ctypes.POINTER(ctypes.c_size_t)
@@ -27,6 +27,9 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     **{f"Get{name}Size": (_Handle, _Size) for name in ("ProgramLog", "PTX", "CUBIN")},
     **{f"Get{name}": (_Handle, ctypes.c_char_p) for name in ("ProgramLog", "PTX", "CUBIN")},
 }
+
+#: Whether a source compiled, the log, its PTX and its cubin, and the symbols of expressions.
+Compiled = tuple[bool, str, str, bytes, tuple[tuple[str, str], ...]]
 
 
 class NvrtcError(Exception):
@@ -91,6 +94,22 @@ class Nvrtc:
             yield Program(self, handle)
         finally:
             self.call("DestroyProgram", handle)
+
+    def compiled(
+        self, options: Sequence[str], text: str, name: str, headers: Mapping[str, str], expressions: Sequence[str],
+        machine_code: bool,
+    ) -> Compiled:  # fmt: skip
+        """Compile a source with its name and headers, and look up expressions."""
+        with self.program(text, name, headers) as program:
+            for expression in expressions:
+                program.expect(expression)
+            try:
+                with compiling():
+                    program.compile(options)
+            except NvrtcError as error:
+                return False, program.log or str(error), "", b"", ()
+            symbols = tuple((expression, program.symbol(expression)) for expression in expressions)
+            return True, program.log, program.ptx, program.cubin if machine_code else b"", symbols
 
 
 class Program:

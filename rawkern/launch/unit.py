@@ -123,7 +123,7 @@ class State:
         from rawkern.engines.cpu.analysis.written import written
         from rawkern.engines.cpu.runtime.jit import Translation
 
-        if self.build.source.binary is not None:
+        if self.build.source.kind in ("cubin", "fatbin"):
             return None
         try:
             program = self.build.program(self.build.architecture(CPU), self.asked)

@@ -14,7 +14,7 @@ import torch
 
 from rawkern.base import operator_state
 from rawkern.errors import LaunchError, NotDifferentiable
-from rawkern.gradients.analysis.coverage import summed
+from rawkern.gradients.analysis.definite_writes import summed
 from rawkern.gradients.derived import Derived
 from rawkern.gradients.verify import overlap
 from rawkern.kernel import RawKernel

@@ -114,12 +114,12 @@ class _Look:
         state = kernel.current(launch.args, launch.kwargs)
         given = arrange(state.signature, launch.args, launch.kwargs)
         for param, value in zip(state.signature.params, given, strict=True):
-            found = (
-                [value] if isinstance(value, torch.Tensor) and not param.const else list(_within(param.ctype, value))
-            )
+            plain = param.is_pointer and isinstance(value, torch.Tensor)  # others are read, as numbers
+            found = [value] if plain and not param.const else list(_within(param.ctype, value))
             names = [n for n, t in self.kept if any(private.same_memory(t, each) for each in found)]
-            plain = param.is_pointer and isinstance(value, torch.Tensor)
             writes = (state.may_write(param) if plain else None) if names else False
+            if writes is None and plain and state.build.source.kind in ("cubin", "fatbin"):
+                writes = False  # machine code says nothing of its parameters: the declaration is trusted
             if writes is not False:
                 does = "writes to" if writes else "may write to"
                 const = "" if writes else f", or declare {param.name} const in the kernel"

@@ -30,6 +30,14 @@ def test_prints_the_text(file, capsys) -> None:
     assert "gain_backward" in text and "grad_x[i] =" in text and "grad_w" not in text
 
 
+def test_prints_the_kernel_after_each_pass(file, capsys) -> None:
+    assert main(["grad", file, "gain", "-D", "GAIN=0.5f", "--passes"]) == 0
+    text = capsys.readouterr().out
+    heads = [line for line in text.splitlines() if line.startswith("--- ")]
+    assert heads[0] == "--- read" and heads[-1] == "--- dead code" and len(heads) == len(set(heads)) > 5
+    assert "load x[" in text and "gain_backward" in text.rpartition("---")[2]
+
+
 def test_writes_a_file_that_can_be_launched(file, tmp_path, capsys) -> None:
     out = str(tmp_path / "backward.cu")
     assert main(["grad", file, "gain", "-D", "GAIN=0.5f", "-o", out]) == 0
