@@ -36,6 +36,11 @@ _FOLLOWS = re.compile(
 )
 _NO_SCOPE = re.compile(r'name (?:followed by "::" )?must be a (?:class or )?namespace name')
 _ASSEMBLER = re.compile(r"^\s*(ptxas .*?\berror\b.*)", re.M)
+_OPTIONS = (
+    "--use_fast_math", "--fmad=false", "--ftz=true", "--prec-div=false", "--prec-sqrt=false", "--maxrregcount=64",
+    "--std=c++17", "-lineinfo", "--device-debug", "--extra-device-vectorization", "--restrict", "--device-int128",
+    "--define-macro", "--include-path", "--pre-include", "--ptxas-options", "--disable-warnings",
+)  # fmt: skip
 _MORE_SHOWN = 3
 _blank = functools.lru_cache(maxsize=8)(declarations.blank)  # many errors may be in one file
 
@@ -207,7 +212,8 @@ def _without_place(source: Source, log: str, text: str) -> CompileError:
         return CompileError(message, file=source.title, line=line, excerpt=excerpt, log=log)
     lines = _ASSEMBLER.findall(log) or log.splitlines()[:1] or ["the compiler gave no reason"]
     if match := re.search(r"unrecognized option (\S+)", log):
-        lines = [f"option {match[1]!r} is not one of NVRTC's (nvcc has more); leave it out"]
+        meant = did_you_mean(match[1], _OPTIONS)
+        lines = [f"option {match[1]!r} is not one of NVRTC's (nvcc has more); leave it out{meant}"]
     lines = [readable(line) for line in lines]
     way_out = hint(lines[0], source.name, source, ())
     return CompileError(

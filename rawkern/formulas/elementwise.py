@@ -16,7 +16,16 @@ from rawkern.base.operator_state import composing, in_fake_op, inside_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
 from rawkern.base.torch_private import PLAIN
-from rawkern.formulas.declared import check_assigned, computes_floats, declared, qualified_name, read_parameters, typed
+from rawkern.compile.options import settings
+from rawkern.formulas.declared import (
+    check_assigned,
+    check_texts,
+    computes_floats,
+    declared,
+    qualified_name,
+    read_parameters,
+    typed,
+)
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
@@ -97,6 +106,11 @@ def elementwise(
     >>> silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "silu")
     >>> silu(torch.randn(1000, requires_grad=True)).sum().backward()
     """
+    check_texts(
+        "elementwise", in_params=in_params, out_params=out_params, operation=operation, name=name, backward=backward,
+        preamble=preamble,
+    )  # fmt: skip
+    settings(options, ())  # refuses what is not options
     qualified = qualified_name("elementwise", name, "silu")
     inputs, outputs = read_parameters("an elementwise operator", name, in_params, out_params, given_outputs=True)
     if all(p.raw for p in inputs):

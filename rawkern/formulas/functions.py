@@ -42,7 +42,9 @@ def symbolic() -> Any:
         return type(name, (CFunctionBase,), {"derivatives": derivatives, "nargs": len(derivatives)})
 
     class IsNan(sympy.logic.boolalg.BooleanFunction):  # which SymPy's own terms do not know
-        pass
+        @classmethod
+        def eval(cls, x: Any) -> Any:
+            return sympy.false if x.is_number and x.is_finite else None
 
     return SimpleNamespace(sympy=sympy, Sigmoid=Sigmoid, Power=Power, Step=Step, IsNan=IsNan, c_function=c_function)
 

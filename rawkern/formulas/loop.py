@@ -11,12 +11,14 @@ import torch
 
 from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
+from rawkern.compile.files import own_sources
+from rawkern.errors import CompileError
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout, structs
+from rawkern.formulas.blame import in_formula
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
 from rawkern.formulas.parameters import Parameter, c_name, parse_parameters
 from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
-from rawkern.module import own_sources
 from rawkern.operators.native import Map
 
 
@@ -71,7 +73,12 @@ class Loop(Statements):
         made = [p.dtype or dtypes[p.type] for p, w in zip(self.outputs, wanted, strict=True) if w]
         outs = list(out) if out is not None else _outputs(self.name, looped, made, self.indexed)
         if launch and outs[0].numel():
-            self._launch(tensors, dtypes, wanted, outs)
+            try:
+                self._launch(tensors, dtypes, wanted, outs)
+            except CompileError as error:
+                kernel = next((k for k in self.kernels.values() if k.unit.settings.title == error.file), None)
+                source = (kernel.unit.settings.code or "") if kernel is not None else ""
+                raise in_formula(error, self.name, source, {"the operation": self.operation}, self.inputs) from None
         every = iter(outs)
         return tuple(next(every) if w else None for w in wanted)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import torch
 
+from rawkern.base import environment
 from rawkern.base.asked import Asked
+from rawkern.base.nearest import did_you_mean
 
 #: Not at all; each access stays inside the launch's memory; all that `rawkern.check` looks for.
 OFF, BOUNDS, FULL = LEVELS = ("off", "bounds", "full")
@@ -21,11 +22,11 @@ def parse(text: str, source: str) -> str:
     """A level by its name; ValueError where there is none, with the source of the text."""
     found = _SHORT.get(text.strip(), text.strip())
     if found not in LEVELS:
-        raise ValueError(f"{source} is {text!r}; it is one of {', '.join(LEVELS)}")
+        raise ValueError(f"{source} is {text!r}; it is one of {', '.join(LEVELS)}{did_you_mean(text, LEVELS)}")
     return found
 
 
-setting = Asked(parse(os.environ.get(VARIABLE, ""), f"the environment variable {VARIABLE}"))
+setting = Asked(environment.read(VARIABLE, parse, BOUNDS))
 ask, give_up, asked, followers = setting.ask, setting.give_up, setting.asked, setting.followers
 
 

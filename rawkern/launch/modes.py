@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import os
 from typing import Any
 
 import torch
 
-from rawkern.base import gpus
+from rawkern.base import environment, gpus
 from rawkern.base.asked import Asked, Asking
 from rawkern.base.table import attend, field
 from rawkern.compile import lookup
@@ -39,7 +38,7 @@ def parse_seed(given: Any, source: str) -> int:
     raise ValueError(f"{source} is {given!r}; a seed is an int, 0 or more")
 
 
-gpu = Asked(parse_gpu(os.environ.get(ARCHITECTURE) or gpus.DEFAULT.name, f"the environment variable {ARCHITECTURE}"))
+gpu = Asked(environment.read(ARCHITECTURE, parse_gpu, gpus.DEFAULT))
 
 
 def current() -> Mode:
@@ -118,5 +117,5 @@ orders.seed.followers.append(lambda seed: attend(orders.seed, seed is not None))
 for _followers in (level.followers, gpu.followers):
     _followers.append(_tell)
 _tell()
-if _seed := os.environ.get(ORDER):
-    orders.seed.ask(ORDER, parse_seed(_seed, f"the environment variable {ORDER}"))
+if (_seed := environment.read(ORDER, parse_seed, -1)) >= 0:
+    orders.seed.ask(ORDER, _seed)

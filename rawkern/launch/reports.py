@@ -188,7 +188,7 @@ def _out_of_bounds(it: _Case, f: Finding) -> str:
         return f"{it.does} {which}, counted in {it.element} bytes, of {of}, outside of what it has"
     if f.piece is not None:
         if f.piece.address == 0 and f.piece.itemsize == 0 and f.piece.parameter is not None:
-            return f"{it.does} {it.what}; {it.name} is None"
+            return f"{it.does} {it.what}; {it.name} is None, or has no elements"
         unit = "element" if it.size == 1 else "elements"
         of = "" if f.piece.itemsize else f" of {it.itemsize} bytes"
         return f"{it.does} {it.what}; {it.name} has {it.size} {unit}{of}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence, Set
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rawkern.base import operator_state
+from rawkern.base import environment, operator_state
 from rawkern.errors import LaunchError, NotDifferentiable
 from rawkern.gradients.analysis.definite_writes import summed
 from rawkern.gradients.derived import Derived
@@ -366,7 +365,7 @@ class _Run:
         capturing = any(t.is_cuda for t in tensors) and torch.cuda.is_current_stream_capturing()
         if self.settings.verify is None:
             small = sum(t.numel() for t in tensors) <= MOST_VERIFIED
-            return small and not capturing and os.environ.get(VERIFY, "0") != "0"
+            return small and not capturing and environment.choice(VERIFY, ("0", "1")) == "1"
         if capturing:
             raise LaunchError(
                 f"{self.name}: verify=True cannot look while a CUDA graph is captured; run it once before"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.arguments.careful import DEVICES, arrange
-from rawkern.base import cache
+from rawkern.base import cache, environment
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock, cached_property
 from rawkern.base.progress import progress
@@ -183,9 +182,7 @@ class Choices:
                 self._build = build
 
     def _decide(self, launch: Launch) -> tuple[Any, Choice]:
-        setting = os.environ.get("RAWKERN_AUTOTUNE", "").strip()
-        if setting not in ("", "off", "retune"):
-            raise ValueError(f"RAWKERN_AUTOTUNE is {setting!r}; it is off, retune, or not set")
+        setting = environment.choice("RAWKERN_AUTOTUNE", ("off", "retune"))
         first, nothing = self._first(launch)
         if nothing:
             return None, self._choice(first)

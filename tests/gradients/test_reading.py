@@ -27,7 +27,8 @@ def test_pointers_that_move_and_functions_by_their_types() -> None:
         float s = 0.f;
         for (int j = 0; j < 3; ++j) { s += f(*p) + f(p); p += 8; }
         if (threadIdx.x > 31) p -= 16; else p = p - 8;
-        y[threadIdx.x] = s + f(*p++, 3) + p[-1] + (y != nullptr ? 1.f : x[0]);
+        s += f(*p++, 3);
+        y[threadIdx.x] = s + p[-1] + (y != nullptr ? 1.f : x[0]);
     }"""
     x = torch.rand(64).requires_grad_()
     t = torch.arange(64)
@@ -227,6 +228,8 @@ ORDERED = {
     "set in the index": "y[(k = 1)] = (k + 1) * x[i];",
     "a call on the left": "y[next(k) % 8] = x[i] * (k + 1);",
     "a call on the right": "y[k] = x[i] * next(k);",
+    "a variable behind a call": "float z = next(k) - 3 * k; y[i] = z * x[i];",
+    "a value before a call": "float z = (k + 1) * 2 - next(k); y[i] = z * x[i];",
     "calls as operands": "float z = next(k) + 10 * next(k); y[i] = z * x[i];",
     "calls as arguments": "float z = pair(next(k), next(k)); y[i] = z * x[i];",
     "a local array": "float a[2]; int j = 0; a[j++] = x[j]; a[j++] = x[j]; y[i] = a[0] * a[1];",

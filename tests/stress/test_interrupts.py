@@ -71,29 +71,39 @@ def well(kernel: Any) -> None:
     assert torch.equal(y, X * 3)
 
 
-FIRST = """kernel.py launch/launcher.py launch/native.py launch/unit.py launch/builds.py engines/cpu/__init__.py
-    engines/cpu/runtime/grid.py engines/cpu/runtime/workers.py engines/cpu/runtime/jit.py base/records.py base/table.py
-    base/llvm.py base/forking.py base/cache.py base/scopes.py"""
+LAUNCHES = """kernel.py launch/launcher.py launch/unit.py launch/builds.py engines/cpu/__init__.py
+    engines/cpu/runtime/grid.py engines/cpu/runtime/workers.py engines/cpu/runtime/jit.py base/records.py"""
 
 
-def test_first_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_launches() -> None:
     """All of a kernel but what is compiled is made anew, each time."""
     well(rawkern.RawKernel(TRIPLE))
     made: list[Any] = []
 
     def run() -> None:
-        monkeypatch.setattr(native, "_functions", {})
         made[:] = [rawkern.RawKernel(TRIPLE)]
         for _ in range(3):
             launched(made[0], 2, 64)
-        launched(made[0], (5, 1), (5, 4))
-        y = torch.empty(100)
-        made[0].forall(100)(X, y, 100)
+        made[0].forall(100)(X, torch.empty(100), 100)
 
-    for _ in interrupts(FIRST.split(), run):
+    for _ in interrupts(LAUNCHES.split(), run):
         if made:
-            well(made[-1])
-            made.clear()
+            well(made.pop())
+
+
+LOADED = "launch/native.py base/table.py base/llvm.py base/forking.py base/cache.py base/scopes.py"
+
+
+def test_native_code_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = rawkern.RawKernel(TRIPLE)
+    kernel.compile()
+
+    def run() -> None:
+        monkeypatch.setattr(native, "_functions", {})
+        native.function(kernel.state().signature)
+
+    for _ in interrupts(LOADED.split(), run):
+        well(rawkern.RawKernel(TRIPLE))
 
 
 MODES = """base/asked.py base/scopes.py base/table.py launch/modes.py launch/limits.py launch/level.py launch/intercept.py
@@ -117,7 +127,7 @@ def test_settings_are_restored() -> None:
         with operator_state.inside_op(), operator_state.inside_op(fake=True):
             pass
 
-    for _ in interrupts(MODES.split(), run, 3):
+    for _ in interrupts(MODES.split(), run, 2):
         assert stated() == before
         launched(kernel, 2, 64, expected)
         with pytest.raises(rawkern.errors.OutOfBoundsError):
@@ -162,31 +172,26 @@ def test_operators_are_defined_again() -> None:
         assert t.grad is not None and t.grad.tolist() == [3.0] * 3
 
 
-FORMULAS = "formulas/declared.py formulas/elementwise.py formulas/reduction.py"
-
-
 def test_formulas_are_declared_again() -> None:
     names = (f"interrupted{k}" for k in itertools.count())
-
-    def define(name: str) -> tuple[Any, Any]:
-        return (
-            rawkern.elementwise("T x", "T y", "y = x * x", name),
-            rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", f"{name}_sum"),
-        )
-
     now: list[str] = []
 
-    def run() -> None:
-        now[:] = [next(names)]
-        define(now[0])
+    def square(*_: None) -> Any:
+        return rawkern.elementwise("T x", "T y", "y = x * x", now[-1])
 
-    for number, _ in enumerate(interrupts(FORMULAS.split(), run)):
-        square, total = define(now[0])
-        if number % 10:  # that it is defined is most of it
-            continue
-        t = torch.arange(3.0, requires_grad=True)
-        square(t).sum().backward()
-        assert t.grad is not None and t.grad.tolist() == [0, 2, 4] and total(t).item() == 3
+    def total(*_: None) -> Any:
+        return rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", now[-1])
+
+    for file, define in (
+        ("formulas/declared.py", square),
+        ("formulas/elementwise.py", square),
+        ("formulas/reduction.py", total),
+    ):
+        for _ in interrupts((file,), lambda define=define: define(now.append(next(names)))):
+            define()
+    t = torch.arange(3.0, requires_grad=True)
+    square()(t).sum().backward()
+    assert t.grad is not None and t.grad.tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize("calls", [1, 2, 4])  # made with care, and by native code

@@ -35,6 +35,7 @@ class Noted(NamedTuple):
     what: Var | Array
     changed: bool
     depth: int  # of calls
+    late: bool = False  # read when all operands have been
 
 
 Stored = dict[Array, dict[Any, tuple[Value | Either, Block]]]  # by place and index; with where it was written
@@ -158,15 +159,15 @@ class Accesses:
             )
         return self.load(node, found.place, found.index, found.type)
 
-    def note(self, what: Var | Array, changed: bool) -> None:
+    def note(self, what: Var | Array, changed: bool, late: bool = False) -> None:
         """A variable or array is read or changed."""
         if self.noted is not None:
-            self.noted.append(Noted(what, changed, len(self.callers)))
+            self.noted.append(Noted(what, changed, len(self.callers), late))
 
-    def note_variable(self, var: Var, changed: bool = False) -> None:
+    def note_variable(self, var: Var, changed: bool = False, late: bool = False) -> None:
         """`note`, for each number of it."""
         for leaf in var.leaves() if self.noted is not None else ():
-            self.note(leaf, changed)
+            self.note(leaf, changed, late)
 
     def load(self, node: Any, place: Place, index: tuple[Value, ...], kind: str) -> Value:
         self.note(place.array, False)

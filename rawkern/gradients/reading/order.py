@@ -1,7 +1,7 @@
 """The order in which C++17 evaluates what has side effects; where it leaves that open, the text is refused.
 
 An assignment evaluates its right side first. Operands and arguments come in any order, so none may change what another
-needs; two calls among them do not overlap, and are compiled from left to right.
+needs; only calls among them may, because they do not overlap with others, and are compiled from left to right.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ class Order(Accesses):
         """Right and left side of an assignment, read in this order."""
         value, first = self._noting(right)
         found, second = self._noting(left)
-        if isinstance(value, Var):  # an object, which is not copied yet
-            self._refuse_clash(node, first, [each for each in second if each.changed])
+        self._refuse_clash(node, [each for each in first if each.late], [b._replace(depth=-1) for b in second])
         return value, found
 
     def _noting(self, make: Callable[[], Any]) -> tuple[Any, list[Noted]]:
@@ -57,21 +56,23 @@ class Order(Accesses):
             found = make()
             place = found.found if isinstance(found, Given) else found
             if isinstance(place, Var):  # read later, by whom it is given to
-                self.note_variable(place)
+                self.note_variable(place, late=True)
             elif isinstance(place, Cell):
-                self.note(place.place.array, False)
+                self.note(place.place.array, False, late=True)
             return found, self.noted
         finally:
             if outer is not None:
-                outer += self.noted
+                outer += [each._replace(late=False) for each in self.noted]
             self.noted = outer
 
     def _refuse_clash(self, node: Any, first: Sequence[Noted], second: Sequence[Noted]) -> None:
-        depth = len(self.callers)
+        """Refuse two operands one of which changes what the other needs, unless a call does and they come in order."""
+        here = len(self.callers)
         for a in first:
             for b in second:
                 alike = a.what == b.what if isinstance(a.what, Array) else a.what is b.what
-                if alike and (a.changed or b.changed) and depth in (a.depth, b.depth):
+                own = any(each.changed and each.depth == here for each in (a, b))
+                if alike and (own or (b.changed and a.late)):
                     raise self.refuse(
                         node, f"{text_of(node)!r} changes {a.what.name} and uses it, in an order that C++ leaves open",
                         "write two statements",

@@ -188,7 +188,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str, list[Path]]:
         if path.suffix not in (".cu", ".py"):
             raise ValueError(f"judge: {path} is neither a .cu nor a .py file")
         language = "cuda" if path.suffix == ".cu" else "python"
-        return path.read_text(encoding="utf-8"), language, [path.parent]
+        return path.read_text(encoding="utf-8", errors="surrogateescape"), language, [path.parent]
     try:
         ast.parse(str(source))
     except (SyntaxError, ValueError):
@@ -259,6 +259,12 @@ def _tried(
             said, _ = candidate.ask({"do": "end"})
             if changed := said["changed"]:
                 verdict.accuse("replaced function", f"replaces {', '.join(changed[:8])}")
+        except UnicodeEncodeError as error:  # of the source: nothing else is encoded here
+            line = text.count("\n", 0, error.start) + 1
+            verdict.settle(
+                "compiles", f"it is not Unicode text: {text[error.start]!r} in line {line} is half a character"
+            )
+            return []
         except wire.Late:
             verdict.settle("runs", f"{doing}: it has not ended after {limits['seconds']:g} s")
         except EOFError:

@@ -25,7 +25,7 @@ from rawkern.engines.cpu.ptx.declarations import thread_bound, variables
 from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.ptx.scopes import Scopes
 from rawkern.engines.cpu.ptx.selectors import selected
-from rawkern.engines.cpu.ptx.tokens import END, closing, is_name, semicolon, shown, split
+from rawkern.engines.cpu.ptx.tokens import END, MALFORMED, closing, is_name, semicolon, shown, split
 from rawkern.errors import UnsupportedError
 
 _FLAG = Reg("CC.CF")  # the carry flag by the manual's name, which no register can have
@@ -87,9 +87,14 @@ class Body:
                 raise UnsupportedError(f"PTX statement without an end: {shown(stream[pos:stop])[:60]!r}")
             self._statement(stream[pos:stop])
         except UnsupportedError as error:
-            if not self.function.refused:
-                self.function.refused = f"{error}; it comes from {describe(self.ptx.locs[self.loc])}"
+            self._refuse(str(error))
+        except MALFORMED:
+            self._refuse(f"PTX statement not understood: {shown(stream[pos:stop])[:60]!r}")
         return stop + (stream[stop] == ";")
+
+    def _refuse(self, why: str) -> None:
+        if not self.function.refused:
+            self.function.refused = f"{why}; it comes from {describe(self.ptx.locs[self.loc])}"
 
     def _loc(self, stream: list[str], pos: int) -> int:
         """``.loc file line column [, function_name label [+ offset], inlined_at file line column]``."""
@@ -104,7 +109,10 @@ class Body:
             before = before.inlined_at
         key = (*stream[pos + 1 : end], before if stream[pos + 2] == "0" else None)
         if key not in self.loc_ids:
-            file, line, column, *outer = (int(x) for x in numbers)
+            if not all(map(str.isdecimal, numbers)) or len(numbers) not in (3, 6):
+                self._refuse(f"PTX line not understood: {shown(stream[pos:end])[:60]!r}")
+                return end
+            file, line, column, *outer = map(int, numbers)
             place = self._inlined_at(*outer) if outer else None if line else before
             self.ptx.locs.append(Loc(self.files.get(file, "?"), line, column, place))
             self.loc_ids[key] = len(self.ptx.locs) - 1
@@ -137,7 +145,9 @@ class Body:
         stop = _end_of_statement(stream, pos)
         if kind == ".branchtargets":
             targets = [self._operand(t) for t in split(stream[pos + 3 : stop])]
-            self.function.tables[self.names.declare(name)] = [t.name for t in targets]  # type: ignore[union-attr]
+            if not all(isinstance(t, Sym) for t in targets):
+                raise UnsupportedError(f"PTX targets of branches not understood: {shown(stream[pos:stop])[:60]!r}")
+            self.function.tables[self.names.declare(name)] = [t.name for t in targets]
         return stop
 
     def _statement(self, part: list[str]) -> None:
