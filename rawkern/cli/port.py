@@ -126,8 +126,10 @@ def _value(node: ast.expr | None, known: dict[str, Any]) -> Any:
             one.value if isinstance(one, ast.Constant) else _value(getattr(one, "value", None), known)
             for one in node.values
         ]
-        return "".join(parts) if all(isinstance(one, str) for one in parts) else None
+        texts = [one for one in parts if isinstance(one, str)]
+        return "".join(texts) if len(texts) == len(parts) else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join":
         parts = [_value(one, known) for one in node.args]
-        return os.path.join(*parts) if parts and all(isinstance(one, str) for one in parts) else None
+        texts = [one for one in parts if isinstance(one, str)]
+        return os.path.join(*texts) if texts and len(texts) == len(parts) else None
     return None

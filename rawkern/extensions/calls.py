@@ -9,8 +9,9 @@ from rawkern.extensions import types as t
 from rawkern.extensions.checks import check
 from rawkern.extensions.context import RETURNED, RUN, Context, expression, short
 from rawkern.extensions.cuda import cuda_function
+from rawkern.extensions.declarations import construct
 from rawkern.extensions.dispatch import dispatched, is_dispatch
-from rawkern.extensions.expressions import cast_to
+from rawkern.extensions.elements import cast_to
 from rawkern.extensions.lambdas import call_lambda, define_lambda, in_place
 from rawkern.extensions.launches import launch
 from rawkern.extensions.methods import method_of
@@ -18,7 +19,7 @@ from rawkern.extensions.own import call_own
 from rawkern.extensions.refusal import Refused, library_call
 from rawkern.extensions.spelling import split_name, type_of
 from rawkern.extensions.standard import limits_value, standard_function
-from rawkern.extensions.statements import construct, run
+from rawkern.extensions.statements import run
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.tensors import function as tensor_function
 from rawkern.extensions.tensors import options_method

@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from rawkern.base.tree import named, text_of
+from rawkern.extensions.arithmetic import compared
 from rawkern.extensions.context import Context, short
-from rawkern.extensions.expressions import combined
+from rawkern.extensions.operators import combined
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import quoted
-from rawkern.extensions.values import compared
 
 _CHECKS = {
     "TORCH_CHECK": "RuntimeError", "TORCH_CHECK_WITH": "", "AT_CHECK": "RuntimeError", "AT_ASSERTM": "RuntimeError",

@@ -15,8 +15,9 @@ from rawkern.extensions.values import Value, converted
 #: What rawkern does by itself, or has no meaning where errors are exceptions: their value is cudaSuccess.
 _NOTHING = {
     "cudaFuncSetAttribute", "cudaGetLastError", "cudaPeekAtLastError", "cudaFuncSetCacheConfig", "cudaSetDevice",
-    "cudaFuncSetSharedMemConfig", "MaybeSetDevice", "set_device", "cudaDeviceSetCacheConfig", "cudaCtxResetPersistingL2Cache",
-    "cudaDeviceSetSharedMemConfig", "cudaProfilerStart", "cudaProfilerStop", "cudaDeviceSetLimit",
+    "cudaFuncSetSharedMemConfig", "MaybeSetDevice", "set_device", "cudaDeviceSetCacheConfig",
+    "cudaCtxResetPersistingL2Cache", "cudaDeviceSetSharedMemConfig", "cudaProfilerStart", "cudaProfilerStop",
+    "cudaDeviceSetLimit",
 }  # fmt: skip
 _REFUSED = {
     "cudaMalloc": "allocate with torch::empty",
@@ -194,7 +195,8 @@ def _arguments(f: Context, node: Any) -> list[Any]:
 
 
 _FUNCTIONS = {
-    "getCurrentCUDAStream": _stream, "THCState_getCurrentStream": _stream, "getDefaultCUDAStream": _stream, "getCurrentHIPStream": _stream,
+    "getCurrentCUDAStream": _stream, "THCState_getCurrentStream": _stream, "getDefaultCUDAStream": _stream,
+    "getCurrentHIPStream": _stream,
     "current_device": _device, "getCurrentDeviceProperties": _properties, "getDeviceProperties": _properties,
     "cudaDeviceSynchronize": _synchronize, "cudaStreamSynchronize": _synchronize, "device_synchronize": _synchronize,
     "stream_synchronize": _synchronize, "cudaGetErrorString": _text_of_error, "cudaGetErrorName": _text_of_error,

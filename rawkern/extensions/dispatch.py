@@ -71,7 +71,7 @@ def _switch(f: Context, node: Any, name: str, arguments: list[Any], how: str) ->
     if name == "AT_DISPATCH_V2":
         raise Refused("the macro AT_DISPATCH_V2", node)
     subject, text = f.value(arguments[0]), f.value(arguments[1])
-    cases: list[tuple[list[str], Any]] = []
+    cases: list[tuple[list[str] | None, Any]] = []
     for one in arguments[2:]:
         called = text_of(one.child_by_field_name("function")) if one.type == "call_expression" else ""
         inner = named(one.child_by_field_name("arguments")) if called else []
@@ -82,7 +82,7 @@ def _switch(f: Context, node: Any, name: str, arguments: list[Any], how: str) ->
             cases.append((types, rest[-1]))
         else:
             raise Refused(f"`{short(one)}` in AT_DISPATCH_SWITCH", one)
-    every = [code for codes, _ in cases for code in codes]
+    every = [code for codes, _ in cases for code in codes or ()]
     chosen = f"dispatch({text.code}, {subject.code}, {', '.join(every)})"
     bodies = {text_of(one) for _, one in cases}
     if len(bodies) == 1:

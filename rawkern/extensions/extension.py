@@ -12,7 +12,8 @@ from typing import Any
 
 from rawkern.base.dynamo import untraced
 from rawkern.extensions.cpp import Kernels
-from rawkern.extensions.modules import Source, Translation, translated
+from rawkern.extensions.modules import Source, translated
+from rawkern.extensions.program import Translation
 
 _EVERY = 0.1  # seconds between looks at the files
 

@@ -47,8 +47,7 @@ def _size(value: Value) -> str:
     if value.items is not None:
         return converted(value, t.DIM3).code
     if value.type.kind in ("int", "any"):
-        low, high = value.limits
-        return value.code if low >= 0 or value.type.name.startswith("int") else value.code
+        return value.code
     raise Refused(f"{value.type} as a grid or block")
 
 
@@ -72,9 +71,7 @@ def argument(f: Context, value: Value, type_: Type | None) -> str:
     if type_ is not None and type_.kind == "int" and value.type.kind in ("float", "int", "bool", "scalar"):
         if value.type.kind in ("float", "scalar"):
             return converted(value, type_).code
-        low, high = value.limits
-        least, most = t.LIMITS[type_.name]
-        if least == 0 and low < 0 and value.type.kind == "int":
+        if t.LIMITS[type_.name][0] == 0 and value.limits[0] < 0 and value.type.kind == "int":
             return converted(value, type_).code
         return value.code  # rawkern checks its limits
     if type_ is not None and type_.kind == "bool" and value.type.kind in ("int", "float", "pointer", "optional"):

@@ -7,9 +7,9 @@ from typing import Any
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
+from rawkern.extensions.declarations import default_of
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import split_name, type_of
-from rawkern.extensions.statements import default_of
 from rawkern.extensions.tensors import count, method, options_method
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
@@ -58,7 +58,7 @@ def _optional(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
 def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list[Any]) -> Value | None:
     code, item = value.code, value.type.item if value.type.kind != "sizes" else t.INT64
     given = [f.value(one) for one in nodes]
-    most = {"low": 0, "high": 2**40} if value.type.kind == "sizes" else {}
+    most: dict[str, Any] = {"low": 0, "high": 2**40} if value.type.kind == "sizes" else {}
     if name in ("size", "length"):
         return count(value)
     if name == "vec":
@@ -226,6 +226,6 @@ def _device_type(f: Context, node: Any, value: Value, name: str, of: Any, nodes:
 
 _METHODS = {
     "optional": _optional, "vector": _sequence, "sizes": _sequence, "list": _list, "array": _sequence, "map": _map,
-    "dtype": _dtype, "device": _device, "stream": _stream, "scalar": _scalar, "string": _string, "text": _text, "int": _number,
-    "global_context": _context, "guard": _guard, "any": _any, "tuple": _tuple,
+    "dtype": _dtype, "device": _device, "stream": _stream, "scalar": _scalar, "string": _string, "text": _text,
+    "int": _number, "global_context": _context, "guard": _guard, "any": _any, "tuple": _tuple,
 }  # fmt: skip

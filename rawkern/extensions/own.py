@@ -6,11 +6,11 @@ from typing import Any
 
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
+from rawkern.extensions.declarations import fitting
 from rawkern.extensions.launches import deduce, matched
 from rawkern.extensions.program import Function, Parameter
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
-from rawkern.extensions.statements import fitting
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -70,9 +70,8 @@ def _chosen(node: Any, functions: list[Function], given: list[Any], values: list
         ]
         best = max(score for score, _ in scored)
         fitting = [one for score, one in scored if score == best]
-    if len(fitting) > 1 and len({one.code or id(one) for one in fitting}) > 1:
-        if len({(one.path, one.line) for one in fitting}) > 1:
-            raise Refused(f"`{short(node)}`: several functions {functions[0].name} fit", node)
+    if len(fitting) > 1 and len({(one.path, one.line) for one in fitting}) > 1:
+        raise Refused(f"`{short(node)}`: several functions {functions[0].name} fit", node)
     return fitting[0]
 
 

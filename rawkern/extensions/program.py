@@ -2,89 +2,22 @@
 
 from __future__ import annotations
 
+import keyword
 from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.extensions import cpp
+from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import ANY, Type
 from rawkern.extensions.values import Value
 
+_WRITTEN = """
+    abs all any bool dict enumerate float int isinstance len list max min print range reversed round set sorted str sum
+    tuple zip copied torch math warnings rawkern kernels RuntimeError ValueError TypeError IndexError OverflowError
+    NotImplementedError self
+"""
 #: Names that the translation writes into modules, which names of the source must not hide.
-RESERVED = frozenset(
-    [
-        "False",
-        "None",
-        "True",
-        "and",
-        "as",
-        "assert",
-        "async",
-        "await",
-        "break",
-        "class",
-        "continue",
-        "def",
-        "del",
-        "elif",
-        "else",
-        "except",
-        "finally",
-        "for",
-        "from",
-        "global",
-        "if",
-        "import",
-        "in",
-        "is",
-        "lambda",
-        "nonlocal",
-        "not",
-        "or",
-        "pass",
-        "raise",
-        "return",
-        "try",
-        "while",
-        "with",
-        "yield",
-        "abs",
-        "all",
-        "any",
-        "bool",
-        "dict",
-        "enumerate",
-        "float",
-        "int",
-        "isinstance",
-        "len",
-        "list",
-        "max",
-        "min",
-        "print",
-        "range",
-        "reversed",
-        "round",
-        "set",
-        "sorted",
-        "str",
-        "sum",
-        "tuple",
-        "zip",
-        "copied",
-        "torch",
-        "math",
-        "warnings",
-        "rawkern",
-        "kernels",
-        "RuntimeError",
-        "ValueError",
-        "TypeError",
-        "IndexError",
-        "OverflowError",
-        "NotImplementedError",
-        "self",
-    ]
-) | {name for name in vars(cpp) if not name.startswith("_")}
+RESERVED = frozenset([*keyword.kwlist, *_WRITTEN.split(), *(name for name in vars(cpp) if not name.startswith("_"))])
 
 
 @dataclass
@@ -198,3 +131,16 @@ class Registration:
     text: str  # schema or name
     function: str = ""
     key: str = ""
+
+
+@dataclass
+class Translation:
+    """What the translation of sources makes."""
+
+    code: str = ""  # the module's Python
+    functions: list[str] = field(default_factory=list)  # translated, by their names in C++
+    refused: dict[str, str] = field(default_factory=dict)  # the others, with the reason
+    notes: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)  # everything that was read
+    exports: list[str] = field(default_factory=list)
+    reasons: dict[str, Refused] = field(default_factory=dict)

@@ -55,9 +55,10 @@ def declared_type(f: Context, node: Any, declarator: Any, around: Any = None) ->
             found = Type(found.kind, found.name, found.of, not rvalue, const, found.spelled)
         elif kind in ("array_declarator", "abstract_array_declarator"):
             found = Type("array", of=(found,))
-        elif kind in ("function_declarator", "abstract_function_declarator", "abstract_parenthesized_declarator"):
-            if kind == "abstract_function_declarator" or found.kind != "pointer":
-                return Type("lambda", of=(found,))
+        elif kind == "abstract_function_declarator" or (
+            kind in ("function_declarator", "abstract_parenthesized_declarator") and found.kind != "pointer"
+        ):
+            return Type("lambda", of=(found,))
         inner = declarator.child_by_field_name("declarator")
         if inner is None:
             inner = next(

@@ -6,16 +6,17 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
+from rawkern.extensions.arithmetic import arithmetic, common
 from rawkern.extensions.checks import message
 from rawkern.extensions.context import Context, expression, short
-from rawkern.extensions.expressions import name as name_value
-from rawkern.extensions.expressions import same
 from rawkern.extensions.lambdas import call_lambda, define_lambda
+from rawkern.extensions.names import name as name_value
+from rawkern.extensions.names import same
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, split_name, type_of
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, arithmetic, common, converted, integer
+from rawkern.extensions.values import Value, converted, integer
 
 _ONE = {
     "sqrt": "sqrt", "exp": "exp", "log": "log", "log2": "log2", "log10": "log10", "sin": "sin", "cos": "cos",
@@ -66,7 +67,7 @@ def _extreme(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     for one in values[1:]:
         type_ = t.plain(one.type) if one.type == type_ else common(type_, one.type)
     values = [converted(one, type_) for one in values]
-    limits: dict[str, int] = {}
+    limits: dict[str, Any] = {}
     if type_.kind == "int":
         pick = max if bare == "max" else min
         limits = {"low": pick(one.limits[0] for one in values), "high": pick(one.limits[1] for one in values)}
@@ -181,8 +182,9 @@ def _swap(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     names = [f.find(text_of(one)) if one.type == "identifier" else None for one in nodes]
     if len(names) != 2 or None in names or node.parent.type != "expression_statement":
         raise Refused(f"`{short(node)}`", node)
-    pair = [one.python for one in names if one is not None]
-    for one in names:
+    swapped = [one for one in names if one is not None]
+    pair = [one.python for one in swapped]
+    for one in swapped:
         f.writes(one)
     f.emit(f"{', '.join(pair)} = {', '.join(reversed(pair))}")
     return Value("None", t.VOID)
@@ -209,8 +211,9 @@ def _time(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 _FUNCTIONS = {
     "min": _extreme, "max": _extreme, "fmax": _extreme, "fmin": _extreme, "fmaxf": _extreme, "fminf": _extreme,
     "abs": _abs, "pow": _pow, "powf": _pow, "get": _get, "make_tuple": _make_tuple, "make_pair": _make_tuple,
-    "make_optional": _optional, "move": _move, "forward": _move, "ceil_div": _ceil_div, "CeilDiv": _ceil_div, "ATenCeilDiv": _ceil_div,
-    "THCCeilDiv": _ceil_div, "divup": _ceil_div, "parallel_for": _parallel, "time": _time,
+    "make_optional": _optional, "move": _move, "forward": _move, "ceil_div": _ceil_div,
+    "CeilDiv": _ceil_div, "ATenCeilDiv": _ceil_div, "THCCeilDiv": _ceil_div, "divup": _ceil_div,
+    "parallel_for": _parallel, "time": _time,
     "accumulate": _accumulate, "to_string": _string, "getenv": _environment, "str": _joined, "isnan": _isnan,
     "isinf": _isnan, "isfinite": _isnan, "printf": _print, "fprintf": _print, "begin": _begin, "end": _begin,
     "swap": _swap, "runtime_error": _discarded,

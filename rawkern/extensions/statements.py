@@ -7,11 +7,10 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.checks import message
-from rawkern.extensions.context import DECLARED, RUN, Context, Variable, short, statement
-from rawkern.extensions.expressions import combined, python_field
+from rawkern.extensions.context import RUN, Context, Variable, short, statement
+from rawkern.extensions.declarations import fitting, options_dict
+from rawkern.extensions.operators import combined
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.spelling import declared_type, spelled, type_of
-from rawkern.extensions.types import Type, words
 from rawkern.extensions.values import Value, converted, integer
 
 
@@ -25,336 +24,6 @@ def nothing(f: Context, node: Any) -> None:
 @statement("compound_statement")
 def block(f: Context, node: Any) -> None:
     f.body(node)
-
-
-# Declarations -------------------------------------------------------------------------------------------------------
-
-
-@statement("declaration")
-def declaration(f: Context, node: Any) -> None:
-    said = words(node)
-    type_node = node.child_by_field_name("type")
-    if "extern" in said:
-        return
-    base = None
-    declarators = [child for k, child in enumerate(node.children) if node.field_name_for_child(k) == "declarator"]
-    if not declarators and type_node is not None:
-        if type_node.type in ("struct_specifier", "enum_specifier", "class_specifier"):
-            raise Refused(f"`{short(node)}`: a type inside of a function", node)
-        raise Refused(f"`{short(node)}`", node)
-    for one in declarators:
-        value, declarator = None, one
-        if one.type == "init_declarator":
-            declarator, value = one.child_by_field_name("declarator"), one.child_by_field_name("value")
-        if declarator.type == "structured_binding_declarator":
-            _unpacked(f, declarator, f.value(value))
-            continue
-        type_ = declared_type(f, type_node, declarator, node) if base is None else base
-        name_node = _name_of(declarator)
-        if declarator.type == "function_declarator" or (name_node is None):
-            if declarator.type == "function_declarator":
-                _most_vexing(f, node, declarator, type_)
-                continue
-            raise Refused(f"`{short(node)}`", node)
-        name = text_of(name_node)
-        if "static" in said and "constexpr" not in said and "const" not in said and not type_.const:
-            raise Refused(f"`{short(node)}`: a static variable, which keeps its value between calls", node)
-        constant = "const" in said or "constexpr" in said
-        declare(f, name, type_, value, node, constant=constant, sizes=_sizes(declarator))
-
-
-def _name_of(declarator: Any) -> Any:
-    while declarator is not None and declarator.type not in ("identifier", "field_identifier"):
-        inner = declarator.child_by_field_name("declarator")
-        if inner is None:
-            inner = next(
-                (one for one in named(declarator) if "declarator" in one.type or one.type == "identifier"), None
-            )
-        declarator = inner
-    return declarator
-
-
-def _sizes(declarator: Any) -> list[Any]:
-    """The nodes of an array's sizes, the outermost first."""
-    sizes = []
-    while declarator is not None and declarator.type in ("array_declarator", "pointer_declarator"):
-        if declarator.type == "array_declarator":
-            sizes.insert(0, declarator.child_by_field_name("size"))
-        declarator = declarator.child_by_field_name("declarator")
-    return sizes
-
-
-def _most_vexing(f: Context, node: Any, declarator: Any, type_: Type) -> None:
-    """``dim3 grid(n, m);``, which the tree takes for a function with parameters without names."""
-    name = text_of(_name_of(declarator))
-    values = []
-    for one in named(declarator.child_by_field_name("parameters")):
-        inner = one.child_by_field_name("type")
-        if inner is None or one.child_by_field_name("declarator") is not None:
-            raise Refused(f"`{short(node)}`: a function declared in a function", node)
-        values.append(f.value(inner))
-    base = type_of(f, node.child_by_field_name("type"))
-    constructed = construct(f, node, base, values)
-    bind(f, name, base, constructed)
-
-
-def declare(
-    f: Context, name: str, type_: Type, value: Any, node: Any, *, constant: bool = False, sizes: list[Any] | None = None
-) -> None:
-    """Declare a variable with the node of its value, None where it has none."""
-    if type_.kind == "guard":
-        if value is not None and value.type == "argument_list":
-            for one in named(value):
-                f.value(one)
-        f.declare(name, type_)
-        return
-    if sizes:
-        _array(f, name, type_, value, sizes, node)
-        return
-    if value is None:
-        bind(f, name, type_, _default(f, node, type_))
-        return
-    if value.type == "argument_list":
-        if type_.kind == "auto":
-            found = f.value(named(value)[0])
-        else:
-            found = construct(f, node, type_, [f.value(one) for one in named(value)])
-    elif value.type == "initializer_list" and type_.kind not in ("auto", "vector", "sizes", "tuple", "optional", "map"):
-        found = construct(f, node, type_, [f.value(one) for one in named(value)], braces=True)
-    elif value.type == "lambda_expression":
-        DECLARED[value.type](f, name, value)
-        return
-    else:
-        found = f.value(value)
-    if type_.kind == "auto" and found.items is not None:
-        found = Value(found.code, Type("vector", of=found.type.of), items=found.items)
-    if type_.kind == "auto":
-        type_ = Type(found.type.kind, found.type.name, found.type.of, type_.reference, type_.const, found.type.spelled)
-        if found.type.kind == "lambda" and found.extra is not None:
-            f.scopes[-1][name] = _alias(f, found)
-            return
-    elif type_.kind == "pointer" and found.type.kind == "pointer" and type_.item.kind == "auto":
-        type_ = found.type
-    reference = type_.reference
-    try:
-        if found.type.kind == "auto" or (reference and found.lvalue):
-            result = found
-        else:
-            result = converted(found, t.plain(type_))
-    except Refused as error:
-        raise Refused(error.what, node, error.instead) from None
-    if reference and not type_.const and found.lvalue and (found.type.number or name in f.assigned) and not constant:
-        raise Refused(f"`{short(node)}`: a reference to a number or one that is assigned", node)
-    if not reference and found.lvalue and result.code == found.code and found.type.kind in ("vector", "map", "array"):
-        result = Value(f"list({found.code})" if found.type.kind != "map" else f"dict({found.code})", result.type)
-    bind(f, name, type_, result, constant=constant)
-
-
-def _alias(f: Context, found: Value) -> Any:
-    return Variable(found.code, found.type, kind="function", extra=found.extra, depth=f.depth)
-
-
-def bind(f: Context, name: str, type_: Type, value: Value, *, constant: bool = False) -> None:
-    """Give a new variable its value."""
-    kept = name not in f.assigned or constant
-    if type_.kind == "stream" and value.code == "None":  # torch's current one, on which rawkern launches
-        f.scopes[-1][name] = Variable("None", t.STREAM, depth=f.depth)
-        return
-    limits: dict[str, Any] = {}
-    if type_.kind == "int" and kept:
-        limits = {"low": value.low, "high": value.high}
-    if type_.kind == "options" and value.options is not None:
-        code = _options_code(value)
-        variable = f.declare(name, type_)
-        f.emit(f"{variable.python} = {code}")
-        return
-    declared = Type(type_.kind, type_.name, type_.of, spelled=type_.spelled)
-    if type_.kind == "pointer" and value.type.kind == "kernel":
-        declared = t.KERNEL
-    variable = f.declare(name, declared, **limits)
-    if value.type.kind in ("kernel", "arguments", "array", "enum") and kept:
-        variable.extra = value.extra
-    f.emit(f"{variable.python} = {value.code}")
-
-
-def _options_code(value: Value) -> str:
-    """A dict of options."""
-    assert value.options is not None
-    parts = [f"**{value.code}"] if value.code else []
-    parts += [f"{key!r}: {code}" for key, code in value.options.items()]
-    return "{" + ", ".join(parts) + "}"
-
-
-def _default(f: Context, node: Any, type_: Type) -> Value:
-    """The value of a variable that is declared without one."""
-    defaults = {
-        "text": "''", "tensor": "None", "optional": "None", "vector": "[]", "map": "{}", "pointer": "None", "string": "''",
-        "int": "0", "float": "0.0", "bool": "False", "dim3": "dim3()", "tuple": "None", "dtype": "None",
-        "stream": "None", "scalar": "0", "device": "None", "kernel": "None", "options": "{}", "sizes": "()",
-    }  # fmt: skip
-    if type_.kind == "struct":
-        return Value(f"{type_.name}()", type_)
-    if type_.kind == "properties":
-        return Value("device_properties()", type_)
-    if type_.kind == "cuda_vector":
-        return Value(f"Vector({', '.join(['0'] * int(type_.name[-1]))})", type_)
-    if type_.kind == "param":
-        return Value(f"convert({type_.name}, 0)", type_)
-    if type_.kind in defaults:
-        return Value(defaults[type_.kind], type_)
-    if type_.kind == "opaque":
-        return Value("{}", type_)  # an object of a struct without members, such as a functor
-    raise Refused(f"`{short(node)}`: a variable of {type_}", node)
-
-
-default_of = _default
-
-
-def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], node: Any) -> None:
-    item = type_
-    while item.kind == "array":
-        item = item.item
-    if item.kind == "pointer" and item.item.kind == "void" and value is not None:  # void* args[] = {&a, &b}
-        codes = []
-        for one in named(value):
-            found = f.value(one)
-            codes.append((found.extra and f.value(found.extra).code) or found.code)
-        variable = f.declare(name, t.ARGUMENTS)
-        f.emit(f"{variable.python} = [{', '.join(codes)}]")
-        return
-    if value is not None:
-        found = f.value(value)
-        if found.items is None or len(sizes) != 1:
-            raise Refused(f"`{short(node)}`", node)
-        codes = [converted(one, item).code for one in found.items]
-        count = f.value(sizes[0]).constant if sizes[0] is not None else len(codes)
-        zero = _default(f, node, item).code
-        codes += [zero] * ((count or len(codes)) - len(codes))
-        code = f"[{', '.join(codes)}]"
-    else:
-        code = _default(f, node, item).code
-        for size in reversed(sizes):
-            code = (
-                f"[{code} for _ in range({f.value(size).code})]"
-                if size is not sizes[-1] or item.kind == "struct"
-                else f"[{code}] * {f.value(size).code}"
-            )
-    shape = item
-    for _ in sizes:
-        shape = Type("array", of=(shape,))
-    variable = f.declare(name, shape)
-    f.emit(f"{variable.python} = {code}")
-
-
-def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces: bool = False) -> Value:
-    """``T x(a, b)`` or ``T{a, b}``."""
-    kind = type_.kind
-    if kind == "dim3":
-        if len(values) == 1 and values[0].type.kind == "dim3":
-            return values[0]
-        return Value(f"dim3({', '.join(converted(one, t.UINT).code for one in values)})", t.DIM3)
-    if kind == "vector":
-        return _vector(f, node, type_, values, braces)
-    if kind == "sizes" and len(values) == 1:
-        return converted(values[0], type_)
-    if kind in ("struct", "cuda_vector"):
-        if len(values) == 1 and values[0].type.kind == kind and values[0].items is None:
-            return converted(values[0], type_)
-        if kind == "cuda_vector":
-            return converted(Value("", Type("list"), items=tuple(values)), type_)
-        return _struct(f, node, type_, values)
-    if kind == "tuple":
-        return converted(Value("", Type("list"), items=tuple(values)), type_)
-    if not values:
-        return _default(f, node, type_)
-    if kind == "auto":
-        return values[0]
-    if kind == "options":
-        return converted(values[0], type_)
-    if kind == "string":
-        return values[0]
-    if kind == "device":
-        if values[0].type.kind == "string":
-            return Value(f"torch.device({values[0].code})", type_)
-        if len(values) == 2:
-            index = values[1].code
-            return Value(
-                f"cuda_device({index})" if values[0].code == "'cuda'" else f"torch.device({values[0].code})", type_
-            )
-        return converted(values[0], type_)
-    if len(values) == 1:
-        return converted(values[0], type_)
-    if kind == "opaque" and not values:
-        return Value("{}", type_)
-    raise Refused(f"`{short(node)}`: a value of {type_} from {len(values)}", node)
-
-
-def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: bool) -> Value:
-    if braces:
-        return converted(Value("", Type("list"), items=tuple(values)), type_)
-    if not values:
-        return Value("[]", type_)
-    if len(values) == 1 and values[0].items is not None:
-        return converted(values[0], type_)
-    if len(values) == 1 and values[0].type.kind in ("vector", "sizes", "tuple", "list"):
-        return converted(values[0], type_)
-    if values[0].type.kind == "iterator" and len(values) == 2:
-        return Value(f"list({values[0].code}[{values[0].extra}:{values[1].extra}])", type_)
-    if values[0].type.integral and len(values) <= 2:
-        fill = converted(values[1], type_.item).code if len(values) == 2 else _default(f, node, type_.item).code
-        if type_.item.kind in ("vector", "struct", "tuple"):
-            return Value(f"[{fill} for _ in range({values[0].code})]", type_)
-        return Value(f"[{fill}] * {values[0].code}", type_)
-    raise Refused(f"`{short(node)}`: a vector made in this way", node)
-
-
-def _struct(f: Context, node: Any, type_: Type, values: list[Value]) -> Value:
-    struct = next(one for one in f.unit.structs.values() if one.python == type_.name)
-    if struct.refused and values:
-        raise Refused(f"the struct {struct.name}: {struct.refused}", node)
-    if struct.base and values:
-        raise Refused(f"`{short(node)}`: a struct with a base from a list", node)
-    fields = list(struct.fields.items())
-    codes = [f"{python_field(name)}={converted(one, of).code}" for (name, of), one in zip(fields, values, strict=False)]
-    return Value(f"{type_.name}({', '.join(codes)})", type_)
-
-
-def _unpacked(f: Context, declarator: Any, value: Value) -> None:
-    names = [text_of(one) for one in named(declarator)]
-    types = value.type.of if value.type.kind == "tuple" and len(value.type.of) == len(names) else ()
-    if value.type.kind not in ("tuple", "any", "vector"):
-        raise Refused(f"`{short(declarator)}` of {value.type}", declarator)
-    pythons = [f.declare(name, types[k] if types else value.type.item).python for k, name in enumerate(names)]
-    f.emit(f"{', '.join(pythons)} = {value.code}")
-
-
-@statement("alias_declaration", "type_definition")
-def alias(f: Context, node: Any) -> None:
-    if node.type == "type_definition":
-        name = text_of(node.child_by_field_name("declarator"))
-        type_ = declared_type(f, node.child_by_field_name("type"), node.child_by_field_name("declarator"), node)
-    else:
-        name, type_ = text_of(node.child_by_field_name("name")), type_of(f, node.child_by_field_name("type"))
-    if name in _passed_on(f):  # a lambda of the macro around takes it as a parameter
-        variable = f.declare(name, Type("param", name), kind="type")
-        variable.type = Type("param", variable.python)
-        f.emit(f"{variable.python} = {spelled(f, type_)}")
-        return
-    if (type_.kind == "opaque" and type_.name[:1] == "f") or (type_.kind == "param" and "(" in type_.name):
-        variable = f.declare(name, type_, kind="type")
-        f.emit(f"{variable.python} = {type_.name}")
-        variable.type = Type(type_.kind, variable.python, spelled=type_.spelled)
-        return
-    f.declare(name, type_, kind="type")
-
-
-def _passed_on(f: Context) -> set[str]:
-    return {name for names in f.declared.values() for name, kind in names if kind == "typename"}
-
-
-@statement("using_declaration")
-def using(f: Context, node: Any) -> None:
-    return
 
 
 # Statements of expressions -------------------------------------------------------------------------------------------
@@ -450,13 +119,6 @@ def _tied(f: Context, left: Any, value: Value) -> None:
     f.emit(f"{', '.join(pythons)}{',' if len(pythons) == 1 else ''} = {value.code}")
 
 
-def fitting(f: Context, node: Any, value: Value, type_: Type) -> Value:
-    """A value as one of a type; a struct from what braces list."""
-    if type_.kind == "struct" and value.items is not None:
-        return construct(f, node, type_, list(value.items), braces=True)
-    return converted(value, t.plain(type_))
-
-
 def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -> None:
     """``left = value``."""
     if left.type == "parenthesized_expression":
@@ -467,7 +129,7 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
             raise Refused(f"`{short(node)}`", node)
         if variable.type.kind == "guard":
             return
-        result = _options_dict(value) if variable.type.kind == "options" else fitting(f, node, value, variable.type)
+        result = options_dict(value) if variable.type.kind == "options" else fitting(f, node, value, variable.type)
         f.writes(variable)
         code = f"list({result.code})" if value.lvalue and value.type.kind == "vector" else result.code
         plain = f"({variable.python} {operator} "
@@ -505,10 +167,6 @@ def _balanced(code: str) -> bool:
         if depth < 0:
             return False
     return True
-
-
-def _options_dict(value: Value) -> Value:
-    return Value(_options_code(value), t.OPTIONS) if value.options is not None else value
 
 
 def _assign_element(f: Context, node: Any, left: Any, value: Value) -> None:

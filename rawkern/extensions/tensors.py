@@ -227,8 +227,8 @@ _SPECIAL = {
         f"memory_format_of({value.code})", t.MEMORY_FORMAT
     ), "sym_size": _size, "sym_numel": _numel, "storage_offset": lambda f, node, value, given: Value(
         f"{value.code}.storage_offset()", t.INT64, 0, _MOST
-    ), "is_non_overlapping_and_dense": lambda f, node, value, given: Value(f"is_dense({value.code})", t.BOOL),
-    "is_non_overlapping_and_dense": _dense, "unsafeGetTensorImpl": _reset, "use_count": _reset, "resize_": lambda f, node, value, given: Value(
+    ), "is_non_overlapping_and_dense": _dense, "unsafeGetTensorImpl": _reset, "use_count": _reset,
+    "resize_": lambda f, node, value, given: Value(
         f"{value.code}.resize_({converted(given[0], t.SIZES).code})", t.TENSOR
     ),
 }  # fmt: skip

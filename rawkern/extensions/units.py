@@ -22,9 +22,8 @@ from rawkern.extensions.functions import declared_name, signature, template_para
 from rawkern.extensions.macros import Expanded, Macro, define, expand, tokens
 from rawkern.extensions.program import RESERVED, Function, Kernel, Parameter, Struct, Unit
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.spelling import declared_type, type_of
-from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value
+from rawkern.extensions.spelling import declared_type
+from rawkern.extensions.structs import read_enum, read_members
 
 _VERSION = [int(part) for part in re.findall(r"\d+", torch.__version__)[:3]]
 #: Macros that are known when code for the host is read; None for those that are not defined.
@@ -33,7 +32,8 @@ KNOWN = {
     "TORCH_VERSION_MINOR": _VERSION[1], "TORCH_VERSION_PATCH": _VERSION[2], "WITH_CUDA": 1, "WITH_PYTHON": 1,
     "MMCV_WITH_CUDA": 1, "USE_CUDA": 1, "NDEBUG": None, "DEBUG": None, "VERSION_GE_1_1": 1, "VERSION_GE_1_3": 1,
     "VERSION_GE_1_5": 1, "OLD_GENERATOR_PATH": None, "OLD_GENERATOR": None, "TORCH_HIP_VERSION": None,
-    "MMCV_WITH_DIOPI": None, "MMCV_USE_PARROTS": None, "FLASHATTENTION_DISABLE_BACKWARD": None, "CUDA_HAS_FP16": 1, "__CUDA_NO_HALF_OPERATORS__": None,
+    "MMCV_WITH_DIOPI": None, "MMCV_USE_PARROTS": None, "FLASHATTENTION_DISABLE_BACKWARD": None, "CUDA_HAS_FP16": 1,
+    "__CUDA_NO_HALF_OPERATORS__": None,
     "__HIP_PLATFORM_HCC__": None, "_MSC_VER": None,
 }  # fmt: skip
 _EMPTY = """
@@ -231,87 +231,31 @@ class Reader:
                     self.unit.lazy[name] = (triple, expanded.lines)
 
     def _struct(self, part: HostPart, text: str, path: str, line: int) -> None:
-        head = text.lstrip()
         try:
-            expanded = self._expanded(text, line)
-            root = parse(expanded.text)
+            root = parse(self._expanded(text, line).text)
         except Refused:
             return
         stack = [root]
         while stack:
             node = stack.pop(0)
             if node.type == "enum_specifier":
-                self._enum(node, part)
+                read_enum(self.unit, node, self.taken)
                 return
             if node.type in ("struct_specifier", "class_specifier") and node.child_by_field_name("body") is not None:
-                self._members(node, part, path, line, template=head.startswith("template"))
+                self._members(node, part, path, line, template=text.lstrip().startswith("template"))
                 return
             stack = [*node.children, *stack]
 
-    def _enum(self, node: Any, part: HostPart) -> None:
-        name = node.child_by_field_name("name")
-        bare = text_of(name) if name is not None else ""
-        if bare:
-            self.unit.enums.add(bare)
-        scoped = any(text_of(child) in ("class", "struct") for child in node.children)
-        following = 0
-        f = Context(self.unit, Function("", ""))
-        for one in named(node.child_by_field_name("body")):
-            label, given = text_of(one.child_by_field_name("name")), one.child_by_field_name("value")
-            if given is not None:
-                try:
-                    following = f.value(given).constant or 0
-                except Refused:
-                    return
-            python = label + "_" if label in RESERVED or label in self.taken else label
-            value = Value(python, Type("int", "int32", spelled=bare), following, following)
-            self.unit.definitions[python] = str(following)
-            self.unit.constants[f"{bare}::{label}"] = value
-            if not scoped:
-                self.unit.constants.setdefault(label, value)
-            following += 1
-
     def _members(self, node: Any, part: HostPart, path: str, line: int, template: bool) -> None:
-        name_node = node.child_by_field_name("name")
-        if name_node is None:
+        name = node.child_by_field_name("name")
+        if name is None:
             return
-        bare = text_of(name_node)
-        known = self.structs.get((path, part.start))
-        if known is not None:
-            self.unit.structs[bare] = known
-            return
-        struct = Struct(part.name, self._python(bare), line=line, template=template)
-        f = Context(self.unit, Function(part.name, ""))
-        for one in named(node):
-            if one.type == "base_class_clause":
-                bases = [text_of(each) for each in named(one) if each.type != "access_specifier"]
-                struct.base = bases[0].split("<")[0].rsplit("::", 1)[-1] if bases else ""
-        base = self.unit.structs.get(struct.base)
-        for name, type_ in (base.aliases if base is not None else {}).items():
-            f.declare(name, type_, kind="type")
-            struct.aliases[name] = type_
-        for one in named(node.child_by_field_name("body")):
-            if one.type == "alias_declaration":
-                try:
-                    type_ = type_of(f, one.child_by_field_name("type"))
-                except Refused:
-                    continue
-                name = text_of(one.child_by_field_name("name"))
-                f.declare(name, type_, kind="type")
-                struct.aliases[name] = type_
-                continue
-            if one.type in ("type_definition", "comment", "access_specifier", "using_declaration"):
-                continue
-            said = t.words(one)
-            if "static" in said or one.type != "field_declaration":
-                if one.type not in ("field_declaration", "static_assert_declaration", "preproc_if"):
-                    struct.refused = struct.refused or "it has functions"
-                continue
-            try:
-                _fields(f, struct, one)
-            except Refused as error:
-                struct.refused = error.what
-        self.unit.structs[bare] = self.structs[path, part.start] = struct
+        struct = self.structs.get((path, part.start))
+        if struct is None:
+            struct = Struct(part.name, self._python(text_of(name)), line=line, template=template)
+            read_members(self.unit, struct, node)
+            self.structs[path, part.start] = struct
+        self.unit.structs[text_of(name)] = struct
 
     def _binding(self, part: HostPart, text: str, path: str, line: int) -> None:
         try:
@@ -379,32 +323,3 @@ def _kernel(unit: Unit, one: Any) -> Kernel:
     except (Refused, AttributeError, IndexError):
         kernel.types = []
     return kernel
-
-
-def _fields(f: Context, struct: Struct, node: Any) -> None:
-    """The members that a declaration in a struct makes."""
-    type_node = node.child_by_field_name("type")
-    declarators = [child for k, child in enumerate(node.children) if node.field_name_for_child(k) == "declarator"]
-    defaults = [child for k, child in enumerate(node.children) if node.field_name_for_child(k) == "default_value"]
-    for k, one in enumerate(declarators):
-        inner, sizes = one, []
-        while inner.type == "array_declarator":
-            sizes.insert(0, inner.child_by_field_name("size"))
-            inner = inner.child_by_field_name("declarator")
-        if inner.type == "function_declarator":
-            struct.refused = struct.refused or "it has functions"
-            return
-        type_ = declared_type(f, type_node, inner, node)
-        while inner.type not in ("field_identifier", "identifier"):
-            deeper = inner.child_by_field_name("declarator") or (named(inner) or [None])[-1]
-            if deeper is None:
-                raise Refused("a member of it", node)
-            inner = deeper
-        name = text_of(inner)
-        if type_.kind == "opaque":
-            raise Refused(f"its member {name} of {type_}", node)
-        for size in sizes:
-            type_ = Type("array", of=(type_,), name=text_of(size))
-        struct.fields[name] = t.plain(type_)
-        if k < len(defaults) and len(declarators) == len(defaults):
-            struct.defaults[name] = f.of_type(defaults[k], type_).code

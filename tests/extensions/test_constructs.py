@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tests.extensions.kit import load
 
 SCALE = """
@@ -35,7 +36,7 @@ def scaled(x: torch.Tensor) -> torch.Tensor:
         "switch (x.scalar_type()) { case at::ScalarType::Float: { using scalar_t = float; BODY break; }"
         " case torch::kDouble: { using scalar_t = double; BODY break; }"
         " case at::kHalf: { using scalar_t = c10::Half; BODY break; }"
-        " default: AT_ERROR(\"\\\"f\\\" not implemented for '\", toString(x.scalar_type()), \"'\"); }",
+        ' default: AT_ERROR("\\"f\\" not implemented for \'", toString(x.scalar_type()), "\'"); }',
     ],
     ids=["and-half", "and", "and2", "switch-macro", "own-switch", "own-if", "statement"],
 )
@@ -54,7 +55,9 @@ def test_dispatch_chooses_the_instance(dispatch: str, tmp_path: Path, device: to
   else if (TYPE == at::kDouble) { using scalar_t = double; __VA_ARGS__(); } \
   else { AT_ERROR("\"f\" not implemented for '", toString(TYPE), "'"); }
 """
-    body = f"torch::Tensor f(torch::Tensor x) {{ auto y = torch::empty_like(x); int n = x.numel(); {dispatch} return y; }}"
+    body = (
+        f"torch::Tensor f(torch::Tensor x) {{ auto y = torch::empty_like(x); int n = x.numel(); {dispatch} return y; }}"
+    )
     e = load(tmp_path, macros + SCALE + body.replace("BODY", LAUNCH))
     for dtype in DTYPES:
         x = torch.randn(300, device=device).to(dtype)
@@ -274,7 +277,13 @@ template <int N> void run(torch::Tensor y, std::string name) {
 }
 void f(torch::Tensor y, std::string name) { y.numel() > 40 ? run<8>(y, name) : run<2>(y, name); }
 """
-    e = load(tmp_path, source.replace("y.numel() > 40 ? run<8>(y, name) : run<2>(y, name);", "if (y.numel() > 40) run<8>(y, name); else run<2>(y, name);"))
+    e = load(
+        tmp_path,
+        source.replace(
+            "y.numel() > 40 ? run<8>(y, name) : run<2>(y, name);",
+            "if (y.numel() > 40) run<8>(y, name); else run<2>(y, name);",
+        ),
+    )
     for size, name, value in ((64, "sum", 33), (64, "max", 533), (32, "sum", 8), (32, "max", 508)):
         y = torch.zeros(size, dtype=torch.int32, device=device)
         e.f(y, name)
@@ -294,6 +303,6 @@ void f(int n) {
 }
 """
     e = load(tmp_path, source)
-    with pytest.raises(RuntimeError, match="n is 2, 0.5"):
+    with pytest.raises(RuntimeError, match=r"n is 2, 0\.5"):
         e.f(2)
     e.f(1)

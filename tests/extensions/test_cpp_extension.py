@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.extensions.kit import HEAD, load
 
 import rawkern
 from rawkern import cpp_extension
+from tests.extensions.kit import HEAD, load
 
 CUDA = """
 __global__ void add_kernel(const float* a, const float* b, float* c, int n) {
@@ -94,7 +94,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 def test_several_files_with_own_headers(tmp_path: Path, device: torch.device) -> None:
     (tmp_path / "common.h").write_text(
-        "#pragma once\n#define BLOCK 64\n#define CHECK(x) TORCH_CHECK(x.is_contiguous(), #x \" is strided\")\n"
+        '#pragma once\n#define BLOCK 64\n#define CHECK(x) TORCH_CHECK(x.is_contiguous(), #x " is strided")\n'
         "inline int blocks(int n) { return (n + BLOCK - 1) / BLOCK; }\nvoid twice(torch::Tensor x, int by = 2);\n"
     )
     (tmp_path / "a.cu").write_text(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.extensions.kit import load
 
 MAX, MIN = 2**31 - 1, -(2**31)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.extensions.kit import load
 
 import rawkern
+from tests.extensions.kit import load
 
 CASES = {
     "thrust": ("thrust::sort(x.data_ptr<float>(), x.data_ptr<float>() + 3);", "thrust::sort", "call torch.sort"),
@@ -45,7 +45,7 @@ void bad(torch::Tensor x) {{
     x = torch.zeros(3, device=device)
     e.good(x)
     assert x[0] == 3
-    with pytest.raises(rawkern.UnsupportedError, match="bad is not translated: ext.cu:[78]: ") as info:
+    with pytest.raises(rawkern.UnsupportedError, match=r"bad is not translated: ext\.cu:[78]: ") as info:
         e.bad(x)
     assert what in str(info.value) and instead in str(info.value)
     assert list(e.untranslated) == ["bad"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
@@ -106,6 +107,7 @@ def bind(
     function: Callable[..., Any],
     kinds: Sequence[str],
     *,
+    template: Sequence[Any] = (),
     names: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
     doc: str = "",
@@ -119,6 +121,8 @@ def bind(
         The translated function.
     kinds : sequence of str
         The types of its parameters: ``"Tensor"``, ``"int32"``, ``"Tensor?"``, ``"Tensor[]"`` ...
+    template : sequence
+        The arguments of a template's instance, which the function takes first.
     names : sequence of str
         The names that ``py::arg`` gives; without, those of the function.
     defaults : mapping
@@ -133,7 +137,9 @@ def bind(
     """
     shown = name or function.__name__
     signature = inspect.signature(function)
-    own = list(signature.parameters)[: len(kinds)]
+    first = len(template)
+    taken = list(signature.parameters.values())[first : first + len(kinds)]
+    own = [one.name for one in taken]
     named = list(names) or own
     given = dict(defaults or {})
     converters = tuple(_converter(kind) for kind in kinds)
@@ -144,7 +150,7 @@ def bind(
         if keywords or len(arguments) != count:
             arguments = complete(arguments, keywords)
         try:
-            return function(*[one(value) for one, value in zip(converters, arguments, strict=True)])
+            return function(*template, *[one(value) for one, value in zip(converters, arguments, strict=True)])
         except Mismatch as error:
             raise mismatch(arguments, error) from None
 
@@ -183,22 +189,20 @@ def bind(
     call.__doc__ = doc or function.__doc__
     parameters = [
         one.replace(name=new, default=given.get(new, inspect.Parameter.empty))
-        for one, new in zip(list(signature.parameters.values())[:count], named, strict=True)
+        for one, new in zip(taken, named, strict=True)
     ]
     hints = dict(function.__annotations__)
     call.__annotations__ = {new: hints[old] for old, new in zip(own, named, strict=True) if old in hints}
     if "return" in hints:
         call.__annotations__["return"] = hints["return"]
-    try:
+    with contextlib.suppress(ValueError):  # a default before a parameter without one
         call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    except ValueError:  # a default before a parameter without one
-        pass
     return call
 
 
 # torch.library ------------------------------------------------------------------------------------------------------
 
-_kept: dict[str, list[torch.library.Library]] = {}
+_kept: dict[str, Library] = {}  # by extension and namespace
 
 
 class Library:
@@ -206,10 +210,11 @@ class Library:
 
     def __init__(self, namespace: str, owner: str) -> None:
         self.namespace = namespace
-        for old in _kept.pop(f"{owner}/{namespace}", []):
-            destroy(old)
+        old = _kept.pop(f"{owner}/{namespace}", None)
+        if old is not None:
+            destroy(old.library, [f"{namespace}::{name}" for name in old.defined])
         self.library = torch.library.Library(namespace, "FRAGMENT")
-        _kept.setdefault(f"{owner}/{namespace}", []).append(self.library)
+        _kept[f"{owner}/{namespace}"] = self
         self.kinds: dict[str, dict[str, Callable[..., Any]]] = {}
         self.defined: set[str] = set()
 
@@ -231,7 +236,7 @@ class Library:
         for name, found in self.kinds.items():
             everywhere = found.pop("", None)
             if everywhere is not None:
-                self.library.impl(name, _detached(everywhere), "CompositeExplicitAutograd")
+                self.library.impl(name, everywhere, "CompositeExplicitAutograd")
             cuda, cpu = found.pop("CUDA", None), found.pop("CPU", None)
             if cuda is not None:
                 self.library.impl(name, cuda, "CUDA")
@@ -240,10 +245,6 @@ class Library:
                 self.library.impl(name, cpu, "CPU")
             for key, function in found.items():
                 self.library.impl(name, function, key)
-
-
-def _detached(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
 
 
 def _either(cuda: Callable[..., Any], cpu: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -114,8 +114,9 @@ def is_dense(tensor: torch.Tensor) -> bool:
 _MEMBERS = {
     "multiProcessorCount": "multi_processor_count", "warpSize": "warp_size", "totalGlobalMem": "total_memory",
     "sharedMemPerBlock": "shared_memory_per_block", "sharedMemPerBlockOptin": "shared_memory_per_block_optin",
-    "sharedMemPerMultiprocessor": "shared_memory_per_multiprocessor", "regsPerMultiprocessor": "regs_per_multiprocessor",
-    "maxThreadsPerMultiProcessor": "max_threads_per_multi_processor", "l2CacheSize": "L2_cache_size",
+    "sharedMemPerMultiprocessor": "shared_memory_per_multiprocessor", "l2CacheSize": "L2_cache_size",
+    "regsPerMultiprocessor": "regs_per_multiprocessor",
+    "maxThreadsPerMultiProcessor": "max_threads_per_multi_processor",
     "major": "major", "minor": "minor", "name": "name",
 }  # fmt: skip
 

@@ -291,8 +291,8 @@ def _shown(value: Any) -> str:
 def expected(condition: str) -> str:
     """What TORCH_CHECK says of a condition without words of its own."""
     return (
-        f"Expected {condition} to be true, but got false.  (Could this error message be improved?  If so, please report "
-        "an enhancement request to PyTorch.)"
+        f"Expected {condition} to be true, but got false.  (Could this error message be improved?  If so, please "
+        "report an enhancement request to PyTorch.)"
     )
 
 
