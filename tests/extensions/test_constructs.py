@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,24 +25,19 @@ def scaled(x: torch.Tensor) -> torch.Tensor:
     return (x.float() * 2.5).to(x.dtype)
 
 
-@pytest.mark.parametrize(
-    "dispatch",
-    [
-        'AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "f", ([&] { BODY }));',
-        'AT_DISPATCH_FLOATING_TYPES_AND(at::ScalarType::Half, x.type(), "f", [&] { BODY });',
-        'AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "f", [&] { BODY })',
-        'MY_DISPATCH(x.scalar_type(), "f", [&] { BODY });',
-        'BY_SWITCH(x.scalar_type(), "f", [&] { BODY });',
-        'BY_IF(x.scalar_type(), "f", [&] { BODY });',
-        "switch (x.scalar_type()) { case at::ScalarType::Float: { using scalar_t = float; BODY break; }"
-        " case torch::kDouble: { using scalar_t = double; BODY break; }"
-        " case at::kHalf: { using scalar_t = c10::Half; BODY break; }"
-        ' default: AT_ERROR("\\"f\\" not implemented for \'", toString(x.scalar_type()), "\'"); }',
-    ],
-    ids=["and-half", "and", "and2", "switch-macro", "own-switch", "own-if", "statement"],
-)
-def test_dispatch_chooses_the_instance(dispatch: str, tmp_path: Path, device: torch.device) -> None:
-    macros = r"""
+DISPATCHES = [
+    'AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "f", ([&] { BODY }));',
+    'AT_DISPATCH_FLOATING_TYPES_AND(at::ScalarType::Half, x.type(), "f", [&] { BODY });',
+    'AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "f", [&] { BODY })',
+    'MY_DISPATCH(x.scalar_type(), "f", [&] { BODY });',
+    'BY_SWITCH(x.scalar_type(), "f", [&] { BODY });',
+    'BY_IF(x.scalar_type(), "f", [&] { BODY });',
+    "switch (x.scalar_type()) { case at::ScalarType::Float: { using scalar_t = float; BODY break; }"
+    " case torch::kDouble: { using scalar_t = double; BODY break; }"
+    " case at::kHalf: { using scalar_t = c10::Half; BODY break; }"
+    ' default: AT_ERROR("\\"f\\" not implemented for \'", toString(x.scalar_type()), "\'"); }',
+]
+MACROS = r"""
 #define CASES(...) AT_DISPATCH_CASE(at::ScalarType::Float, __VA_ARGS__) \
   AT_DISPATCH_CASE(at::ScalarType::Half, __VA_ARGS__) AT_DISPATCH_CASE(at::ScalarType::Double, __VA_ARGS__)
 #define MY_DISPATCH(TYPE, NAME, ...) AT_DISPATCH_SWITCH(TYPE, NAME, CASES(__VA_ARGS__))
@@ -55,15 +51,25 @@ def test_dispatch_chooses_the_instance(dispatch: str, tmp_path: Path, device: to
   else if (TYPE == at::kDouble) { using scalar_t = double; __VA_ARGS__(); } \
   else { AT_ERROR("\"f\" not implemented for '", toString(TYPE), "'"); }
 """
-    body = (
-        f"torch::Tensor f(torch::Tensor x) {{ auto y = torch::empty_like(x); int n = x.numel(); {dispatch} return y; }}"
-    )
-    e = load(tmp_path, macros + SCALE + body.replace("BODY", LAUNCH))
+
+
+@pytest.fixture(scope="module")
+def dispatches(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    head = "torch::Tensor f{}(torch::Tensor x) {{ auto y = torch::empty_like(x); int n = x.numel(); {} return y; }}\n"
+    functions = [head.format(k, one.replace("BODY", LAUNCH)) for k, one in enumerate(DISPATCHES)]
+    return load(tmp_path_factory.mktemp("dispatches"), MACROS + SCALE + "".join(functions))
+
+
+@pytest.mark.parametrize(
+    "k", range(len(DISPATCHES)), ids=["and-half", "and", "and2", "switch-macro", "own-switch", "own-if", "statement"]
+)
+def test_dispatch_chooses_the_instance(k: int, dispatches: Any, device: torch.device) -> None:
+    f = getattr(dispatches, f"f{k}")
     for dtype in DTYPES:
         x = torch.randn(300, device=device).to(dtype)
-        assert torch.equal(e.f(x), scaled(x))
+        assert torch.equal(f(x), scaled(x))
     with pytest.raises((RuntimeError, NotImplementedError), match="\"f\" not implemented for 'ComplexFloat'"):
-        e.f(torch.zeros(3, dtype=torch.complex64, device=device))
+        f(torch.zeros(3, dtype=torch.complex64, device=device))
 
 
 def test_boolean_template_arguments_of_nested_lambdas(tmp_path: Path, device: torch.device) -> None:

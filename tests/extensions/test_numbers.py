@@ -52,10 +52,16 @@ CASES: list[tuple[str, str, list[tuple[tuple[Any, ...], Any]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("head", "body", "values"), CASES, ids=[f"{head} {body}"[:60] for head, body, _ in CASES])
-def test_numbers_are_those_of_cpp(head: str, body: str, values: list[Any], tmp_path: Path) -> None:
-    f = load(tmp_path, f"{head} {{ {body} }}").f
-    for arguments, expected in values:
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    source = "".join(f"{head.replace('f(', f'f{k}(', 1)} {{ {body} }}\n" for k, (head, body, _) in enumerate(CASES))
+    return load(tmp_path_factory.mktemp("numbers"), source)
+
+
+@pytest.mark.parametrize("k", range(len(CASES)), ids=[f"{head} {body}"[:60] for head, body, _ in CASES])
+def test_numbers_are_those_of_cpp(k: int, functions: Any) -> None:
+    f = getattr(functions, f"f{k}")
+    for arguments, expected in CASES[k][2]:
         if expected is None:
             with pytest.raises(OverflowError):
                 f(*arguments)
