@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from rawkern.base.tree import named, parse, text_of
-from rawkern.compile.conditions import HOST, left_out
-from rawkern.compile.declarations import blanked, declarations
+from rawkern.compile.conditions import HOST
+from rawkern.compile.declarations import Directive, blanked, declarations
 from rawkern.compile.files import read_text
 from rawkern.compile.split import HostPart, is_host_header, split
 from rawkern.extensions import types as t
 from rawkern.extensions.bindings import read_binding
+from rawkern.extensions.conditionals import Conditionals, Outcome
 from rawkern.extensions.context import Context
 from rawkern.extensions.functions import declared_name, signature, template_parameters
 from rawkern.extensions.macros import Expanded, Macro, define, expand, tokens
@@ -26,29 +27,16 @@ from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.structs import read_enum, read_members
 
 _VERSION = [int(part) for part in re.findall(r"\d+", torch.__version__)[:3]]
-#: Macros that are known when code for the host is read; None for those that are not defined.
+#: Macros that are known when code for the host is read, beside those of the source and of options.
 KNOWN = {
     **HOST, "CUDA_VERSION": 12080, "CUDART_VERSION": 12080, "TORCH_VERSION_MAJOR": _VERSION[0],
-    "TORCH_VERSION_MINOR": _VERSION[1], "TORCH_VERSION_PATCH": _VERSION[2], "WITH_CUDA": 1, "WITH_PYTHON": 1,
-    "MMCV_WITH_CUDA": 1, "USE_CUDA": 1, "NDEBUG": None, "DEBUG": None, "VERSION_GE_1_1": 1, "VERSION_GE_1_3": 1,
-    "VERSION_GE_1_5": 1, "OLD_GENERATOR_PATH": None, "OLD_GENERATOR": None, "TORCH_HIP_VERSION": None,
-    "MMCV_WITH_DIOPI": None, "MMCV_USE_PARROTS": None, "FLASHATTENTION_DISABLE_BACKWARD": None, "CUDA_HAS_FP16": 1,
-    "__CUDA_NO_HALF_OPERATORS__": None,
-    "__HIP_PLATFORM_HCC__": None, "_MSC_VER": None,
+    "TORCH_VERSION_MINOR": _VERSION[1], "TORCH_VERSION_PATCH": _VERSION[2], "WITH_CUDA": 1, "USE_CUDA": 1,
 }  # fmt: skip
 _EMPTY = """
     __host__ __device__ __forceinline__ __inline__ __inline __noinline__ inline TORCH_API C10_API C10_EXPORT
     C10_ALWAYS_INLINE C10_HOST_DEVICE C10_UNUSED __restrict__ __restrict C10_RESTRICT __attribute_maybe_unused__
     C10_NOINLINE C10_HOST C10_DEVICE PyMODINIT_FUNC TORCH_LIBRARY_THREAD_UNSAFE_LAZY_INIT CUDA_HOSTDEVICE C10_INLINE
     FORCE_INLINE extern_c
-"""
-#: Macros of torch's headers that are plain C++.
-_TORCH = r"""
-#define AT_DISPATCH_CASE_TMP 0
-#define TORCH_EXTENSION_NAME_STR TORCH_EXTENSION_NAME
-#define CUDA_CHECK_KERNEL() cudaGetLastError()
-#define THCCeilDiv(a, b) at::ceil_div(a, b)
-#define IMPLEMENT_NOTHING
 """
 
 
@@ -69,16 +57,14 @@ class Reader:
         self.unit, self.include_dirs = unit, tuple(include_dirs)
         self.taken = taken  # names of Python's functions in all units
         self.macros: dict[str, Macro] = {name: Macro(None, ()) for name in _EMPTY.split()}
-        for line in _TORCH.strip().splitlines():
-            found = define(line)
-            if found:
-                self.macros[found[0]] = found[1]
         for name, text in defined.items():
             self.macros[name] = Macro(None, tuple(tokens(text)))
         self.defaults: dict[tuple[str, int], list[Any]] = {}
         self.seen: set[str] = set()
         self.later: list[tuple[HostPart, str, Expanded | None, str, int, str]] = []
-        self.known = {**KNOWN, **{name: _number(text) for name, text in defined.items()}}
+        self.conditionals = Conditionals(KNOWN, defined)
+        self.outcomes: dict[str, Outcome] = {}
+        self.texts: dict[str, tuple[str, tuple[Directive, ...]]] = {}
 
     def read(self, path: str, text: str | None = None) -> None:
         """Read a file, and the own headers that it includes, once each."""
@@ -87,14 +73,13 @@ class Reader:
         if not self.seen:
             self.main = path
         self.seen.add(path)
-        if text is None:
-            self.unit.files.append(path)
-            text = read_text(path)
+        self._scan(path, text)
+        text, directives = self.texts[path]
+        outcome = self.outcomes[path]
         self._kernels(text)
         for name, type_ in _MEMBER.findall(text):
             self.unit.members.setdefault(type_, name)
-        _, directives = blanked(text)
-        dead = left_out(directives, self.known)
+        dead = outcome.dead
         clean = _clean(text, directives, dead)
         starts = [0, *(match.end() for match in re.finditer("\n", text))]
         parts = [p for p in split(text, path).host if not any(a <= p.start < b for a, b in dead)]
@@ -110,22 +95,41 @@ class Reader:
                     self.macros[found[0]] = found[1]
                 defined += 1
             if part.kind == "include":
-                self._include(path, part.name)
+                file = self._header(path, part.name)
+                if file is not None:
+                    self.read(file)
                 continue
-            self._part(part, clean, path, _line(starts, part.start))
+            unknown = next((said for at, said in outcome.unknown if part.start <= at < part.end), "")
+            self._part(part, clean, path, _line(starts, part.start), unknown)
         for one in macros[defined:]:
             found = define(text[one.start : one.end])
             if found is not None:
                 self.macros[found[0]] = found[1]
 
-    def _include(self, path: str, name: str) -> None:
-        if is_host_header(name):
+    def _scan(self, path: str, text: str | None = None) -> None:
+        """Go through the conditions of a file and of the own headers that it includes, once each."""
+        if path in self.texts:
             return
-        for folder in (os.path.dirname(path), *self.include_dirs):
-            file = os.path.normpath(os.path.join(folder, name))
-            if os.path.isfile(file):
-                self.read(file)
-                return
+        if text is None:
+            self.unit.files.append(path)
+            text = read_text(path)
+        directives = tuple(blanked(text)[1])
+        self.texts[path] = text, directives
+
+        def include(name: str) -> None:
+            file = self._header(path, name)
+            if file is not None:
+                self._scan(file)
+
+        self.outcomes[path] = self.conditionals.pass_through(directives, include)
+
+    def _header(self, path: str, name: str) -> str | None:
+        """The file of an own header that a file includes."""
+        if is_host_header(name):
+            return None
+        folders = (os.path.dirname(path), *self.include_dirs)
+        files = (os.path.normpath(os.path.join(folder, name)) for folder in folders)
+        return next((file for file in files if os.path.isfile(file)), None)
 
     def _kernels(self, text: str) -> None:
         for one in declarations(text):
@@ -133,7 +137,7 @@ class Reader:
             if bare not in self.unit.kernels or one.definition:
                 self.unit.kernels[bare] = _kernel(self.unit, one)
 
-    def _part(self, part: HostPart, clean: str, path: str, line: int) -> None:
+    def _part(self, part: HostPart, clean: str, path: str, line: int, unknown: str) -> None:
         text = clean[part.start : part.end]
         handler = {
             "function": self._function, "template": self._function, "struct": self._struct, "using": self._using,
@@ -141,6 +145,9 @@ class Reader:
         }.get(part.kind)  # fmt: skip
         if handler is not None:
             handler(part, text, path, line)
+        if unknown and part.kind in ("function", "template"):
+            for one in self.unit.functions.get(part.name.rsplit("::", 1)[-1], [])[-1:]:
+                one.refused = one.refused or f"`{unknown}`, a condition that is not understood"
 
     def _expanded(self, text: str, line: int) -> Expanded:
         return expand(text, line, self.macros)
@@ -276,10 +283,6 @@ class Reader:
 _MEMBER = re.compile(
     r"\bconstexpr\s+(?:static\s+|inline\s+)*(?:const\s+)?(\w[\w:]*(?:\s+(?:int|long|char))*)\s+(\w+)\s*[={]"
 )
-
-
-def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"\d+", text) else -1
 
 
 def _line(starts: list[int], at: int) -> int:
