@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.program import RESERVED, Function, Unit
+from rawkern.extensions.program import RESERVED, Function, Parameter, Unit
 from rawkern.extensions.refusal import Refused
+from rawkern.extensions.syntax import assigned_names, nodes_in, root_name
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -70,6 +72,26 @@ def statement(*kinds: str) -> Callable[[Handler], Handler]:
     return register
 
 
+def changeable(function: Function) -> list[Parameter]:
+    """The parameters through which a function may change what its caller has."""
+    return [one for one in function.parameters if one.type.reference and not one.type.const]
+
+
+def changed_by_calls(unit: Unit, node: Any) -> set[str]:
+    """Names that functions of the sources change, which take them by reference."""
+    found: set[str] = set()
+    for one in nodes_in(node):
+        if one.type != "call_expression":
+            continue
+        name = re.sub(r"\s*<.*", "", text_of(one.child_by_field_name("function")), flags=re.S).rsplit("::", 1)[-1]
+        for function in unit.functions.get(name, ()):
+            arguments = one.child_by_field_name("arguments") if function.rebinds else None
+            for parameter, argument in zip(function.parameters, named(arguments) if arguments else (), strict=False):
+                if parameter.name in function.rebinds:
+                    found.add(root_name(argument))
+    return found - {""}
+
+
 class Context:
     """One function being translated."""
 
@@ -83,6 +105,7 @@ class Context:
         self.taken: list[set[str]] = [set()]  # names of each Python function
         self.assigned: set[str] = set()  # names of C++ that are assigned after their declaration
         self.returns: list[Type] = [function.returns]
+        self.rebound: list[str] = []  # parameters that are returned, since the caller's are assigned
         self.nonlocals: list[set[str]] = [set()]
         self.updates: list[list[Any]] = []  # of the for loops around, which a `continue` runs
         self.breakable: list[str] = []
@@ -155,6 +178,10 @@ class Context:
         """An assignment to a variable, which may belong to a function around."""
         if variable.depth != self.depth:
             self.nonlocals[-1].add(variable.python)
+
+    def changed(self, node: Any) -> set[str]:
+        """Names of C++ that a part of the function may change."""
+        return assigned_names(node) | changed_by_calls(self.unit, node)
 
     # Translating ----------------------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ class Exports:
             return f"{binding.name} = {one.python}"
         names = binding.names if len(binding.names) == len(kinds) else []
         defaults = self._defaults(binding, one, names)
-        parts = [one.python, repr(kinds), *more]
+        parts = [_callable(one), repr(kinds), *more]
         own = [parameter.python for parameter in one.parameters]
         if names and names != own:
             parts.append(f"names={names!r}")
@@ -146,9 +146,15 @@ class Exports:
                 try:
                     found[key] = converted(f.value(node.child_by_field_name("value")), t.plain(parameter.type)).code
                 except (Refused, AttributeError):
-                    found[key] = {"None": "None", "py::none()": "None"}.get(text, "None")
+                    if text in ("None", "py::none()"):
+                        found[key] = "None"
+                    else:
+                        self.found.notes.append(f"{binding.name}: the default {text} of {key}; pass a value")
             elif not binding.names and parameter.default is not None:
-                found[key] = default_code(f, parameter)
+                try:
+                    found[key] = default_code(f, parameter)
+                except Refused as error:
+                    self.found.notes.append(f"{binding.name}: the default of {key} ({error.what}); pass a value")
         return found
 
     def _libraries(self) -> list[str]:
@@ -179,7 +185,7 @@ class Exports:
                 f"{one.text.partition('(')[0]}: its function {one.function} is not in these sources"
             )
             return ""
-        return function.python
+        return _callable(function)
 
     def _schema(self, one: Registration) -> str:
         """A schema from a function's types, as torch makes it."""
@@ -190,6 +196,13 @@ class Exports:
         of = function.returns
         returned = "()" if of.kind == "void" else _schema_type(of)
         return f"{one.text}({', '.join(inputs)}) -> {returned}"
+
+
+def _callable(one: Function) -> str:
+    """A function as callers have it: without the references that it returns."""
+    if not one.rebinds or one.refused:
+        return one.python
+    return f"by_value({one.python}{', nothing=True' if one.returns.kind == 'void' else ''})"
 
 
 def _schema_type(type_: Type) -> str:

@@ -169,10 +169,14 @@ def return_(f: Context, node: Any) -> None:
     if f.tail and f.tail[-1] != "function":
         _return_in_place(f, node, inside)
         return
+    expected = f.returns[-1]
+    if f.rebound and len(f.returns) == 1:
+        value = fitting(f, node, f.value(inside[0]), expected).code if inside and expected.kind != "void" else ""
+        f.emit(f"return {', '.join([value, *f.rebound] if value else f.rebound)}")
+        return
     if not inside:
         f.emit("return")
         return
-    expected = f.returns[-1]
     value = f.value(inside[0]) if inside[0].type != "call_expression" else _returned_call(f, inside[0])
     if value is None:
         return

@@ -8,12 +8,12 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, short
+from rawkern.extensions.context import Context, changeable, short
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import Function, Parameter, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, type_of
-from rawkern.extensions.syntax import assigned_names
+from rawkern.extensions.syntax import assigned_names, assigned_whole
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -60,10 +60,14 @@ def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str)
         function.parameters.append(Parameter(name_, made.python, type_, one.child_by_field_name("default_value")))
     body = node.child_by_field_name("body")
     if body is not None:
-        whole = _assigned_whole(body)
-        function.rebinds = {
-            p.name for p in function.parameters if p.type.reference and not p.type.const and p.name in whole
-        }
+        whole, compound = assigned_whole(body)
+        for one in changeable(function):
+            if (
+                one.name in whole
+                or (one.name in compound and one.type.kind != "tensor")
+                or (one.type.number and one.name in assigned_names(body))
+            ):
+                function.rebinds.add(one.name)
     return function
 
 
@@ -112,25 +116,6 @@ def template_parameters(f: Context, node: Any) -> list[Parameter]:
         name = declared_name(one.child_by_field_name("declarator")) or f"N{k}"
         made = f.declare(name, type_ if type_.kind != "auto" else t.INT)
         found.append(Parameter(name, made.python, made.type, one.child_by_field_name("default_value"), "value"))
-    return found
-
-
-def _assigned_whole(node: Any) -> set[str]:
-    """Names that are assigned themselves, and not in a member or element."""
-    found: set[str] = set()
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        target = None
-        if one.type == "assignment_expression":
-            target = one.child_by_field_name("left")
-            if text_of(one.child_by_field_name("operator")) != "=" and target.type == "identifier":
-                found.add("*" + text_of(target))
-        elif one.type == "update_expression":
-            target = one.child_by_field_name("argument")
-        if target is not None and target.type == "identifier":
-            found.add(text_of(target))
-        stack += one.children
     return found
 
 
@@ -188,8 +173,10 @@ def translate(unit: Unit, function: Function) -> str:
         made = f.declare(one.name, one.type, kind=kind)
         made.python = one.python
         heads.append(one.python)
-    f.assigned = assigned_names(body)
-    changed = _mutated(body)
+    changed = f.assigned = f.changed(body)
+    f.rebound = [one.python for one in function.parameters if one.name in function.rebinds]
+    if f.rebound and function.returns.kind == "auto":
+        raise Refused(f"{function.name} changes what its caller passes, and its return type is not said", node)
     early: list[str] = []
     for one in function.parameters:
         type_ = Type(one.type.kind, one.type.name, one.type.of, spelled=one.type.spelled)
@@ -206,9 +193,11 @@ def translate(unit: Unit, function: Function) -> str:
     for line in early:
         f.emit(line)
     f.statements(named(body))
+    if f.rebound and function.returns.kind == "void":
+        f.emit(f"return {', '.join(f.rebound)}")
     if not f.out:
         f.emit("pass")
-    returns = annotation(function.returns) if function.returns.kind != "auto" else ""
+    returns = annotation(function.returns) if function.returns.kind != "auto" and not f.rebound else ""
     head = f"def {function.python}({', '.join(heads)}){f' -> {returns}' if returns else ''}:"
     inside = f.out
     if f.nonlocals[0]:
@@ -221,17 +210,11 @@ def translate(unit: Unit, function: Function) -> str:
 
 
 def default_code(f: Context, one: Parameter) -> str:
-    try:
-        found = converted(f.value(one.default), t.plain(one.type))
-        if found.options is not None:
-            return "{" + ", ".join(f"{key!r}: {code}" for key, code in found.options.items()) + "}"
-        return found.code
-    except Refused:
-        return "None"
-
-
-def _mutated(node: Any) -> set[str]:
-    return assigned_names(node)
+    """The default value of a parameter."""
+    found = converted(f.value(one.default), t.plain(one.type))
+    if found.options is not None:
+        return "{" + ", ".join(f"{key!r}: {code}" for key, code in found.options.items()) + "}"
+    return found.code
 
 
 def _has_error(node: Any) -> bool:

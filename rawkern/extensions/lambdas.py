@@ -10,7 +10,6 @@ from rawkern.extensions.context import Context, Variable, declared, expression, 
 from rawkern.extensions.macros import HOISTED
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
-from rawkern.extensions.syntax import assigned_names
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -39,7 +38,7 @@ def define_lambda(f: Context, name: str, node: Any) -> Variable:
     captures = node.child_by_field_name("captures")
     body = node.child_by_field_name("body")
     if captures is not None and "=" in text_of(captures).replace("==", "") and "&" not in text_of(captures):
-        changed = assigned_names(body)
+        changed = f.changed(body)
         if changed & {one for scope in f.scopes for one in scope}:
             raise Refused("a lambda that changes its own copy of a variable ([=])", node)
     parameters = parameters_of(f, node)
@@ -70,7 +69,10 @@ def define_lambda(f: Context, name: str, node: Any) -> Variable:
             else:
                 made = f.declare(one, t.named_type(kind) or t.INT)
             heads.append(made.python)
+        changed = f.changed(body)
         for one, type_, default in parameters:
+            if type_.reference and not type_.const and one in changed and type_.kind not in ("struct", "vector", "map"):
+                raise Refused(f"a lambda that changes its parameter {one}, a reference of the caller's", node)
             if type_.kind == "auto":
                 type_ = t.ANY
             made = f.declare(one or f"_{len(heads)}", type_)

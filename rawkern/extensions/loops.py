@@ -11,7 +11,7 @@ from rawkern.extensions.context import Context, short, statement
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
-from rawkern.extensions.syntax import assigned_names, has, identifiers
+from rawkern.extensions.syntax import has, identifiers
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -57,7 +57,7 @@ def _counted(f: Context, node: Any, first: Any, condition: Any, update: Any, bod
     down = operator in (">", ">=")
     if step is None or (step[0] == "-") != down or (operator == "!=" and step != ("+", None)):
         return False
-    changed = assigned_names(body)
+    changed = f.changed(body)
     used = identifiers(bound) | (identifiers(step[1]) if step[1] is not None else set())
     if name in changed or used & changed or any(_calls_out(one) for one in (bound, step[1]) if one is not None):
         return False
@@ -160,9 +160,9 @@ def for_range(f: Context, node: Any) -> None:
             raise Refused(f"`{short(node)}`: several names for an element", node)
         name = text_of(inner)
         body = node.child_by_field_name("body")
-        if type_.reference and not type_.const and name in assigned_names(body) and item.kind != "tensor":
+        if type_.reference and not type_.const and name in f.changed(body) and item.kind != "tensor":
             raise Refused(f"`{short(declarator)}`: elements that are assigned through a reference", node)
-        if name in assigned_names(body) and item.kind == "tensor" and type_.reference and _whole_assigned(body, name):
+        if name in f.changed(body) and item.kind == "tensor" and type_.reference and _whole_assigned(body, name):
             raise Refused(f"`{short(declarator)}`: elements that are assigned through a reference", node)
         limits = {"low": 0, "high": 2**40} if value.type.kind == "sizes" and name not in f.assigned else {}
         variable = f.declare(name, type_, **limits)

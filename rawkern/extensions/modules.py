@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rawkern.extensions import calls, cpp, declarations, elements, flow, literals, loops, names, operators, statements
 from rawkern.extensions.exports import Exports, bound
 from rawkern.extensions.functions import refusal_text, translate
+from rawkern.extensions.own import settle_references
 from rawkern.extensions.program import Function, Struct, Translation, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.structs import written
@@ -122,6 +123,7 @@ class _Writer:
                         own.setdefault(name, set()).update(one.python for one in public)
                 for name, struct in other.structs.items():
                     unit.structs.setdefault(name, struct)
+        settle_references(self.own)
         for binding in (one for unit in self.units for one in unit.bindings):
             self._rename(binding.name)
         if self.exported is not None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, short
+from rawkern.extensions.context import Context, changeable, changed_by_calls, short
 from rawkern.extensions.declarations import fitting
 from rawkern.extensions.launches import deduce, matched
-from rawkern.extensions.program import Function, Parameter
+from rawkern.extensions.program import Function, Parameter, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
+from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -29,12 +32,13 @@ def call_own(
     if one.variadic:
         raise Refused(f"`{short(node)}`: {one.name} takes any number of arguments", node)
     known, codes = template_codes(f, node, one, given or [], values)
+    changed: list[Any] = []
     for parameter, value, argument in zip(one.parameters, values, nodes, strict=False):
         type_ = substituted(parameter.type, known)
-        if parameter.name in one.rebinds and parameter.type.reference and not parameter.type.const:
-            raise Refused(
-                f"`{short(node)}`: {one.name} assigns its parameter {parameter.name}, a reference of the caller's", node
-            )
+        if parameter.name in one.rebinds:
+            changed.append(argument)
+            codes.append(value.code)
+            continue
         if value.type.kind == "address":
             raise Refused(f"`{short(argument)}`: the address of a variable", argument)
         if (
@@ -43,7 +47,44 @@ def call_own(
             codes.append(value.code)
         else:
             codes.append(_code(fitting(f, argument, value, type_)))
-    return Value(f"{one.python}({', '.join(codes)})", t.plain(substituted(one.returns, known)))
+    made = Value(f"{one.python}({', '.join(codes)})", t.plain(substituted(one.returns, known)))
+    return _assigning(f, node, one, made, changed) if changed else made
+
+
+def _assigning(f: Context, node: Any, one: Function, made: Value, changed: list[Any]) -> Value:
+    """A call that assigns what it takes by reference: it returns that behind its value."""
+    around = node.parent
+    assigned = around.type == "assignment_expression" and around.parent.type == "expression_statement"
+    if not (assigned or around.type in ("expression_statement", "return_statement", "init_declarator")):
+        raise Refused(f"`{short(node)}`: {one.name} changes what it takes by reference, inside of an expression", node)
+    targets, after = [], []
+    for argument in changed:
+        variable = f.find(text_of(argument)) if argument.type == "identifier" else None
+        if variable is not None and variable.kind == "value":
+            f.writes(variable)
+            targets.append(variable.python)
+        else:
+            targets.append(f.temporary())
+            after.append((argument, targets[-1]))
+    result = "_" if around.type == "expression_statement" else f.temporary("result")
+    f.emit(f"{', '.join(targets if made.type.kind == 'void' else [result, *targets])} = {made.code}")
+    for argument, name in after:
+        assign(f, node, argument, Value(name, t.plain(f.value(argument).type)))
+    return Value("None", t.VOID) if made.type.kind == "void" else Value(result, made.type)
+
+
+def settle_references(functions: Iterable[tuple[Unit, Function]]) -> None:
+    """Find the parameters that functions change by passing them on."""
+    waiting = [(unit, one) for unit, one in functions if one.node is not None and changeable(one)]
+    found = any(one.rebinds for _, one in waiting)
+    while found:
+        found = False
+        for unit, one in waiting:
+            body = one.node.child_by_field_name("body")
+            rest = {each.name for each in changeable(one)} - one.rebinds
+            passed = changed_by_calls(unit, body) & rest if rest and body is not None else set()
+            one.rebinds |= passed
+            found = found or bool(passed)
 
 
 def _code(value: Value) -> str:

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rawkern.base.tree import named, text_of
+
+
+def nodes_in(node: Any) -> Iterator[Any]:
+    """A node and all in it."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        yield one
+        stack += one.children
+
+
+def root_name(node: Any) -> str:
+    """The name of what an expression of members and elements is a part of; "" for another expression."""
+    while node is not None and node.type != "identifier":
+        node = node.child_by_field_name("argument")
+    return text_of(node) if node is not None else ""
 
 
 def assigned_names(node: Any) -> set[str]:
@@ -24,16 +41,33 @@ def assigned_names(node: Any) -> set[str]:
             called = one.child_by_field_name("function")
             if called.type == "field_expression" and text_of(called.child_by_field_name("field")) in _CHANGING:
                 target = called.child_by_field_name("argument")
-            if text_of(called) in ("std::tie", "tie", "std::swap", "swap"):
+            if text_of(called) in _ASSIGNING:
                 found |= identifiers(one.child_by_field_name("arguments"))
-        while target is not None and target.type not in ("identifier",):
-            target = target.child_by_field_name("argument")
-        if target is not None:
-            found.add(text_of(target))
+        if name := root_name(target):
+            found.add(name)
         stack += one.children
     return found
 
 
+def assigned_whole(node: Any) -> tuple[set[str], set[str]]:
+    """Names that are assigned themselves, not in a member or element: by ``=``, and by other operators."""
+    whole: set[str] = set()
+    compound: set[str] = set()
+    for one in nodes_in(node):
+        target = None
+        if one.type == "assignment_expression":
+            target = one.child_by_field_name("left")
+            found = whole if text_of(one.child_by_field_name("operator")) == "=" else compound
+        elif one.type == "update_expression":
+            target, found = one.child_by_field_name("argument"), compound
+        elif one.type == "call_expression" and text_of(one.child_by_field_name("function")) in _ASSIGNING:
+            whole |= identifiers(one.child_by_field_name("arguments"))
+        if target is not None and target.type == "identifier":
+            found.add(text_of(target))
+    return whole, compound
+
+
+_ASSIGNING = ("std::tie", "tie", "std::swap", "swap")
 _CHANGING = {
     "push_back", "emplace_back", "pop_back", "resize", "clear", "insert", "erase", "assign", "reserve", "swap", "reset",
     "emplace",

@@ -312,3 +312,30 @@ void f(int n) {
     with pytest.raises(RuntimeError, match=r"n is 2, 0\.5"):
         e.f(2)
     e.f(1)
+
+
+def test_what_functions_take_by_reference_and_assign(tmp_path: Path) -> None:
+    source = """
+struct Shape { int rows; int64_t cols; };
+inline void swapped(int& a, int& b) { int t = a; a = b; b = t; }
+template <typename T> bool grow(T& n, T by) { if (by == 0) return false; n += by; return true; }
+void sizes(const torch::Tensor& x, int& rows, int64_t& cols) { rows = x.size(0); cols = x.size(1); }
+void passed_on(int& n) { int one = 1; swapped(n, one); }
+torch::Tensor flat(torch::Tensor& x) { x = x.flatten(); return x.sum(); }
+void scaled(torch::Tensor& x) { x *= 2; }
+int f(int a, int b) { swapped(a, b); return 10 * a + b; }
+int g(int n) { bool done = grow(n, 5); if (!done) return -1; done = grow<int>(n, 0); passed_on(n); return n + 10 * done; }
+int64_t h(torch::Tensor x) { Shape s; sizes(x, s.rows, s.cols); return 100 * s.rows + s.cols; }
+std::tuple<torch::Tensor, int64_t> k(torch::Tensor x) { auto total = flat(x); scaled(x); return {total, x.dim()}; }
+int loops(int n) { int s = 0; for (int i = 0; i < n; i++) { s += 1; grow(n, -1); } return s; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("f", &f); m.def("g", &g); m.def("h", &h); m.def("k", &k); m.def("loops", &loops);
+  m.def("sizes", &sizes); m.def("flat", &flat);
+}
+"""
+    e = load(tmp_path, source)
+    assert e.f(1, 2) == 21 and e.g(3) == 1 and e.h(torch.zeros(3, 4)) == 304 and e.loops(6) == 3
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    total, dims = e.k(x)
+    assert total == 10 and dims == 1 and x.sum() == 20
+    assert e.sizes(x, 0, 0) is None and e.flat(x) == 20 and x.dim() == 2

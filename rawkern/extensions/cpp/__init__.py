@@ -2,6 +2,7 @@
 
 from rawkern.extensions.cpp.bindings import Library as Library
 from rawkern.extensions.cpp.bindings import bind as bind
+from rawkern.extensions.cpp.bindings import by_value as by_value
 from rawkern.extensions.cpp.devices import Kernels as Kernels
 from rawkern.extensions.cpp.devices import active_blocks as active_blocks
 from rawkern.extensions.cpp.devices import cuda_device as cuda_device

@@ -200,6 +200,17 @@ def bind(
     return call
 
 
+def by_value(function: Callable[..., Any], *, nothing: bool = False) -> Callable[..., Any]:
+    """A function that returns what it assigns by reference behind its value, with that value alone, or with nothing."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        result = function(*arguments, **keywords)
+        return None if nothing else result[0]
+
+    return call
+
+
 # torch.library ------------------------------------------------------------------------------------------------------
 
 _kept: dict[str, Library] = {}  # by extension and namespace
