@@ -15,6 +15,7 @@ from rawkern.extensions.elements import cast_to
 from rawkern.extensions.lambdas import call_lambda, define_lambda, in_place
 from rawkern.extensions.launches import launch
 from rawkern.extensions.methods import method_of
+from rawkern.extensions.options import options_function
 from rawkern.extensions.own import call_own
 from rawkern.extensions.refusal import Refused, library_call
 from rawkern.extensions.spelling import split_name, type_of
@@ -22,8 +23,6 @@ from rawkern.extensions.standard import limits_value, standard_function
 from rawkern.extensions.statements import run
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.tensors import function as tensor_function
-from rawkern.extensions.tensors import options_method
-from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
 _TYPES = {"primitive_type", "sized_type_specifier", "template_type"}
@@ -142,7 +141,7 @@ def _named(
     limit = limits_value(f, node, called)
     if limit is not None:
         return limit
-    for attempt in (cuda_function, standard_function, _options_function):
+    for attempt in (cuda_function, standard_function, options_function):
         found = attempt(f, node, name, of, nodes)
         if found is not None:
             return found
@@ -176,48 +175,6 @@ def _is_type(f: Context, called: Any, name: str) -> bool:
     if t.named_type(name) is not None or t.container(name, ()) is not None or bare in f.unit.structs:
         return True
     return bare in f.unit.aliases
-
-
-def _options_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]) -> Value | None:
-    """``torch::dtype(torch::kFloat)``, ``at::device(...)``, ``TensorOptions()``, and indices."""
-    bare = name.rsplit("::", 1)[-1]
-    empty = Value("", t.OPTIONS, options={})
-    if bare in ("dtype", "device", "requires_grad", "layout") and name.startswith(("torch::", "at::", "c10::")):
-        if bare == "dtype" and of:
-            raise Refused(f"`{short(node)}`", node)
-        return options_method(f, node, empty, bare, nodes)
-    if bare == "TensorOptions":
-        return converted(f.value(nodes[0]), t.OPTIONS) if nodes else empty
-    if bare == "Slice":
-        codes = ["None" if one.type.kind in ("index", "nothing") else one.code for one in map(f.value, nodes)]
-        return Value(f"slice({', '.join(codes or ['None'])})", t.INDEX)
-    if bare in ("device_of", "typeMetaToScalarType", "scalarTypeToTypeMeta", "toScalarType"):
-        value = f.value(nodes[0])
-        return Value(value.code, t.ANY if bare == "device_of" else t.DTYPE)
-    if bare in ("toString", "scalarTypeToString", "c10_toString"):
-        return Value(f"text({f.value(nodes[0]).code})", t.STRING)
-    if bare in ("elementSize",):
-        return Value(f"{f.value(nodes[0]).code}.itemsize", t.SIZE, 1, 16)
-    if bare in ("isFloatingType", "isIntegralType", "isComplexType", "isReducedFloatingType"):
-        code = f.value(nodes[0]).code
-        tests = {
-            "isFloatingType": f"{code}.is_floating_point",
-            "isComplexType": f"{code}.is_complex",
-            "isReducedFloatingType": f"({code} in (torch.float16, torch.bfloat16))",
-        }
-        if bare == "isIntegralType":
-            integral = f"(not {code}.is_floating_point and not {code}.is_complex and {code} != torch.bool)"
-            if len(nodes) > 1 and text_of(nodes[1]) == "true":
-                integral = f"(not {code}.is_floating_point and not {code}.is_complex)"
-            tests[bare] = integral
-        return Value(tests[bare], t.BOOL)
-    if bare in ("CppTypeToScalarType",):
-        raise Refused(f"`{short(node)}`", node)
-    if bare in ("globalContext",):
-        return Value("torch", Type("global_context"))
-    if bare in ("value_or_else", "toAccumulateType"):
-        raise Refused(f"`{short(node)}`", node)
-    return None
 
 
 @expression("compound_literal_expression")

@@ -87,11 +87,34 @@ def _memset(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 
 def _memset_struct(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    if (found := _memset_vector(f, nodes)) is not None:
+        return found
     value, number = f.value(nodes[0]), f.value(nodes[1])
     pointed = value.type.item if value.type.kind == "pointer" else value.type
     if pointed.kind != "struct" or number.constant != 0:
         raise Refused(f"`{short(node)}`", node)
     return Value(f"{value.code}.clear()", t.VOID)
+
+
+def _memset_vector(f: Context, nodes: list[Any]) -> Value | None:
+    """``memset(&v[0], 0, count)`` and ``memset(v.data(), 0, count)``; None for anything but a vector of numbers."""
+    target = nodes[0]
+    if target.type == "pointer_expression" and text_of(target.children[0]) == "&":
+        inside = target.child_by_field_name("argument")
+        if inside.type != "subscript_expression" or text_of(inside.child_by_field_name("indices")) != "[0]":
+            return None
+        target = inside.child_by_field_name("argument")
+    elif target.type == "call_expression" and text_of(target).endswith((".data()", ".begin()")):
+        target = target.child_by_field_name("function").child_by_field_name("argument")
+    vector = f.value(target)
+    size = {"bool": 1, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4}
+    size |= {"uint32": 4, "int64": 8, "uint64": 8}
+    if vector.type.kind not in ("vector", "array") or vector.type.item.name not in size:
+        return None
+    if f.value(nodes[1]).constant != 0:
+        return None
+    count = converted(f.value(nodes[2]), t.SIZE).code
+    return Value(f"clear({vector.code}, {count} // {size[vector.type.item.name]})", t.VOID)
 
 
 def _memcpy(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
@@ -194,7 +217,24 @@ def _arguments(f: Context, node: Any) -> list[Any]:
     return named(node.child_by_field_name("arguments"))
 
 
+def _to_half(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    name = text_of(node.child_by_field_name("function"))
+    half = (
+        Type("float", "half", spelled="half")
+        if "half" in name
+        else Type("float", "__nv_bfloat16", spelled="__nv_bfloat16")
+    )
+    return converted(f.value(nodes[0]), half)
+
+
+def _from_half(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    value = f.value(nodes[0])
+    return Value(value.code, t.FLOAT)
+
+
 _FUNCTIONS = {
+    "__float2half": _to_half, "__float2half_rn": _to_half, "__float2bfloat16": _to_half, "__half2float": _from_half,
+    "__bfloat162float": _from_half, "__float2bfloat16_rn": _to_half,
     "getCurrentCUDAStream": _stream, "THCState_getCurrentStream": _stream, "getDefaultCUDAStream": _stream,
     "getCurrentHIPStream": _stream,
     "current_device": _device, "getCurrentDeviceProperties": _properties, "getDeviceProperties": _properties,

@@ -8,6 +8,7 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import DECLARED, Context, Variable, short, statement
 from rawkern.extensions.elements import python_field
+from rawkern.extensions.iterators import part_of
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
 from rawkern.extensions.types import Type, words
@@ -150,6 +151,10 @@ def bind(f: Context, name: str, type_: Type, value: Value, *, constant: bool = F
         variable = f.declare(name, type_)
         f.emit(f"{variable.python} = {code}")
         return
+    if type_.kind == "iterator":
+        f.declare(name, type_, extra=value.code)
+        f.emit(f"{f.scopes[-1][name].python} = {value.extra}")
+        return
     declared = Type(type_.kind, type_.name, type_.of, spelled=type_.spelled)
     if type_.kind == "pointer" and value.type.kind == "kernel":
         declared = t.KERNEL
@@ -281,7 +286,7 @@ def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: boo
     if len(values) == 1 and values[0].type.kind in ("vector", "sizes", "tuple", "list"):
         return converted(values[0], type_)
     if values[0].type.kind == "iterator" and len(values) == 2:
-        return Value(f"list({values[0].code}[{values[0].extra}:{values[1].extra}])", type_)
+        return Value(f"list({part_of(values[0], values[1])})", type_)
     if values[0].type.integral and len(values) <= 2:
         fill = converted(values[1], type_.item).code if len(values) == 2 else _default(f, node, type_.item).code
         if type_.item.kind in ("vector", "struct", "tuple"):

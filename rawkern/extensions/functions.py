@@ -95,6 +95,10 @@ def declared_name(declarator: Any) -> str:
     return text_of(declarator) if declarator is not None else ""
 
 
+_OF_TEMPLATES = ("template_template_parameter_declaration",)
+_TYPE_PARAMETERS = ("type_parameter_declaration", "optional_type_parameter_declaration", *_OF_TEMPLATES)
+
+
 def template_parameters(f: Context, node: Any) -> list[Parameter]:
     """The parameters of a template, declared as names of the function."""
     found = []
@@ -102,8 +106,9 @@ def template_parameters(f: Context, node: Any) -> list[Parameter]:
         if one.type.startswith("variadic"):
             found.append(Parameter("", "", keyword="pack"))
             continue
-        if one.type in ("type_parameter_declaration", "optional_type_parameter_declaration"):
-            inner = one.child_by_field_name("name") or (named(one) or [None])[0]
+        if one.type in _TYPE_PARAMETERS:
+            inner = one.child_by_field_name("name") or (named(one) or [None])[-1]
+            inner = inner.child_by_field_name("name") or named(inner)[-1] if one.type in _OF_TEMPLATES else inner
             name = text_of(inner) if inner is not None else f"T{k}"
             made = f.declare(name, t.ANY, kind="type")
             made.type = Type("param", made.python, spelled=name)

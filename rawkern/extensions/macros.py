@@ -260,7 +260,7 @@ def _separated(pieces: list[Piece]) -> list[Piece]:
         token = piece[0]
         if waiting and token and not token.isspace():
             if token == "}" or (
-                _NAME.match(token) and token not in _WORDS and not token.startswith("AT_DISPATCH_CASE")
+                _NAME.match(token) and token not in ("and", "or") and not token.startswith("AT_DISPATCH_CASE")
             ):
                 out.append((";", piece[1], piece[2]))
             waiting = False

@@ -8,9 +8,11 @@ from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.declarations import default_of
+from rawkern.extensions.iterators import inserted, part_of
+from rawkern.extensions.options import options_method
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import split_name, type_of
-from rawkern.extensions.tensors import count, method, options_method
+from rawkern.extensions.tensors import count, method
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -27,6 +29,10 @@ def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
     type_ = value.type
     if arrow and type_.kind == "optional":
         value = Value(f"value({value.code})", type_.item)
+    if arrow and type_.kind == "pointer" and type_.item.kind == "tensor":
+        value = Value(value.code, t.TENSOR)
+    if arrow and type_.kind == "iterator":
+        value = Value(f"{value.code}[{value.extra}]", type_.item)
     if type_.kind == "options":
         return options_method(f, node, value, name, nodes)
     kind = value.type.kind
@@ -70,7 +76,7 @@ def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
     if name == "back":
         return Value(f"{code}[-1]", item, lvalue=True, **most)
     if name in ("begin", "cbegin", "end", "cend"):
-        return Value(code, Type("iterator", of=(item,)), extra="" if name.endswith("begin") else "end")
+        return Value(code, Type("iterator", of=(item,)), extra="0" if name.endswith("begin") else f"len({code})")
     if name == "at":
         return Value(f"{code}[at({given[0].code})]", item, lvalue=True, **most)
     if name == "data":
@@ -79,6 +85,8 @@ def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
         return Value(f"(tuple({code}) == tuple({given[0].code}))", t.BOOL)
     if name == "slice" and len(given) == 2:
         return Value(f"{code}[{given[0].code}:{given[0].code} + {given[1].code}]", value.type)
+    if name == "slice" and len(given) == 1:
+        return Value(f"{code}[{given[0].code}:]", value.type)
     if name == "resize" and value.type.kind == "vector" and len(given) in (1, 2):
         fill = given[1].code if len(given) == 2 else default_of(f, node, item).code
         return Value(f"resize({code}, {given[0].code}, {fill})", t.VOID)
@@ -94,9 +102,19 @@ def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
         return Value(f"{code}.pop()", t.VOID)
     if name == "clear":
         return Value(f"{code}.clear()", t.VOID)
-    if name == "insert" and len(given) == 3 and given[0].extra == "end":
-        return Value(f"{code}.extend({given[1].code})", t.VOID)
+    if name == "insert" and len(given) == 3 and given[0].code == code and given[1].type.kind == "iterator":
+        return Value(f"{code}.{inserted(given[0], part_of(given[1], given[2]))}", t.VOID)
+    if name == "insert" and len(given) == 2 and given[0].code == code:
+        return Value(f"{code}.insert({given[0].extra}, {converted(given[1], item).code})", t.VOID)
+    if name == "erase" and len(given) == 1 and given[0].code == code and _alone(node):
+        return Value(f"{code}.pop({given[0].extra})", t.VOID)
+    if name == "assign" and len(given) == 2 and given[0].type.integral:
+        return Value(f"{code}.__setitem__(slice(None), [{converted(given[1], item).code}] * {given[0].code})", t.VOID)
     return None
+
+
+def _alone(node: Any) -> bool:
+    return node.parent is not None and node.parent.type == "expression_statement"
 
 
 def _tuple(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list[Any]) -> Value | None:
@@ -137,6 +155,8 @@ def _device(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list
         return Value(f"is_cuda({value.code})", t.BOOL)
     if name == "is_cpu":
         return Value(f"({value.code}.type == 'cpu')", t.BOOL)
+    if name in ("is_meta", "is_xpu", "is_mps", "is_hip", "is_privateuseone", "is_ipu", "is_xla", "is_hpu"):
+        return Value(f"({value.code}.type == {name.removeprefix('is_')!r})", t.BOOL)
     if name == "type":
         return Value(value.code, t.DEVICE_TYPE)
     if name == "index":
@@ -155,6 +175,8 @@ def _stream(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list
         return Value("synchronize()", t.VOID)
     if name == "device_index":
         return Value("device_index(cuda_device())", t.INT)
+    if name == "device":
+        return Value("cuda_device()", t.DEVICE)
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.base.tree import named, text_of
+from rawkern.extensions import iterators
 from rawkern.extensions import types as t
 from rawkern.extensions.arithmetic import arithmetic, common, compared, negative
 from rawkern.extensions.context import Context, expression, short
@@ -59,6 +60,8 @@ def combined(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
         if other.type.kind in ("optional", "nothing"):
             return Value(f"({other.code} is{'' if operator == '==' else ' not'} None)", t.BOOL)
         return Value(f"({'' if operator == '==' else 'not '}is_null({other.code}))", t.BOOL)
+    if "iterator" in kinds:
+        return iterators.between(f, node, operator, a, b)
     if "pointer" in kinds:
         return _pointers(f, node, operator, a, b)
     if "device_type" in kinds and operator in ("==", "!="):
@@ -133,6 +136,12 @@ def unary(f: Context, node: Any) -> Value:
     if operator == "*":
         if value.type.kind == "optional":
             return Value(f"value({value.code})", value.type.item)
+        if value.type.kind == "found":
+            return Value(value.code, value.type.item)
+        if value.type.kind == "iterator":
+            return Value(f"{value.code}[{value.extra}]", value.type.item, lvalue=True)
+        if value.type.kind == "pointer" and value.type.item.kind == "tensor":
+            return Value(value.code, t.TENSOR)
         if value.type.kind == "pointer":
             return element(f, node, value, integer(0))
     raise Refused(f"`{short(node)}`", node)
@@ -147,7 +156,7 @@ def _address(f: Context, node: Any, inside: Any) -> Value:
     value = f.value(inside)
     if value.type.kind in ("kernel", "lambda"):
         return value
-    if value.type.kind == "struct":
+    if value.type.kind in ("struct", "tensor"):
         return Value(value.code, Type("pointer", of=(value.type,)), lvalue=True)
     return Value(f"address({value.code})", Type("address", of=(value.type,)), extra=inside)
 

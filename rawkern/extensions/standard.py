@@ -9,6 +9,7 @@ from rawkern.extensions import types as t
 from rawkern.extensions.arithmetic import arithmetic, common
 from rawkern.extensions.checks import message
 from rawkern.extensions.context import Context, expression, short
+from rawkern.extensions.iterators import part_of
 from rawkern.extensions.lambdas import call_lambda, define_lambda
 from rawkern.extensions.names import name as name_value
 from rawkern.extensions.names import same
@@ -137,11 +138,12 @@ def _ceil_div(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 def _accumulate(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     begin, end, start = (f.value(one) for one in nodes[:3])
     product = len(nodes) > 3 and "multiplies" in text_of(nodes[3])
-    if begin.type.kind != "iterator" or begin.code != end.code or (len(nodes) > 3 and not product):
+    if begin.type.kind != "iterator" or (len(nodes) > 3 and not product):
         raise Refused(f"`{short(node)}`", node)
     if start.type.kind != "int":
         raise Refused(f"`{short(node)}`", node)
-    code = f"math.prod({begin.code}, start={start.code})" if product else f"sum({begin.code}, {start.code})"
+    part = part_of(begin, end).removesuffix("[:]")
+    code = f"math.prod({part}, start={start.code})" if product else f"sum({part}, {start.code})"
     return Value(f"{start.type.name}({code})", start.type)
 
 
@@ -150,7 +152,40 @@ def _string(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 
 def _environment(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
-    raise Refused(f"`{short(node)}`: an environment variable", node)
+    return Value(f"getenv({f.value(nodes[0]).code})", Type("optional", of=(t.STRING,)))
+
+
+def _of_text(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``atoi``, ``std::stoi`` and the like."""
+    name = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1]
+    types = {"atoi": t.INT, "stoi": t.INT, "atol": t.INT64, "stol": t.INT64, "stoll": t.INT64}
+    type_ = types.get(name, t.DOUBLE)
+    code = f"leading_number({f.value(nodes[0]).code}, {type_.kind}, {name.startswith('a')})"
+    return Value(f"{type_.name}({code})" if type_.kind == "int" else code, type_)
+
+
+def _text_compared(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    a, b = (f.value(one).code for one in nodes[:2])
+    if len(nodes) != 2:
+        raise Refused(f"`{short(node)}`", node)
+    return Value(f"(({a} > {b}) - ({a} < {b}))", t.INT, -1, 1)
+
+
+def _extreme_of(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``std::max_element(begin, end)``, whose value is used through a star."""
+    if len(nodes) != 2 or node.parent.type != "pointer_expression":
+        raise Refused(f"`{short(node)}`", node)
+    word = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1].removesuffix("_element")
+    begin, end = (f.value(one) for one in nodes)
+    found = Type("found", of=(begin.type.item,))
+    if begin.type.kind == "iterator":
+        return Value(f"{word}({part_of(begin, end)})", found)
+    last = nodes[1]
+    same_ = last.type == "binary_expression" and text_of(last.child_by_field_name("left")) == text_of(nodes[0])
+    if begin.type.kind != "pointer" or not same_ or text_of(last.child_by_field_name("operator")) != "+":
+        raise Refused(f"`{short(node)}`", node)
+    count = f.value(last.child_by_field_name("right")).code
+    return Value(f"elements({begin.code})[:{count}].{word}().item()", found)
 
 
 def _joined(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
@@ -175,7 +210,10 @@ def _print(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 def _begin(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     value = f.value(nodes[0])
     name = text_of(node.child_by_field_name("function"))
-    return Value(value.code, Type("iterator", of=(value.type.item,)), extra="" if name.endswith("begin") else "end")
+    if value.type.kind not in ("vector", "sizes", "array"):
+        raise Refused(f"`{short(node)}`: an iterator of {value.type}", node)
+    place = "0" if name.endswith("begin") else f"len({value.code})"
+    return Value(value.code, Type("iterator", of=(value.type.item,)), extra=place)
 
 
 def _swap(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
@@ -214,7 +252,9 @@ _FUNCTIONS = {
     "make_optional": _optional, "move": _move, "forward": _move, "ceil_div": _ceil_div,
     "CeilDiv": _ceil_div, "ATenCeilDiv": _ceil_div, "THCCeilDiv": _ceil_div, "divup": _ceil_div,
     "parallel_for": _parallel, "time": _time,
-    "accumulate": _accumulate, "to_string": _string, "getenv": _environment, "str": _joined, "isnan": _isnan,
+    "accumulate": _accumulate, "to_string": _string, "getenv": _environment, "atoi": _of_text, "atol": _of_text,
+    "stoi": _of_text, "stol": _of_text, "stoll": _of_text, "atof": _of_text, "stof": _of_text, "stod": _of_text,
+    "strcmp": _text_compared, "max_element": _extreme_of, "min_element": _extreme_of, "str": _joined, "isnan": _isnan,
     "isinf": _isnan, "isfinite": _isnan, "printf": _print, "fprintf": _print, "begin": _begin, "end": _begin,
     "swap": _swap, "runtime_error": _discarded,
 }  # fmt: skip

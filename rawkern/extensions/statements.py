@@ -129,6 +129,12 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
             raise Refused(f"`{short(node)}`", node)
         if variable.type.kind == "guard":
             return
+        if variable.type.kind == "iterator":
+            if value.type.kind != "iterator" or value.code != variable.extra:
+                raise Refused(f"`{short(node)}`: an iterator of another container", node)
+            f.writes(variable)
+            f.emit(f"{variable.python} = {value.extra}")
+            return
         result = options_dict(value) if variable.type.kind == "options" else fitting(f, node, value, variable.type)
         f.writes(variable)
         code = f"list({result.code})" if value.lvalue and value.type.kind == "vector" else result.code

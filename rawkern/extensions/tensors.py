@@ -10,6 +10,7 @@ import torch
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
+from rawkern.extensions.options import keywords
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
@@ -17,9 +18,8 @@ from rawkern.extensions.values import Value, converted, integer
 
 _MOST = 2**40  # no tensor that there is has more elements; what is computed with sizes is checked beyond
 _TUPLES = {
-    "max", "min", "sort", "topk", "median", "mode", "kthvalue", "cummax", "cummin", "unique", "aminmax", "qr", "svd",
-    "unique_consecutive", "unique_dim", "_unique2", "_unique", "var_mean", "std_mean", "frexp", "slogdet",
-    "native_layer_norm", "triangular_solve", "nanmedian", "histogram",
+    "aminmax", "cummax", "cummin", "frexp", "histogram", "kthvalue", "max", "median", "min", "mode", "nanmedian",
+    "native_layer_norm", "qr", "slogdet", "sort", "std_mean", "svd", "topk", "triangular_solve", "var_mean",
 }  # fmt: skip
 _LISTS = {"split", "chunk", "unbind", "tensor_split", "split_with_sizes", "where_list", "meshgrid", "broadcast_tensors"}
 _KEYWORDS: dict[str, tuple[str, ...]] = {
@@ -73,6 +73,8 @@ def method(f: Context, node: Any, value: Value, name: str, of: list[Any] | None,
     special = _SPECIAL.get(name)
     if special is not None:
         return special(f, node, value, [f.value(one) for one in nodes])
+    if name in _BY_ATEN or (not hasattr(torch.Tensor, name) and _schema(name) is not None):
+        return _of_aten(f, node, name, [value, *(f.value(one) for one in nodes)])
     if name.startswith("toLegacy") or not hasattr(torch.Tensor, name):
         raise Refused(f"`{short(node)}`: a tensor's method {name}, which torch has not in Python", node)
     arguments = [f.value(one) for one in nodes]
@@ -234,12 +236,6 @@ _SPECIAL = {
 }  # fmt: skip
 
 
-def keywords(value: Value) -> list[str]:
-    """Tensor options as keywords."""
-    found = [f"{key}={code}" for key, code in (value.options or {}).items()]
-    return ([f"**{value.code}"] if value.code else []) + found
-
-
 def arguments_of(f: Context, node: Any, name: str, values: Sequence[Value], *, function: bool) -> list[str]:
     """The arguments of a call of torch in Python, in C++'s order."""
     codes: list[str] = []
@@ -291,7 +287,7 @@ def _returned(name: str, values: Sequence[Value], self: int) -> Type:
         rest = values[self:]
         if name in ("max", "min", "median", "nanmedian") and (not rest or rest[0].type.kind == "tensor"):
             return t.TENSOR
-        return Type("tuple", of=(t.TENSOR,) * 3 if "unique" in name else (t.TENSOR, t.TENSOR))
+        return Type("tuple", of=(t.TENSOR, t.TENSOR))
     if name in _LISTS:
         return Type("vector", of=(t.TENSOR,))
     if name in ("equal", "allclose", "is_floating_point", "is_complex", "is_nonzero", "is_same_size"):
@@ -301,6 +297,28 @@ def _returned(name: str, values: Sequence[Value], self: int) -> Type:
     if name in ("tolist", "backward", "storage", "register_hook", "numpy"):
         raise Refused(f"a tensor's method {name}")
     return t.TENSOR
+
+
+def _schema(name: str) -> Any:
+    """What torch says of an operator of ATen; None for a name that is not one."""
+    packet = getattr(torch.ops.aten, name, None)
+    return getattr(packet, packet.overloads()[0])._schema if packet is not None else None
+
+
+def _of_aten(f: Context, node: Any, name: str, values: Sequence[Value]) -> Value:
+    """A call of an operator that torch's Python has not, or has with another result."""
+    codes = arguments_of(f, node, name, values, function=True)
+    types = [_RETURNS.get(str(one.type), t.ANY) for one in _schema(name).returns]
+    type_ = types[0] if len(types) == 1 else Type("tuple", of=tuple(types)) if types else t.VOID
+    return Value(f"torch.ops.aten.{name}({', '.join(codes)})", type_)
+
+
+_RETURNS = {
+    "Tensor": t.TENSOR, "List[Tensor]": Type("vector", of=(t.TENSOR,)), "bool": t.BOOL, "int": t.INT64,
+    "float": t.DOUBLE, "number": t.SCALAR,
+}  # fmt: skip
+#: Functions of torch whose number of results depends on their arguments in Python alone.
+_BY_ATEN = {"unique_consecutive", "unique_dim", "unique_dim_consecutive", "_unique", "_unique2"}
 
 
 def function(f: Context, node: Any, name: str, nodes: list[Any]) -> Value | None:
@@ -314,47 +332,15 @@ def function(f: Context, node: Any, name: str, nodes: list[Any]) -> Value | None
         values = [f.value(one) for one in nodes]
         codes = arguments_of(f, node, name.removesuffix("_out"), values[1:], function=True)
         return Value(f"torch.{name.removesuffix('_out')}({', '.join([*codes, f'out={values[0].code}'])})", t.TENSOR)
-    if name.startswith("_") and not hasattr(torch, name):
+    if name in ("index", "index_put_", "device", "dtype", "Tensor", "jit", "nn", "cuda"):
         return None
-    if not hasattr(torch, name) or name in ("index", "index_put_", "device", "dtype", "Tensor", "jit", "nn", "cuda"):
-        return None
+    if name in _BY_ATEN or not hasattr(torch, name):
+        return _of_aten(f, node, name, [f.value(one) for one in nodes]) if _schema(name) is not None else None
     values = [f.value(one) for one in nodes]
     codes = arguments_of(f, node, name, values, function=True)
     if name in _FACTORIES or name in _LIKE:
         return Value(f"torch.{name}({', '.join(codes)})", t.TENSOR)
     return Value(f"torch.{name}({', '.join(codes)})", _returned(name, values, 1))
-
-
-# Tensor options -----------------------------------------------------------------------------------------------------
-
-
-def options_method(f: Context, node: Any, value: Value, name: str, nodes: list[Any]) -> Value:
-    """``options.dtype(...)`` and the like: set with an argument, read without."""
-    key = {"pinned_memory": "pin_memory", "device_index": "device"}.get(name, name)
-    if key not in ("dtype", "device", "layout", "requires_grad", "pin_memory", "memory_format", "is_cuda", "has_dtype"):
-        raise Refused(f"`{short(node)}`: an option", node)
-    if not nodes and key in ("dtype", "device"):
-        type_ = t.DTYPE if key == "dtype" else t.DEVICE
-        if value.options and key in value.options:
-            return Value(value.options[key], type_)
-        return Value(f"{value.code}[{key!r}]", type_)
-    if key == "is_cuda":
-        return Value(f"is_cuda({options_method(f, node, value, 'device', []).code})", t.BOOL)
-    if key in ("requires_grad",) and nodes == []:
-        code = "True"
-    elif key == "device":
-        values = [f.value(one) for one in nodes]
-        if name == "device_index" or len(values) == 2:
-            code = f"cuda_device({values[-1].code})"
-        else:
-            code = converted(values[0], t.DEVICE).code
-            code = f"torch.device({code})" if values[0].type.kind == "string" else code
-    else:
-        given = f.value(nodes[0])
-        if key == "dtype" and given.type.kind != "dtype":
-            raise Refused(f"`{short(node)}`", node)
-        code = given.code
-    return Value(value.code, t.OPTIONS, options={**(value.options or {}), key: code})
 
 
 def count(value: Value) -> Value:

@@ -16,6 +16,7 @@ from rawkern.extensions.cpp.devices import memory_format_of as memory_format_of
 from rawkern.extensions.cpp.devices import synchronize as synchronize
 from rawkern.extensions.cpp.memory import Struct as Struct
 from rawkern.extensions.cpp.memory import Vector as Vector
+from rawkern.extensions.cpp.memory import clear as clear
 from rawkern.extensions.cpp.memory import copied as copied
 from rawkern.extensions.cpp.memory import dim3 as dim3
 from rawkern.extensions.cpp.memory import elements as elements
@@ -36,10 +37,12 @@ from rawkern.extensions.cpp.numbers import divide as divide
 from rawkern.extensions.cpp.numbers import dtype_of as dtype_of
 from rawkern.extensions.cpp.numbers import expected as expected
 from rawkern.extensions.cpp.numbers import float32 as float32
+from rawkern.extensions.cpp.numbers import getenv as getenv
 from rawkern.extensions.cpp.numbers import int8 as int8
 from rawkern.extensions.cpp.numbers import int16 as int16
 from rawkern.extensions.cpp.numbers import int32 as int32
 from rawkern.extensions.cpp.numbers import int64 as int64
+from rawkern.extensions.cpp.numbers import leading_number as leading_number
 from rawkern.extensions.cpp.numbers import limit as limit
 from rawkern.extensions.cpp.numbers import math_cbrt as math_cbrt
 from rawkern.extensions.cpp.numbers import math_ceil as math_ceil

@@ -94,6 +94,13 @@ def _zero(value: Any) -> Any:
     return type(value)(0) if isinstance(value, bool | int | float) else None
 
 
+def clear(vector: list[Any], count: int) -> None:
+    """``memset(&vector[0], 0, count * sizeof(T))``."""
+    if count > len(vector):
+        raise IndexError(f"{count} elements of a vector that has {len(vector)}")
+    vector[:count] = [type(one)(0) for one in vector[:count]]
+
+
 def resize(vector: list[Any], count: int, fill: Any) -> None:
     """``vector.resize(count)``."""
     del vector[count:]

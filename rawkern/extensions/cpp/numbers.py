@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
+import re
 import struct
 import time
 from collections.abc import Callable, Iterable
@@ -302,6 +304,20 @@ def printf(format: str, *values: Any) -> None:
         for letter in "dux":
             format = format.replace(f"%{size}{letter}", f"%{letter}")
     print(format.replace("%u", "%d") % values, end="")
+
+
+def getenv(name: str) -> str | None:
+    """``std::getenv``."""
+    return os.environ.get(name)
+
+
+def leading_number(text: str, kind: type, lenient: bool) -> Any:
+    """The number that a text begins with: 0 (`lenient`, as ``atoi`` has it) or an error where there is none."""
+    pattern = r"\s*[-+]?\d+" if kind is int else r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+    match = re.match(pattern, text)
+    if match is None and not lenient:
+        raise ValueError(f"{text!r} is not a number")
+    return kind(match[0]) if match is not None else kind(0)
 
 
 def unix_time() -> int:
