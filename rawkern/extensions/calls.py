@@ -7,9 +7,9 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.checks import check
+from rawkern.extensions.construction import construct
 from rawkern.extensions.context import RETURNED, RUN, Context, expression, short
 from rawkern.extensions.cuda import cuda_function
-from rawkern.extensions.declarations import construct
 from rawkern.extensions.dispatch import dispatched, is_dispatch
 from rawkern.extensions.elements import cast_to
 from rawkern.extensions.lambdas import call_lambda, define_lambda, in_place

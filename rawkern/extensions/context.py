@@ -31,6 +31,9 @@ class Variable:
     null: bool = False
 
 
+OF_MODULE = -1  # the depth of variables of the module
+
+
 Handler = Callable[["Context", Any], Any]
 EXPRESSIONS: dict[str, Handler] = {}
 STATEMENTS: dict[str, Handler] = {}
@@ -107,6 +110,7 @@ class Context:
         self.returns: list[Type] = [function.returns]
         self.rebound: list[str] = []  # parameters that are returned, since the caller's are assigned
         self.nonlocals: list[set[str]] = [set()]
+        self.of_module: list[set[str]] = [set()]  # variables of the module that each function assigns
         self.updates: list[list[Any]] = []  # of the for loops around, which a `continue` runs
         self.breakable: list[str] = []
         self.tail: list[str] = []  # how lambdas that are written in place return
@@ -147,7 +151,7 @@ class Context:
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
-        return None
+        return self.unit.variables.get(name)
 
     def python_name(self, name: str) -> str:
         """A name of Python for a new name of C++, that hides none which is in use."""
@@ -176,12 +180,19 @@ class Context:
 
     def writes(self, variable: Variable) -> None:
         """An assignment to a variable, which may belong to a function around."""
-        if variable.depth != self.depth:
+        if variable.depth == OF_MODULE:
+            self.of_module[-1].add(variable.python)
+        elif variable.depth != self.depth:
             self.nonlocals[-1].add(variable.python)
 
     def changed(self, node: Any) -> set[str]:
         """Names of C++ that a part of the function may change."""
         return assigned_names(node) | changed_by_calls(self.unit, node)
+
+    def scope_lines(self) -> list[str]:
+        """The statements that say whose variables the innermost function assigns."""
+        words = (("nonlocal", self.nonlocals[-1]), ("global", self.of_module[-1]))
+        return [f"{'    ' * self.level}{word} {', '.join(sorted(names))}" for word, names in words if names]
 
     # Translating ----------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
+from rawkern.extensions.construction import construct, default_of
 from rawkern.extensions.context import DECLARED, Context, Variable, short, statement
-from rawkern.extensions.elements import python_field
-from rawkern.extensions.iterators import part_of
+from rawkern.extensions.kept import declare_static
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
 from rawkern.extensions.types import Type, words
@@ -43,7 +43,10 @@ def declaration(f: Context, node: Any) -> None:
             raise Refused(f"`{short(node)}`", node)
         name = text_of(name_node)
         if "static" in said and "constexpr" not in said and "const" not in said and not type_.const:
-            raise Refused(f"`{short(node)}`: a static variable, which keeps its value between calls", node)
+            if _sizes(declarator):
+                raise Refused(f"`{short(node)}`: a static array, which keeps its values between calls", node)
+            declare_static(f, name, type_, value, node)
+            continue
         constant = "const" in said or "constexpr" in said
         declare(f, name, type_, value, node, constant=constant, sizes=_sizes(declarator))
 
@@ -97,7 +100,7 @@ def declare(
         _array(f, name, type_, value, sizes, node)
         return
     if value is None:
-        bind(f, name, type_, _default(f, node, type_))
+        bind(f, name, type_, default_of(f, node, type_))
         return
     if value.type == "argument_list":
         if type_.kind == "auto":
@@ -172,31 +175,6 @@ def _options_code(value: Value) -> str:
     return "{" + ", ".join(parts) + "}"
 
 
-def _default(f: Context, node: Any, type_: Type) -> Value:
-    """The value of a variable that is declared without one."""
-    defaults = {
-        "text": "''", "tensor": "None", "optional": "None", "vector": "[]", "map": "{}", "pointer": "None",
-        "string": "''", "int": "0", "float": "0.0", "bool": "False", "dim3": "dim3()", "tuple": "None", "dtype": "None",
-        "stream": "None", "scalar": "0", "device": "None", "kernel": "None", "options": "{}", "sizes": "()",
-    }  # fmt: skip
-    if type_.kind == "struct":
-        return Value(f"{type_.name}()", type_)
-    if type_.kind == "properties":
-        return Value("device_properties()", type_)
-    if type_.kind == "cuda_vector":
-        return Value(f"Vector({', '.join(['0'] * int(type_.name[-1]))})", type_)
-    if type_.kind == "param":
-        return Value(f"convert({type_.name}, 0)", type_)
-    if type_.kind in defaults:
-        return Value(defaults[type_.kind], type_)
-    if type_.kind == "opaque":
-        return Value("{}", type_)  # an object of a struct without members, such as a functor
-    raise Refused(f"`{short(node)}`: a variable of {type_}", node)
-
-
-default_of = _default
-
-
 def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], node: Any) -> None:
     item = type_
     while item.kind == "array":
@@ -215,11 +193,11 @@ def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], nod
             raise Refused(f"`{short(node)}`", node)
         codes = [converted(one, item).code for one in found.items]
         count = f.value(sizes[0]).constant if sizes[0] is not None else len(codes)
-        zero = _default(f, node, item).code
+        zero = default_of(f, node, item).code
         codes += [zero] * ((count or len(codes)) - len(codes))
         code = f"[{', '.join(codes)}]"
     else:
-        code = _default(f, node, item).code
+        code = default_of(f, node, item).code
         for size in reversed(sizes):
             code = (
                 f"[{code} for _ in range({f.value(size).code})]"
@@ -231,79 +209,6 @@ def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], nod
         shape = Type("array", of=(shape,))
     variable = f.declare(name, shape)
     f.emit(f"{variable.python} = {code}")
-
-
-def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces: bool = False) -> Value:
-    """``T x(a, b)`` or ``T{a, b}``."""
-    kind = type_.kind
-    if kind == "dim3":
-        if len(values) == 1 and values[0].type.kind == "dim3":
-            return values[0]
-        return Value(f"dim3({', '.join(converted(one, t.UINT).code for one in values)})", t.DIM3)
-    if kind == "vector":
-        return _vector(f, node, type_, values, braces)
-    if kind == "sizes" and len(values) == 1:
-        return converted(values[0], type_)
-    if kind in ("struct", "cuda_vector"):
-        if len(values) == 1 and values[0].type.kind == kind and values[0].items is None:
-            return converted(values[0], type_)
-        if kind == "cuda_vector":
-            return converted(Value("", Type("list"), items=tuple(values)), type_)
-        return _struct(f, node, type_, values)
-    if kind == "tuple":
-        return converted(Value("", Type("list"), items=tuple(values)), type_)
-    if not values:
-        return _default(f, node, type_)
-    if kind == "auto":
-        return values[0]
-    if kind == "options":
-        return converted(values[0], type_)
-    if kind == "string":
-        return values[0]
-    if kind == "device":
-        if values[0].type.kind == "string":
-            return Value(f"torch.device({values[0].code})", type_)
-        if len(values) == 2:
-            index = values[1].code
-            return Value(
-                f"cuda_device({index})" if values[0].code == "'cuda'" else f"torch.device({values[0].code})", type_
-            )
-        return converted(values[0], type_)
-    if len(values) == 1:
-        return converted(values[0], type_)
-    if kind == "opaque" and not values:
-        return Value("{}", type_)
-    raise Refused(f"`{short(node)}`: a value of {type_} from {len(values)}", node)
-
-
-def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: bool) -> Value:
-    if braces:
-        return converted(Value("", Type("list"), items=tuple(values)), type_)
-    if not values:
-        return Value("[]", type_)
-    if len(values) == 1 and values[0].items is not None:
-        return converted(values[0], type_)
-    if len(values) == 1 and values[0].type.kind in ("vector", "sizes", "tuple", "list"):
-        return converted(values[0], type_)
-    if values[0].type.kind == "iterator" and len(values) == 2:
-        return Value(f"list({part_of(values[0], values[1])})", type_)
-    if values[0].type.integral and len(values) <= 2:
-        fill = converted(values[1], type_.item).code if len(values) == 2 else _default(f, node, type_.item).code
-        if type_.item.kind in ("vector", "struct", "tuple"):
-            return Value(f"[{fill} for _ in range({values[0].code})]", type_)
-        return Value(f"[{fill}] * {values[0].code}", type_)
-    raise Refused(f"`{short(node)}`: a vector made in this way", node)
-
-
-def _struct(f: Context, node: Any, type_: Type, values: list[Value]) -> Value:
-    struct = next(one for one in f.unit.structs.values() if one.python == type_.name)
-    if struct.refused and values:
-        raise Refused(f"the struct {struct.name}: {struct.refused}", node)
-    if struct.base and values:
-        raise Refused(f"`{short(node)}`: a struct with a base from a list", node)
-    fields = list(struct.fields.items())
-    codes = [f"{python_field(name)}={converted(one, of).code}" for (name, of), one in zip(fields, values, strict=False)]
-    return Value(f"{type_.name}({', '.join(codes)})", type_)
 
 
 def _unpacked(f: Context, declarator: Any, value: Value) -> None:
@@ -342,13 +247,6 @@ def _passed_on(f: Context) -> set[str]:
 @statement("using_declaration")
 def using(f: Context, node: Any) -> None:
     return
-
-
-def fitting(f: Context, node: Any, value: Value, type_: Type) -> Value:
-    """A value as one of a type; a struct from what braces list."""
-    if type_.kind == "struct" and value.items is not None:
-        return construct(f, node, type_, list(value.items), braces=True)
-    return converted(value, t.plain(type_))
 
 
 def options_dict(value: Value) -> Value:

@@ -13,10 +13,19 @@ from rawkern.extensions.context import Context
 from rawkern.extensions.functions import default_code, kind_of, signature, tidy, translate
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.own import substituted, template_codes
-from rawkern.extensions.program import Binding, Function, Registration, Translation, Unit
+from rawkern.extensions.program import RESERVED, Binding, Function, Registration, Translation, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import converted
+
+OTHER = "_exported"  # functions whose names have another meaning in the module
+_GETATTR = f"""
+def __getattr__(name):
+    try:
+        return {OTHER}[name]
+    except KeyError:
+        raise AttributeError(name) from None
+""".strip().split("\n")
 
 
 def bound(units: Sequence[Unit]) -> bool:
@@ -48,14 +57,16 @@ class Exports:
         elif not bound(self.units):
             for _, one in self.own:
                 if not one.template and not one.static:
-                    lines.append(self._bind(Binding(one.python.removeprefix("_"), one.name), one))
+                    bare, shown = one.name.rsplit("::", 1)[-1], one.python.removeprefix("_")
+                    lines.append(self._bind(Binding(bare if shown == f"{bare}_" else shown, one.name), one))
         for unit in self.units:
             for binding in unit.bindings if self.exported is None else ():
                 line = self._binding(unit, binding)
                 if line:
                     lines.append(line)
-        lines += self._libraries()
-        return lines
+        if any(line.startswith(f"{OTHER}[") for line in lines):
+            lines = [f"{OTHER} = {{}}", *lines, "", "", *_GETATTR]
+        return lines + self._libraries()
 
     def _binding(self, unit: Unit, binding: Binding) -> str:
         if binding.code is not None:
@@ -116,8 +127,9 @@ class Exports:
 
     def _line(self, binding: Binding, one: Function, kinds: list[str], more: list[str]) -> str:
         self.found.exports.append(binding.name)
+        target = f"{OTHER}[{binding.name!r}]" if binding.name in RESERVED else binding.name
         if one.refused:
-            return f"{binding.name} = {one.python}"
+            return f"{target} = {one.python}"
         names = binding.names if len(binding.names) == len(kinds) else []
         defaults = self._defaults(binding, one, names)
         parts = [_callable(one), repr(kinds), *more]
@@ -130,7 +142,7 @@ class Exports:
             parts.append(f"doc={binding.doc!r}")
         if binding.name != one.python:
             parts.append(f"name={binding.name!r}")
-        return tidy(f"{binding.name} = bind({', '.join(parts)})")
+        return tidy(f"{target} = bind({', '.join(parts)})")
 
     def _defaults(self, binding: Binding, one: Function, names: list[str]) -> dict[str, str]:
         found: dict[str, str] = {}

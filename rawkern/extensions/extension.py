@@ -12,6 +12,7 @@ from typing import Any
 
 from rawkern.base.dynamo import untraced
 from rawkern.extensions.cpp import Kernels
+from rawkern.extensions.exports import OTHER
 from rawkern.extensions.modules import Source, translated
 from rawkern.extensions.program import Translation
 
@@ -69,16 +70,20 @@ class Host:
     def exports(self) -> list[str]:
         return list(dict.fromkeys(self.translation.exports))
 
+    def _now(self, name: str) -> Any:
+        other = self.namespace.get(OTHER)
+        return other[name] if other is not None and name in other else self.namespace[name]
+
     def function(self, name: str) -> Callable[..., Any]:
         """A function that is that of the sources as they are at each call."""
-        first = self.namespace[name]
+        first = self._now(name)
         clock = time.monotonic
 
         @untraced
         def call(*arguments: Any, **keywords: Any) -> Any:
             if clock() >= self.next:
                 self.look()
-            return self.namespace[name](*arguments, **keywords)
+            return self._now(name)(*arguments, **keywords)
 
         functools.update_wrapper(call, first)
         call.__module__ = self.name

@@ -7,8 +7,8 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.checks import message
+from rawkern.extensions.construction import fitting
 from rawkern.extensions.context import RETURNED, Context, short, statement
-from rawkern.extensions.declarations import fitting
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.statements import run
 from rawkern.extensions.values import Value

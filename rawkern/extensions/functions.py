@@ -204,9 +204,7 @@ def translate(unit: Unit, function: Function) -> str:
         f.emit("pass")
     returns = annotation(function.returns) if function.returns.kind != "auto" and not f.rebound else ""
     head = f"def {function.python}({', '.join(heads)}){f' -> {returns}' if returns else ''}:"
-    inside = f.out
-    if f.nonlocals[0]:
-        raise Refused("an assignment to a variable of the whole file")
+    inside = [*f.scope_lines(), *f.out]
     code = "\n".join([head, *inside])
     try:
         return tidy(code)

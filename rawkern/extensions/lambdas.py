@@ -56,6 +56,7 @@ def define_lambda(f: Context, name: str, node: Any) -> Variable:
     f.scopes[-1][name] = variable
     f.depth += 1
     f.nonlocals.append(set())
+    f.of_module.append(set())
     f.returns.append(returns)
     updates, f.updates = f.updates, []
     breakable, f.breakable = f.breakable, []
@@ -83,13 +84,13 @@ def define_lambda(f: Context, name: str, node: Any) -> Variable:
         f.statements(named(body))
         if len(f.out) == at:
             f.emit("pass")
-        if f.nonlocals[-1]:
-            f.out.insert(at, "    " * f.level + f"nonlocal {', '.join(sorted(f.nonlocals[-1]))}")
+        f.out[at:at] = f.scope_lines()
         f.level -= 1
     f.tail.pop()
     f.updates, f.breakable = updates, breakable
     found = f.returns.pop()
     f.nonlocals.pop()
+    f.of_module.pop()
     f.depth -= 1
     variable.extra = {
         "parameters": [(one, type_) for one, type_, _ in parameters],

@@ -6,8 +6,8 @@ from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
+from rawkern.extensions.construction import default_of
 from rawkern.extensions.context import Context, short
-from rawkern.extensions.declarations import default_of
 from rawkern.extensions.iterators import inserted, part_of
 from rawkern.extensions.options import options_method
 from rawkern.extensions.refusal import Refused

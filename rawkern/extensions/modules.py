@@ -81,6 +81,10 @@ def _variables(sources: Sequence[Source]) -> list[str]:
     return made
 
 
+def _used(name: str, text: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(name)}\b", text) is not None
+
+
 class _Writer:
     def __init__(
         self,
@@ -121,6 +125,8 @@ class _Writer:
                     if public:
                         unit.functions[name] = [*unit.functions.get(name, []), *public]
                         own.setdefault(name, set()).update(one.python for one in public)
+                for name, variable in other.variables.items():
+                    unit.variables.setdefault(name, variable)
                 for name, struct in other.structs.items():
                     unit.structs.setdefault(name, struct)
         settle_references(self.own)
@@ -155,8 +161,10 @@ class _Writer:
         parts += ["", "import torch", "", self._imports(text), ""]
         parts += self._kernels(text)
         parts += ["", *constants] if constants else []
-        for block in [*structs, *bodies]:
-            parts += ["", "", block]
+        parts += [line for block in structs for line in ("", "", block)]
+        late = [f"{name} = {code}" for unit in self.units for name, code in unit.late.items() if _used(name, text)]
+        parts += ["", "", *late] if late else []
+        parts += [line for block in bodies for line in ("", "", block)]
         if exports:
             parts += ["", "", *exports]
         self.found.code = re.sub(r"\n{4,}", "\n\n\n", "\n".join(parts)).strip("\n") + "\n"
@@ -210,7 +218,7 @@ class _Writer:
         lines = []
         for unit in self.units:
             for name, code in unit.definitions.items():
-                if re.search(rf"(?<![\w.]){re.escape(name)}\b", text):
+                if _used(name, text):
                     lines.append(f"{name} = {code}")
         return list(dict.fromkeys(lines))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
+from rawkern.extensions.construction import fitting
 from rawkern.extensions.context import Context, changeable, changed_by_calls, short
-from rawkern.extensions.declarations import fitting
 from rawkern.extensions.launches import deduce, matched
 from rawkern.extensions.program import Function, Parameter, Unit
 from rawkern.extensions.refusal import Refused

@@ -95,6 +95,8 @@ class Unit:
     structs: dict[str, Struct] = field(default_factory=dict)
     constants: dict[str, Value] = field(default_factory=dict)
     lazy: dict[str, tuple[Any, list[int]]] = field(default_factory=dict)  # constants whose value is not yet translated
+    variables: dict[str, Any] = field(default_factory=dict)  # those of the file that are not constant, as Variable
+    late: dict[str, str] = field(default_factory=dict)  # their lines of the module, which may name structs
     aliases: dict[str, Any] = field(default_factory=dict)  # name to the node of a type
     kernels: dict[str, Kernel] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)  # lines of the module for constants

@@ -7,8 +7,9 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.checks import message
+from rawkern.extensions.construction import fitting
 from rawkern.extensions.context import RUN, Context, Variable, short, statement
-from rawkern.extensions.declarations import fitting, options_dict
+from rawkern.extensions.declarations import options_dict
 from rawkern.extensions.operators import combined
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.values import Value, converted, integer

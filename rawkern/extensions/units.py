@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from bisect import bisect_right
@@ -20,6 +21,7 @@ from rawkern.extensions.bindings import read_binding
 from rawkern.extensions.conditionals import Conditionals, Outcome
 from rawkern.extensions.context import Context
 from rawkern.extensions.functions import declared_name, signature, template_parameters
+from rawkern.extensions.kept import read_variable
 from rawkern.extensions.macros import Expanded, Macro, define, expand, tokens
 from rawkern.extensions.program import RESERVED, Function, Kernel, Parameter, Struct, Unit
 from rawkern.extensions.refusal import Refused
@@ -61,6 +63,7 @@ class Reader:
             self.macros[name] = Macro(None, tuple(tokens(text)))
         self.defaults: dict[tuple[str, int], list[Any]] = {}
         self.seen: set[str] = set()
+        self.variables: list[tuple[str, Any, Any, Any]] = []  # of the file: name, declaration, declarator, first value
         self.later: list[tuple[HostPart, str, Expanded | None, str, int, str]] = []
         self.conditionals = Conditionals(KNOWN, defined)
         self.outcomes: dict[str, Outcome] = {}
@@ -227,15 +230,18 @@ class Reader:
             if node.type != "declaration":
                 continue
             said = t.words(node)
+            constant = "const" in said or "constexpr" in said
             for k, one in enumerate(node.children):
-                if node.field_name_for_child(k) != "declarator" or one.type != "init_declarator":
+                if node.field_name_for_child(k) != "declarator":
                     continue
-                declarator = one.child_by_field_name("declarator")
+                given = one.type == "init_declarator"
+                declarator = one.child_by_field_name("declarator") if given else one
                 around = "array" if declarator.type == "array_declarator" else ""
-                name = declared_name(declarator)
-                if name and ("const" in said or "constexpr" in said):
-                    triple = (node.child_by_field_name("type"), one.child_by_field_name("value"), around)
-                    self.unit.lazy[name] = (triple, expanded.lines)
+                name, value = declared_name(declarator), one.child_by_field_name("value") if given else None
+                if name and constant and given:
+                    self.unit.lazy[name] = ((node.child_by_field_name("type"), value, around), expanded.lines)
+                elif name and not constant and not around and "extern" not in said:
+                    self.variables.append((name, node, declarator, value))
 
     def _struct(self, part: HostPart, text: str, path: str, line: int) -> None:
         try:
@@ -271,7 +277,11 @@ class Reader:
             self.unit.notes.append(f"{os.path.basename(path)}:{line}: {error.what}")
 
     def finish(self) -> None:
-        """Give functions the default values of their declarations."""
+        """Give functions the default values of their declarations, and variables their first values."""
+        for variable in self.variables:
+            name, node, declarator, value = variable
+            with contextlib.suppress(Refused):  # a function that uses it says what it is
+                read_variable(self.unit, name, self._python(name), node, declarator, value)
         for name, found in self.unit.functions.items():
             for one in found:
                 values = self.defaults.get((name, len(one.parameters)))

@@ -339,3 +339,58 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     total, dims = e.k(x)
     assert total == 10 and dims == 1 and x.sum() == 20
     assert e.sizes(x, 0, 0) is None and e.flat(x) == 20 and x.dim() == 2
+
+
+def test_variables_that_keep_their_values(tmp_path: Path) -> None:
+    source = """
+struct Settings { int threads = 7; float scale; };
+static Settings settings;
+int total = 3;
+static torch::Tensor cache;
+std::vector<int64_t> seen;
+int count(int by) { static int calls = by; calls += by; auto twice = [&] { calls *= 2; total++; }; twice(); return calls; }
+int sum(int n) { total += n; settings.threads = n; seen.push_back(n); return total + settings.threads + (int)seen.size(); }
+torch::Tensor cached(torch::Tensor x) { if (!cache.defined()) cache = x * 2; return cache; }
+int threads() { static const auto* properties = at::cuda::getCurrentDeviceProperties(); int total = 1; total++; return total; }
+"""
+    e = load(tmp_path, source)
+    assert e.count(5) == 20 and e.count(1) == 42
+    assert e.sum(10) == 3 + 2 + 10 + 10 + 1 and e.sum(0) == 15 + 0 + 2
+    assert e.cached(torch.ones(1)) == 2 and e.cached(torch.zeros(1)) == 2
+    assert e.threads() == 2
+
+
+def test_iterators_and_other_parts_of_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+int64_t f(std::vector<int64_t> v) {
+  std::vector<int64_t> rest(v.begin() + 1, v.end());
+  std::vector<int64_t> out;
+  out.insert(out.end(), rest.begin(), rest.end() - 1);
+  int64_t s = 0;
+  for (auto it = v.begin(); it != v.end(); ++it) s += *it;
+  return 1000 * s + 100 * rest.size() + 10 * out.size() + std::accumulate(v.begin(), v.end(), 0);
+}
+int mode() { const char* text = std::getenv("RK_MODE"); if (text == nullptr) return -1; return std::string(text) == "7x" ? atoi(text) : 0; }
+int64_t largest(torch::Tensor x) { return *std::max_element(x.data_ptr<int>(), x.data_ptr<int>() + x.numel()); }
+std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> unique(torch::Tensor x) { return at::unique_dim(x, 0, true, true, true); }
+torch::Tensor consecutive(torch::Tensor x) { return std::get<0>(at::unique_consecutive(x)); }
+int cleared(int n) { std::vector<int> v(n, 5); memset(&v[0], 0, sizeof(int) * (n - 1)); return v[0] + v[n - 1]; }
+int64_t dims(const torch::Tensor* x) { return x->dim() + (*x).size(0); }
+int64_t outer(torch::Tensor x) { return dims(&x); }
+std::vector<int64_t> tail(torch::Tensor x) { return x.sizes().slice(1).vec(); }
+template <typename T> struct A { static constexpr int k = 4; };
+template <template <typename> class S> int constant() { return S<float>::k; }
+__global__ void kernel() {}
+int chosen() { return constant<A>(); }
+"""
+    e = load(tmp_path, source)
+    assert e.f([1, 2, 3, 4]) == 10000 + 300 + 20 + 10
+    assert e.mode() == -1
+    monkeypatch.setenv("RK_MODE", "7x")
+    assert e.mode() == 7
+    assert e.largest(torch.tensor([3, 9, 2], dtype=torch.int32)) == 9
+    values, inverse, counts = e.unique(torch.tensor([[2], [1], [2]]))
+    assert values.tolist() == [[1], [2]] and inverse.tolist() == [1, 0, 1] and counts.tolist() == [1, 2]
+    assert e.consecutive(torch.tensor([1, 1, 2])).tolist() == [1, 2]
+    assert e.cleared(3) == 5 and e.outer(torch.zeros(3, 2)) == 5 and e.tail(torch.zeros(3, 2, 5)) == [2, 5]
+    assert e.chosen() == 4

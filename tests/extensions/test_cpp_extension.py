@@ -71,17 +71,24 @@ def test_bindings_give_names_defaults_and_docstrings(tmp_path: Path) -> None:
     source = """
 int f(int a, double b, c10::optional<int64_t> c) { return a + (int)b + (c.has_value() ? c.value() : 100); }
 template <typename T> T g(T x) { return x / 2; }
+int64_t total(std::vector<int64_t> v) { return std::accumulate(v.begin(), v.end(), 1); }
+int quotient(int a) { return a / 2; }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "numbers";
   m.def("combine", &f, "Adds.", py::arg("first"), py::arg("second") = 2.5, py::arg("third") = py::none());
   m.def("half_int", &g<int>).def("half_double", &g<double>);
   m.def("minus", [](int a, int b) { return a - b; });
+  m.def("div", &total);
+  m.def("print", &quotient, py::arg("a") = UNKNOWN_NUMBER);
 }
 """
     e = load(tmp_path, source)
     assert e.combine(1) == 103 and e.combine(1, third=4) == 7 and e.combine(first=1, second=0.0, third=0) == 1
     assert e.combine.__doc__ == "Adds."
     assert e.half_int(7) == 3 and e.half_double(7.0) == 3.5 and e.minus(2, 5) == -3
+    assert e.div([2, 3]) == 6 and e.print(-7) == -3  # names that mean something else in the module
+    with pytest.raises(TypeError, match="misses its argument 'a'"):
+        e.print()
     for arguments, text in [
         (("x",), r"combine\(\): the argument 'first' is str 'x', C\+\+ takes an integer"),
         ((1.5,), "the argument 'first' is float 1.5"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ CASES = {
     "cublas": ("cublasSgemm(h, n, n);", "cublas", "call torch.matmul"),
     "malloc": ("float* p; cudaMalloc(&p, 100);", "cudaMalloc", "torch::empty"),
     "autograd": ("auto y = Scale::apply(x);", "torch::autograd::Function", "torch.autograd.Function in Python"),
-    "static": ("static int calls = 0; calls++;", "a static variable", "write this function in Python"),
+    "static": ("static int calls[4]; calls[0]++;", "a static array", "write this function in Python"),
     "unknown": ("frobnicate(x);", "frobnicate", "not in these sources"),
     "method": ("x.frobnicate();", "method frobnicate", "torch has not"),
     "fallthrough": ("switch (x.dim()) { case 1: x.zero_(); case 2: break; }", "goes on in the next one", ""),
