@@ -44,12 +44,15 @@ def translated(
     structs: dict[tuple[str, int], Struct] = {}
     defined = _defined(options)
     kernels = _variables(sources)
+    readers = []
     for source, variable in zip(sources, kernels, strict=True):
         unit = Unit(source.path or source.name, variable)
-        reader = Reader(unit, include_dirs, defined, taken, structs)
-        reader.read(os.path.abspath(source.path) if source.path else source.name, source.text)
-        reader.finish()
+        readers.append(Reader(unit, include_dirs, defined, taken, structs))
+        readers[-1].read(os.path.abspath(source.path) if source.path else source.name, source.text)
         units.append(unit)
+    words = set(functions or ()).union(*(reader.words for reader in readers))
+    for reader in readers:
+        reader.finish(words)
     writer = _Writer(units, sources, options, include_dirs, name, functions)
     writer.link()
     return writer.module(title)

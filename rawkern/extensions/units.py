@@ -7,6 +7,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,6 +43,21 @@ _EMPTY = """
 """
 
 
+_DEVICE = re.compile(r"\b__device__\b|HOST_?DEVICE|DEVICE")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, eq=False)
+class Postponed:
+    """A function of a source, as text."""
+
+    part: HostPart
+    text: str
+    path: str
+    line: int
+    unknown: str  # a condition of the preprocessor in it that is not understood
+
+
 class Reader:
     """Reads a source and its headers into a unit."""
 
@@ -63,6 +79,8 @@ class Reader:
             self.macros[name] = Macro(None, tuple(tokens(text)))
         self.defaults: dict[tuple[str, int], list[Any]] = {}
         self.seen: set[str] = set()
+        self.words: set[str] = set()  # those of code for the host
+        self.postponed: list[Postponed] = []
         self.variables: list[tuple[str, Any, Any, Any]] = []  # of the file: name, declaration, declarator, first value
         self.later: list[tuple[HostPart, str, Expanded | None, str, int, str]] = []
         self.conditionals = Conditionals(KNOWN, defined)
@@ -92,10 +110,7 @@ class Reader:
             if part.kind == "macro":
                 continue
             while defined < len(macros) and macros[defined].start < part.end:
-                one = macros[defined]
-                found = define(text[one.start : one.end])
-                if found is not None:
-                    self.macros[found[0]] = found[1]
+                self._macro(text[macros[defined].start : macros[defined].end])
                 defined += 1
             if part.kind == "include":
                 file = self._header(path, part.name)
@@ -105,9 +120,7 @@ class Reader:
             unknown = next((said for at, said in outcome.unknown if part.start <= at < part.end), "")
             self._part(part, clean, path, _line(starts, part.start), unknown)
         for one in macros[defined:]:
-            found = define(text[one.start : one.end])
-            if found is not None:
-                self.macros[found[0]] = found[1]
+            self._macro(text[one.start : one.end])
 
     def _scan(self, path: str, text: str | None = None) -> None:
         """Go through the conditions of a file and of the own headers that it includes, once each."""
@@ -134,6 +147,15 @@ class Reader:
         files = (os.path.normpath(os.path.join(folder, name)) for folder in folders)
         return next((file for file in files if os.path.isfile(file)), None)
 
+    def _macro(self, text: str) -> None:
+        found = define(text)
+        if found is None:
+            return
+        name, macro = found
+        if name in self.macros and self.macros[name] != macro:  # what comes before means the old one
+            self._read_postponed(None)
+        self.macros[name] = macro
+
     def _kernels(self, text: str) -> None:
         for one in declarations(text):
             bare = one.name.rsplit("::", 1)[-1]
@@ -142,25 +164,45 @@ class Reader:
 
     def _part(self, part: HostPart, clean: str, path: str, line: int, unknown: str) -> None:
         text = clean[part.start : part.end]
+        if part.kind in ("function", "template"):
+            device = path != self.main or _DEVICE.search(text.split("{")[0]) is not None
+            postponed = Postponed(part, text, path, line, unknown)
+            if device:  # it is for the host if something there calls it
+                self.postponed.append(postponed)
+            else:
+                self._function(postponed, device)
+            return
         handler = {
-            "function": self._function, "template": self._function, "struct": self._struct, "using": self._using,
-            "variable": self._variable, "binding": self._binding, "declaration": self._declaration,
+            "struct": self._struct, "using": self._using, "variable": self._variable, "binding": self._binding,
+            "declaration": self._declaration,
         }.get(part.kind)  # fmt: skip
         if handler is not None:
+            self.words.update(_WORD.findall(text))
             handler(part, text, path, line)
-        if unknown and part.kind in ("function", "template"):
-            for one in self.unit.functions.get(part.name.rsplit("::", 1)[-1], [])[-1:]:
-                one.refused = one.refused or f"`{unknown}`, a condition that is not understood"
+
+    def _read_postponed(self, words: set[str] | None) -> None:
+        """Read those functions for the device that the host's code names, or all."""
+        found = True
+        while found:
+            named_ = [one for one in self.postponed if words is None or one.part.name.rsplit("::", 1)[-1] in words]
+            self.postponed = [one for one in self.postponed if one not in named_]
+            for one in named_:
+                self._function(one, device=True)
+            found = bool(named_) and words is not None
+            if words is not None:
+                words |= self.words
 
     def _expanded(self, text: str, line: int) -> Expanded:
         return expand(text, line, self.macros)
 
-    def _function(self, part: HostPart, text: str, path: str, line: int) -> None:
+    def _function(self, postponed: Postponed, device: bool) -> None:
+        part, text, path, line = postponed.part, postponed.text, postponed.path, postponed.line
         bare = part.name.rsplit("::", 1)[-1]
         if re.search(r"\b__global__\b", text.split("{")[0]) or not bare.isidentifier() or "operator" in part.name:
             return
-        if re.match(r"PyInit_|PyInit", bare):
+        if bare.startswith("PyInit"):
             return
+        self.words.update(_WORD.findall(text))
         python = self._python(bare)
         try:
             found = signature(self.unit, part.name, python, self._expanded(text, line), path)
@@ -168,8 +210,9 @@ class Reader:
             found = Function(part.name, python, path=path, lines=[line], unit=self.unit, refused=error.what)
             found.parameters = [Parameter("", "arguments")]
             found.variadic = True
-        head = text.split("{")[0]
-        found.device = path != self.main or re.search(r"\b__device__\b|HOST_?DEVICE|DEVICE", head) is not None
+        if postponed.unknown:
+            found.refused = found.refused or f"`{postponed.unknown}`, a condition that is not understood"
+        found.device = device
         self.unit.functions.setdefault(bare, []).append(found)
 
     def _python(self, bare: str) -> str:
@@ -276,8 +319,10 @@ class Reader:
         except Refused as error:
             self.unit.notes.append(f"{os.path.basename(path)}:{line}: {error.what}")
 
-    def finish(self) -> None:
-        """Give functions the default values of their declarations, and variables their first values."""
+    def finish(self, words: set[str]) -> None:
+        """Read the rest, some of whose names are among words, and give functions and variables their values."""
+        used = {token for macro in self.macros.values() for token in macro.body}
+        self._read_postponed(words | self.words | used)
         for variable in self.variables:
             name, node, declarator, value = variable
             with contextlib.suppress(Refused):  # a function that uses it says what it is
