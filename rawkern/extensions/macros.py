@@ -179,7 +179,7 @@ class _Expansion:
                 full[one] = [(made, line, come)]
         body: list[Piece] = []
         marks = come | {name}
-        parts = list(macro.body)
+        parts, pasting = list(macro.body), "##" in macro.body
         at = 0
         while at < len(parts):
             token = parts[at]
@@ -187,8 +187,8 @@ class _Expansion:
                 body.append((_quoted(raw[parts[after]]), line, marks))
                 at = after + 1
                 continue
-            pasted = _is_pasted(parts, at)
             if token in raw:
+                pasted = pasting and _is_pasted(parts, at)
                 body += raw[token] if pasted else full[token]
                 if not raw[token] and pasted:
                     body.append(("", line, marks))
@@ -197,7 +197,7 @@ class _Expansion:
             else:
                 body.append((token, line, marks))
             at += 1
-        return self._pasted(body), before
+        return self._pasted(body) if pasting else body, before
 
     def _pasted(self, body: list[Piece]) -> list[Piece]:
         """Join tokens around ``##``."""
