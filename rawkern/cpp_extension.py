@@ -113,7 +113,7 @@ is_standalone, keep_intermediates
     paths = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     found = []
     for one in paths:
-        path = os.fspath(one)
+        path = os.path.abspath(one)
         if not os.path.isfile(path):
             raise FileNotFoundError(f"there is no source {path!r} of the extension {name}")
         found.append(Source(path, cuda=path.endswith((".cu", ".cuh"))))

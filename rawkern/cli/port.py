@@ -44,8 +44,9 @@ def main(options: argparse.Namespace) -> int:
         else:
             raise Refused(f"there is no file {one!r}")
     name = name or os.path.splitext(os.path.basename(sources[0]))[0]
+    folder = os.path.dirname(os.path.abspath(options.output)) if options.output else os.getcwd()
     translation = translated(
-        [Source(path, cuda=path.endswith((".cu", ".cuh"))) for path in sources],
+        [Source(one, cuda=one.endswith((".cu", ".cuh")), written=_beside(one, folder)) for one in sources],
         options=[f"-D{one}" for one in options.defines],
         include_dirs=include_dirs,
         name=name.rpartition(".")[2],
@@ -57,6 +58,11 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.write(translation.code)
     _report(translation, sys.stderr)
     return 0
+
+
+def _beside(path: str, folder: str) -> str:
+    """A path as a module in a folder has it."""
+    return path if os.path.isabs(path) else os.path.relpath(path, folder)
 
 
 def _report(translation: Any, out: Any) -> None:

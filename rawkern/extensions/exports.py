@@ -10,11 +10,12 @@ from typing import Any
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context
-from rawkern.extensions.functions import default_code, kind_of, signature, tidy, translate
+from rawkern.extensions.functions import default_code, kind_of, signature, translate
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.own import substituted, template_codes
 from rawkern.extensions.program import RESERVED, Binding, Function, Registration, Translation, Unit
 from rawkern.extensions.refusal import Refused
+from rawkern.extensions.tidy import double_quoted, tidy
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import converted
 
@@ -66,7 +67,7 @@ class Exports:
                     lines.append(line)
         if any(line.startswith(f"{OTHER}[") for line in lines):
             lines = [f"{OTHER} = {{}}", *lines, "", "", *_GETATTR]
-        return lines + self._libraries()
+        return lines + [double_quoted(line) for line in self._libraries()]
 
     def _binding(self, unit: Unit, binding: Binding) -> str:
         if binding.code is not None:

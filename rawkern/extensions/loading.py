@@ -104,7 +104,7 @@ def load(
     name = os.path.splitext(os.path.basename(os.fspath(where)))[0]
     from rawkern.extensions.modules import Source
 
-    return _again(module.unit, [Source(os.fspath(where))], tuple(options), folders, name)
+    return _again(module.unit, [Source(os.path.abspath(where))], tuple(options), folders, name)
 
 
 def _has_host_functions(path: PathLike) -> bool:

@@ -14,6 +14,7 @@ from rawkern.extensions.own import settle_references
 from rawkern.extensions.program import Function, Struct, Translation, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.structs import written
+from rawkern.extensions.tidy import double_quoted
 from rawkern.extensions.units import Reader
 
 #: Each of these modules registers the kinds of nodes that it translates.
@@ -28,6 +29,7 @@ class Source:
     text: str | None = None
     name: str = ""
     cuda: bool = True
+    written: str = ""  # the path as the module has it, where that is another one
 
 
 def translated(
@@ -159,8 +161,9 @@ class _Writer:
         said = title or f"The host functions of {self._titles()}, translated from C++ by rawkern."
         parts = [f'"""{said}"""']
         parts.append("")
-        parts.append("from __future__ import annotations\n")
-        parts += [f"import {one}" for one in ("math", "warnings") if re.search(rf"\b{one}\.", text)]
+        parts.append("from __future__ import annotations")
+        imports = [f"import {one}" for one in ("math", "warnings") if re.search(rf"\b{one}\.", text)]
+        parts += ["", *imports] if imports else []
         parts += ["", "import torch", "", self._imports(text), ""]
         parts += self._kernels(text)
         parts += ["", *constants] if constants else []
@@ -244,7 +247,8 @@ class _Writer:
             if not source.cuda or not re.search(rf"\b{unit.variable}\b", text):
                 continue
             if source.path:
-                lines.append(f"{unit.variable} = Kernels({source.path!r}{more})")
+                path = double_quoted(repr(source.written or source.path))
+                lines.append(f"{unit.variable} = Kernels({path}{double_quoted(more)})")
             else:
                 body = (source.text or "").replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
                 lines.append(f'{unit.variable} = Kernels(code="""\n{body}"""{more})')

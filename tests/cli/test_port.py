@@ -18,9 +18,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); m.def("sorted
 """
 
 
-def test_a_module_to_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "ops.cu").write_text(SOURCE)
-    assert main(["port", str(tmp_path / "ops.cu"), "-o", str(tmp_path / "ops.py")]) == 0
+def test_a_module_to_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "ops.cu").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path / "src")
+    assert main(["port", "ops.cu", "-o", str(tmp_path / "ops.py")]) == 0
+    monkeypatch.chdir(tmp_path.parent)  # it finds its source beside itself
     said = capsys.readouterr().err
     assert "1 of 2 functions translated" in said and "call torch.sort" in said and "ops.cu:4" in said
     module, x = runpy.run_path(str(tmp_path / "ops.py")), torch.ones(5)

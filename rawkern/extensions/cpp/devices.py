@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from rawkern.launch.builds import PathLike
-from rawkern.module import RawModule
+from rawkern.module import RawModule, find_source
 
 
 class Switch:
@@ -21,7 +22,10 @@ class Switch:
 
 
 class Kernels(dict[str, Any]):
-    """The kernels of a source by their names, instances of templates among them: ``kernels["k<float, 4>"]``."""
+    """The kernels of a source by their names, instances of templates among them: ``kernels["k<float, 4>"]``.
+
+    A path that is not absolute is looked for in the current directory and then beside the module that has it.
+    """
 
     def __init__(
         self,
@@ -31,6 +35,8 @@ class Kernels(dict[str, Any]):
         include_dirs: Sequence[PathLike] = (),
     ) -> None:
         super().__init__()
+        if path is not None:
+            path = os.path.abspath(find_source(path, sys._getframe(1).f_globals.get("__file__")))
         self.module = RawModule(code, path=path, options=options, include_dirs=include_dirs, strided=True)
 
     def __missing__(self, name: str) -> Any:
