@@ -15,6 +15,8 @@ from rawkern.extensions.extension import Extension, Host, summary
 from rawkern.extensions.modules import Source
 from rawkern.launch.builds import PathLike
 
+__all__ = ["Extension", "load", "load_inline", "patch", "take_cpu_tensors"]
+
 _IGNORED = {
     "extra_cflags", "extra_sycl_cflags", "extra_ldflags", "build_directory", "with_cuda", "with_sycl", "use_pch",
     "keep_intermediates", "with_pytorch_error_handling", "no_implicit_headers", "is_standalone", "sycl_sources",
