@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from rawkern.base import pip
-from rawkern.compile.shims import header_of
+from rawkern.compile import shims
 from rawkern.compile.source import Source
 
 _NO_FILE = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
@@ -56,7 +56,10 @@ _SPACES = {
 }  # fmt: skip
 _MORE_GROUPS = ("reduce", "memcpy_async", "scan")  # headers of cooperative_groups/, by what they declare
 # Headers of cuda/ with other names than what they declare.
-_OF_CUDA = {"atomic_ref": "atomic", "memcpy_async": "barrier"}
+_OF_CUDA = {
+    "atomic_ref": "atomic", "memcpy_async": "barrier", "ceil_div": "cmath", "round_up": "cmath", "round_down": "cmath",
+    "maximum": "functional", "minimum": "functional",
+}  # fmt: skip
 
 # (pattern, hint), in which \1 stands for what the pattern's first group found.
 _HOST_FUNCTION = (
@@ -125,39 +128,81 @@ _HOST_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/", "cudnn_frontend")
 
 def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
     """Return the hint for an error in a file, "" where there is none; `searched` are the include directories."""
+    searched = tuple(searched)
+    found = _hint(text, file, source, searched)
+    return f"hint: {_with_headers_at_hand(found, searched)}" if found else ""
+
+
+def _hint(text: str, file: str, source: Source, searched: tuple[str, ...]) -> str:
     foreign = file not in (source.name, *(path for path, _ in source.headers))
     if foreign and "/thrust/" in file:
-        return f"hint: {_NO_THRUST}"
+        return _NO_THRUST
     if foreign and re.search(_HOST_FUNCTION, text):
-        return f"hint: {_for_host(os.path.basename(file))}"
+        return _for_host(os.path.basename(file))
     if match := _NO_FILE.search(text):
-        return f"hint: {_missing_file(match[1], source, searched)}"
+        return _missing_file(match[1], source, searched)
     if text == "missing closing quote" and source.path is None:
-        return 'hint: a \\n in the Python string ends the line here; make it a raw string, r"""...""", or write \\\\n'
+        return 'a \\n in the Python string ends the line here; make it a raw string, r"""...""", or write \\\\n'
     for pattern, words in _HINTS:
         if match := re.search(pattern, text):
-            return f"hint: {match.expand(words)}"
+            return match.expand(words)
     match = _NO_SPACE.match(text) or _NO_MEMBER.match(text)
-    return f"hint: {_of_space(match[1], '::'.join(filter(None, match.groups()[1:])))}" if match else ""
+    return _of_space(match[1], "::".join(filter(None, match.groups()[1:])), searched) if match else ""
 
 
 _NO_SPACE = re.compile(r'namespace(?: or class)? "(\w+)" is undefined(?:, in \w+::([\w:]+))?')
 _NO_MEMBER = re.compile(r'namespace "(cuda|cooperative_groups|thrust)(?:::([\w:]+))?" has no member "(\w+)"')
 
 
-def _of_space(space: str, rest: str) -> str:
+def _of_space(space: str, rest: str, searched: Iterable[str]) -> str:
     """What brings a namespace, or a name of it: `rest` is what follows its ``::``."""
     name = rest.rpartition("::")[2]
     if space in ("cg", "cooperative_groups") and name in _MORE_GROUPS:
         return f"#include <cooperative_groups/{name}.h>"
     if space == "cuda" and rest.startswith("std::"):
-        header = header_of(f"std::{name}")
+        header = shims.header_of(f"std::{name}")
         return (
             f"#include <cuda/std/{header}>" if header else f"#include the header of <cuda/std/...> that declares {name}"
         )
     if space == "cuda" and name:
-        return f"#include <cuda/{_OF_CUDA.get(name, rest.partition('::')[0])}>"
+        header = f"cuda/{_OF_CUDA.get(name, rest.partition('::')[0])}"
+        if name in _OF_CUDA or _is_there(header, searched):
+            return f"#include <{header}>"
+        return f"#include the header of <cuda/...> that declares {name}"
     return _SPACES.get(space, "the header that declares it is missing, or a name is misspelled")
+
+
+# A header of CUDA's, as hints spell it; those without a folder or an ending are the C++ library's.
+_NAMED = re.compile(r"<((?:\w+/)+[\w.]+|\w+\.c?u?h)>")
+
+
+def _with_headers_at_hand(words: str, searched: tuple[str, ...]) -> str:
+    """The words of a hint, in which every header that they name is one that can be included here."""
+    for name in dict.fromkeys(_NAMED.findall(words)) if searched else ():
+        if _is_there(name, searched):
+            continue
+        if other := _other_name(name):
+            words = words.replace(f"<{name}>", f"<{other}>")
+        else:
+            words += f"\n  <{name}> is not among the CUDA headers at hand: {_way_to(name)}"
+    return words
+
+
+def _is_there(header: str, searched: Iterable[str]) -> bool:
+    own = header in shims.needed(frozenset())
+    return own or any(os.path.isfile(os.path.join(folder, header)) for folder in searched)
+
+
+def _other_name(header: str) -> str:
+    """The header of the C++ library that stands for one of cuda/std/ which some releases of CUDA's headers lack."""
+    name = header.removeprefix("cuda/std/")
+    return name if name != header and name in shims.needed(frozenset()) else ""
+
+
+def _way_to(header: str) -> str:
+    if header.startswith("curand"):
+        return f"run: {pip.command('curand')}"
+    return "another release of the CUDA toolkit may have it"
 
 
 def _for_host(header: str) -> str:
@@ -174,8 +219,10 @@ def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
     looked += searched
     where = "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
     way = "add its directory with include_dirs=[...], or -I DIR"
-    if name.startswith("curand"):
-        way = f"run: {pip.command('curand')}"
+    if other := _other_name(name):
+        way = f"the CUDA headers at hand do not have it under that name: #include <{other}>"
+    elif name.startswith("curand"):
+        way = _way_to(name)
     elif name.startswith("cupy/"):
         way = f"it comes with CuPy; run: {pip.command(pip.fitting(pip.torch_cuda() or '13.0'))}"
     return f'"{name}" was looked for in{where}\n  {way}'

@@ -36,7 +36,7 @@ def entry(program: Program, name: str | None) -> Entry | None:
     wanted = _packed(wanted)
     found = [one for one in entries if wanted in (_packed(one.name), one.symbol)]
     if not found:  # without the namespace, where that is clear
-        found = [one for one in entries if _packed(one.name).split("<")[0].rpartition("::")[2] == wanted]
+        found = [one for one in entries if _packed(one.name).rpartition("::")[2] == wanted]
     if open_:
         given = tuple(map(_packed, split_arguments(types.rpartition(")")[0])))
         found = [one for one in found if tuple(map(_packed, one.params)) == given]
