@@ -101,7 +101,8 @@ class Dialect:
 def _host_is_for_device(source: Source, problems: list[diagnostics.Problem], log: str) -> bool:
     """Whether all that a log calls host code is device code to nvcc: generic lambdas and constexpr functions.
 
-    Those need --expt-relaxed-constexpr, with which PyTorch's extensions are compiled. NVRTC has an option for host code of any kind only.
+    Those need --expt-relaxed-constexpr, with which PyTorch's extensions are compiled. NVRTC has an option for host code
+    of any kind only.
     """
     host = [problem for problem in problems if problem.is_host_code]
     whole = "Error limit reached" not in log

@@ -94,7 +94,7 @@ def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, resul
     for function in f.plan.functions:
         if function.entry or (len(function.params), len(function.returns)) != (len(params), len(results)):
             continue
-        address = const("i64", function_address(f.plan.ptx, function.name), LANES)
+        address = const("i64", function_address(function.name), LANES)
         here = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", targets, address)), act)
         with e.where(e.cmp("icmp ne", here, 0)):
             _call(f, function.name, here, _buffers(f, results, params))
