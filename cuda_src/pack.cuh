@@ -16,6 +16,12 @@ template <typename T> struct RawArray {
     __device__ compute_t<T> operator[](long long i) const { return compute_t<T>(data[i]); }
 };
 
+// The same of an output: the elements themselves.
+template <typename T> struct RawOutput {
+    T* data;
+    __device__ T& operator[](long long i) const { return data[i]; }
+};
+
 // V elements that one instruction loads or stores.
 template <typename T, int V> struct alignas(sizeof(T) * V) Pack { T at[V]; };
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,31 +11,17 @@ import torch
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.border import border
 from rawkern.base.forking import cached_property
-from rawkern.base.operator_state import composing, in_fake_op, inside_op
+from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
-from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.declared import check_assigned, computes_floats, declared, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
+from rawkern.formulas.given import Given, given
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
-from rawkern.formulas.promotion import (
-    Argument,
-    Result,
-    as_outs,
-    check_out,
-    device_of,
-    joint_shape,
-    one_dtype,
-    output_dtypes,
-    overlap,
-    prepare,
-    refuse_wrapped,
-    with_size,
-)
+from rawkern.formulas.promotion import Argument, Result, one_dtype, prepare, with_size
 from rawkern.operators import op
-from rawkern.operators.recorded import quiet
 
 #: Where no input is looped over, one of this size is, which nobody reads.
 SIZE = Parameter("size_", "bool")
@@ -67,10 +52,12 @@ def elementwise(
         Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any real dtype: the one that torch
         promotes all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64,
         bool, and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
-        parameter is not differentiated. A letter of outputs alone is told by the tensors that a call gives for them.
+        parameter is not differentiated. A raw output is always given. A letter of outputs alone is told by the tensors that a call gives for them.
     operation : str
         Statements that assign every output: ``"y = x / (1 + exp(-x))"``. Inside, ``T`` is the type that is computed
-        in, ``i`` the index of the element in row-major order (long long), ``n`` the number of elements.
+        in, ``i`` the index of the element in row-major order (long long), ``n`` the number of elements. An output that
+        they read, or do not assign in every case, starts with what the tensor that a call gives for it holds
+        (``"param -= lr * grad"``); one that the call makes starts at 0.
     name : str
         Of the kernel, and in error messages; may have a namespace: ``"mylib::silu"``.
     backward : str, optional
@@ -111,11 +98,10 @@ def elementwise(
 def _check_parameters(
     name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], backward: str | None
 ) -> None:
-    for p in outputs:
-        if p.raw:
-            raise ValueError(f"{name}: the output {p.name} is raw; only inputs can be, write a RawKernel instead")
     if backward is None:
         return
+    if raw := [p.name for p in outputs if p.raw]:
+        raise ValueError(f"{name}: {raw[0]} is a raw output, which has no gradient; leave backward out")
     for p in (*inputs, *outputs):
         if p.name.startswith("grad_"):
             raise ValueError(f"{name}: {p.name} is a parameter, in backward= it means a gradient; rename the parameter")
@@ -137,6 +123,7 @@ class Elementwise(Shared):
     key: tuple[Any, ...]
     loop: Loop
     operator: Any
+    given: Given
     _namespace: str
     _backward: str | None
     _plain: bool
@@ -169,7 +156,8 @@ class Elementwise(Shared):
         self._open = tuple(x for x in self.loop.letters if all(p.type != x for p in inputs))
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         self._floats = {p.type for p in outputs if p.generic} if computes_floats(operation) else set()
-        self.operator = None if self._open else self._define(qualified)
+        self.operator = None if self._open or self.loop.raw_outputs else self._define(qualified)
+        self.given = given(self.loop, self.operator, self._open, self._another)
 
     @property
     def __name__(self) -> str:
@@ -256,6 +244,9 @@ class Elementwise(Shared):
             named = [p.name for p in loop.inputs if p is not SIZE]
             got = len(args) - self._sized
             raise TypeError(f"{self.name}() takes {len(named)} arguments ({', '.join(named)}), got {got}")
+        if loop.raw_outputs and out is None:
+            p = next(p for p in loop.outputs if p.raw)
+            raise TypeError(f"{self.name}: nothing says how large {p.name} is, which is raw; pass it after the inputs")
         if self._open and out is None:
             p = next(p for p in loop.outputs if p.type in self._open)
             raise TypeError(f"{self.name}: no input says what {p.type} is; pass the output {p.name} after the inputs")
@@ -268,7 +259,7 @@ class Elementwise(Shared):
                 raise
         tensors, dtypes = self._prepared(args)
         if out is not None:
-            return self._into(tensors, dtypes, out)
+            return self.given.compute(tensors, dtypes, out)
         return self.operator(*tensors)
 
     def in_place(self, x: torch.Tensor, *rest: Argument) -> torch.Tensor:
@@ -295,42 +286,18 @@ class Elementwise(Shared):
         """
         if len(self.loop.outputs) != 1:
             raise TypeError(f"{self.name} has {len(self.loop.outputs)} outputs; only one can go into {self._first}")
-        if self._open or self._sized:
+        if self.operator is None or self._sized:
             raise TypeError(f"{self.name}: the inputs do not settle what would be written; pass out=")
         tensors, dtypes = self._prepared((x, *rest))
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             x.copy_(self.operator(x.clone() if tensors[0] is x else tensors[0], *tensors[1:]))
             return x
-        self._into([t.detach() for t in tensors], dtypes, (x,), self._first)
+        self.given.compute([t.detach() for t in tensors], dtypes, (x,), self._first, update=False)
         return x
 
     @property
     def _first(self) -> str:
         return self.loop.inputs[0].name
-
-    def _into(
-        self, tensors: list[torch.Tensor], dtypes: dict[str, torch.dtype], out: Any, what: str = "out"
-    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Compute into given tensors."""
-        loop = self.loop
-        outs = as_outs(self.name, what, out, tensors, len(loop.outputs))
-        dtypes = {**dtypes, **output_dtypes(self.name, loop.outputs, self._open, outs)}
-        shape = joint_shape(self.name, [t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw])
-        device = device_of(tensors)
-        for t, p in zip(outs, loop.outputs, strict=True):
-            check_out(self.name, what, t, shape, p.dtype or dtypes[p.type], device)
-        if not self._open and (not quiet() or any(t.is_neg() or type(t) not in PLAIN for t in (*tensors, *outs))):
-            found = self.operator(*tensors)
-            for t, value in zip(outs, (found,) if isinstance(found, torch.Tensor) else found, strict=True):
-                t.copy_(value)
-        else:
-            if not quiet():
-                refuse_wrapped(self.name, (*tensors, *outs))
-            apart = [t.clone() if any(overlap(t, o) for o in outs) else t for t in tensors]
-            # What has no operator is a launch like any other to those who watch, which refuses what would lose it.
-            with inside_op() if quiet() else contextlib.nullcontext():
-                loop.run(apart, dtypes, out=outs)
-        return outs[0] if len(outs) == 1 else outs
 
     def _prepared(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
         letters = [x for x in self.loop.letters if x not in self._open]

@@ -33,6 +33,7 @@ class Loop(Statements):
         return cls(name, parse_parameters(inputs, name), parse_parameters(outputs, name), operation)
 
     def __post_init__(self) -> None:
+        self.raw_outputs = any(p.raw for p in self.outputs)
         numbers = [k for k, p in enumerate(self.inputs) if p.type == "float64"]
         #: The loop as a call: an output, or a tuple of them, for its inputs.
         self.fast = Map(self._computed, len(self.inputs), len(self.outputs), numbers)
@@ -70,8 +71,17 @@ class Loop(Statements):
         looped = [t for t, p in zip(tensors, self.inputs, strict=True) if not p.raw and isinstance(t, torch.Tensor)]
         made = [p.dtype or dtypes[p.type] for p, w in zip(self.outputs, wanted, strict=True) if w]
         outs = list(out) if out is not None else _outputs(self.name, looped, made, self.indexed)
-        if launch and outs[0].numel():
-            self._launch(tensors, dtypes, wanted, outs)
+        # Of the shape and on the device of the loop; outputs that are raw say nothing of its shape.
+        like = (
+            next((t for t, p in zip(outs, self.outputs, strict=True) if not p.raw), None)
+            if self.raw_outputs
+            else outs[0]
+        )
+        if like is None:
+            shape = joint_shape(self.name, [t.shape for t in looped])
+            like = torch.empty((), dtype=torch.bool, device=outs[0].device).expand(shape)
+        if launch and like.numel():
+            self._launch(tensors, dtypes, wanted, outs, like)
         every = iter(outs)
         return tuple(next(every) if w else None for w in wanted)
 
@@ -81,33 +91,59 @@ class Loop(Statements):
             name = f"{self.name}{'_strided' if strided else ''}<{arguments}>"
             source = self.source(kinds, wanted)
             made = RawKernel(source, name=name, options=self.options, include_dirs=(own_sources(),), strided=True)
-            unit = made.unit.standing(self.origin, structs(kinds.count(ARRAY) + sum(wanted)))
+            unit = made.unit.standing(self.origin, structs(self._columns(kinds, wanted)))
             self.kernels[key] = RawKernel.of_unit(unit, name)
         return self.kernels[key]
 
+    def _columns(self, kinds: tuple[str, ...], wanted: tuple[bool, ...]) -> int:
+        """How many arrays the loop goes through."""
+        return max(kinds.count(ARRAY) + sum(w and not p.raw for w, p in zip(wanted, self.outputs, strict=True)), 1)
+
     def _launch(
-        self, tensors: Sequence[Any], dtypes: dict[str, torch.dtype], wanted: tuple[bool, ...], outs: list[torch.Tensor]
+        self,
+        tensors: Sequence[Any],
+        dtypes: dict[str, torch.dtype],
+        wanted: tuple[bool, ...],
+        outs: list[torch.Tensor],
+        like: torch.Tensor,
     ) -> None:
-        n, shape, strides, on_gpu = outs[0].numel(), outs[0].shape, outs[0].stride(), outs[0].is_cuda
-        given = [self._given(p, t, dtypes, outs[0]) for t, p in zip(tensors, self.inputs, strict=True)]
+        if self.raw_outputs and not all(t.is_contiguous() for t, p in zip(outs, self.outputs, strict=True) if p.raw):
+            whole = [t.contiguous() if p.raw else t for t, p in zip(outs, self.outputs, strict=True)]
+            self._launch(tensors, dtypes, wanted, whole, like)
+            for t, value in zip(outs, whole, strict=True):
+                if value is not t:
+                    t.copy_(value)
+            return
+        n, shape, on_gpu = like.numel(), like.shape, like.is_cuda
+        given = [self._given(p, t, dtypes, like) for t, p in zip(tensors, self.inputs, strict=True)]
         kinds, arguments = tuple(kind for kind, _ in given), [value for _, value in given]
-        columns = [*(value for kind, value in given if kind == ARRAY), *outs]
-        sizes = [t.element_size() for t in columns]
+        results = [t for t, p in zip(outs, self.outputs, strict=True) if not p.raw] if self.raw_outputs else outs
+        columns = [*(value for kind, value in given if kind == ARRAY), *results]
+        if not columns:
+            letters = ", ".join([*(c_name(self.name, dtypes[x]) for x in self.letters), "1"])
+            self.instance(kinds, wanted, letters, False).forall(n)(*arguments, *outs, n)
+            return
+        lead = results[0] if results else columns[0]
+        strides, sizes = lead.stride(), [t.element_size() for t in columns]
         letters = [c_name(self.name, dtypes[x]) for x in self.letters]
         pack = max(1, min(PACK_BYTES // min(sizes), 2 * PACK_BYTES // max(sizes))) if on_gpu else 1
-        if all(t.stride() == strides for t in columns) and _dense(outs[0], self.indexed):
+        if all(t.stride() == strides for t in columns) and _dense(lead, self.indexed):
             kernel = self.instance(kinds, wanted, ", ".join([*letters, str(pack)]), False)
             kernel.forall(-(-n // pack))(*arguments, *outs, n)
             if all(wanted) and kinds == self.fast_kinds and len({t.dtype for t in columns}) == 1:
-                self.fast.learn(kernel, pack, outs[0].dtype, on_gpu)
+                self.fast.learn(kernel, pack, lead.dtype, on_gpu)
             return
         order = None if self.indexed else strides
         layout, width, index, ways = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
         if layout is None:
             copies = [t.expand(shape).contiguous() if k == ARRAY else t for t, k in zip(tensors, kinds, strict=True)]
-            results = [torch.empty(shape, dtype=t.dtype, device=t.device) for t in outs]
-            self._launch(copies, dtypes, wanted, results)
-            for t, value in zip(outs, results, strict=True):
+            raw = [p.raw for p, w in zip(self.outputs, wanted, strict=True) if w]
+            fresh = [torch.empty(shape, dtype=t.dtype, device=t.device) for t in results]
+            every = iter(fresh)
+            self._launch(
+                copies, dtypes, wanted, [t if r else next(every) for t, r in zip(outs, raw, strict=True)], like
+            )
+            for t, value in zip(results, fresh, strict=True):
                 t.copy_(value)
             return
         instance = ", ".join([*letters, str(width), index, *aligned_ways(ways, columns, width)])

@@ -29,7 +29,7 @@ class Statements(Formula):
     @cached_property
     def indexed(self) -> bool:
         """Whether it matters which element is which, so that the order of memory won't do."""
-        return any(p.raw for p in self.inputs) or "i" in names_in(self.operation)
+        return any(p.raw for p in (*self.inputs, *self.outputs)) or "i" in names_in(self.operation)
 
     def source(self, kinds: tuple[str, ...] | None = None, wanted: tuple[bool, ...] | None = None) -> str:
         """Return the CUDA C of the two kernels NAME and NAME_strided.
@@ -47,8 +47,9 @@ class Statements(Formula):
 
 def _source(loop: Statements, kinds: tuple[str, ...], wanted: tuple[bool, ...]) -> str:
     letters = "".join(f"typename {letter}, " for letter in loop.letters)
-    raws = [(k, p.storage) for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True)) if kind == RAW]
-    generic = ", ".join([*(f"typename {x}" for x in loop.letters), *(f"typename Raw{k}" for k, _ in raws)])
+    raws = [(f"Raw{k}", p.storage) for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True)) if kind == RAW]
+    raws += [(f"Out{k}", p.storage) for k, p in enumerate(loop.outputs) if p.raw]
+    generic = ", ".join([*(f"typename {x}" for x in loop.letters), *(f"typename {name}" for name, _ in raws)])
     template = f"template <{generic}>\n" if generic else ""
     instance = ", ".join([*(f"compute_t<{x}>" for x in loop.letters), *(storage for _, storage in raws)])
     name = loop.name
@@ -56,7 +57,10 @@ def _source(loop: Statements, kinds: tuple[str, ...], wanted: tuple[bool, ...]) 
     seen = [  # what the statements see
         f"const RawArray<Raw{k}> {p.name}" if kind == RAW else f"const {p.compute} {p.name}"
         for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True))
-    ] + [f"{p.compute}& {p.name}" for p in loop.outputs]
+    ]
+    seen += [
+        f"const RawOutput<Out{k}> {p.name}" if p.raw else f"{p.compute}& {p.name}" for k, p in enumerate(loop.outputs)
+    ]
     parameters, before, loads, from_pack, from_one = [], [], [], [], []
     for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True)):
         storage, computed = p.storage, f"compute_t<{p.storage}>"
@@ -71,15 +75,15 @@ def _source(loop: Statements, kinds: tuple[str, ...], wanted: tuple[bool, ...]) 
         taken = {VALUE: f"in{k}", ONE: f"one{k}", RAW: f"RawArray<{storage}>{{in{k}}}"}[kind]
         from_pack.append(taken)
         from_one.append(taken)
-    stores = [(k, p.storage) for k, p in enumerate(loop.outputs) if wanted[k]]
-    parameters += [f"{storage}* out{k}" for k, storage in stores]
-    results = [f"r{k}" for k in range(len(loop.outputs))]
-    fresh = " ".join(f"compute_t<{p.storage}> r{k}{{}};" for k, p in enumerate(loop.outputs))
+    parameters += [f"{p.storage}* out{k}" for k, p in enumerate(loop.outputs) if wanted[k]]
+    stores = [(k, p.storage) for k, p in enumerate(loop.outputs) if wanted[k] and not p.raw]
+    results = [f"RawOutput<{p.storage}>{{out{k}}}" if p.raw else f"r{k}" for k, p in enumerate(loop.outputs)]
+    fresh = " ".join(f"compute_t<{p.storage}> r{k}{{}};" for k, p in enumerate(loop.outputs) if not p.raw)
     pointers = ", ".join([*(f"in{k}" for k, _ in loads), *(f"out{k}" for k, _ in stores)])
     pack_out = " ".join(f"Pack<{storage}, V> q{k};" for k, storage in stores)
     set_pack = " ".join(f"q{k}.at[k] = static_cast<{storage}>(r{k});" for k, storage in stores)
     set_one = " ".join(f"out{k}[i] = static_cast<{storage}>(r{k});" for k, storage in stores)
-    columns = len(loads) + len(stores)
+    columns = max(len(loads) + len(stores), 1)
     ways = ", ".join(f"Way W{a}" for a in range(columns))
     gathers = " ".join(
         f"const auto p{k} = gather<V, W{a}>(in{k} + at[{a}], layout.step[{a}][0]);" for a, (k, _) in enumerate(loads)

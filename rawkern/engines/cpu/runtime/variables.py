@@ -11,12 +11,14 @@ import hashlib
 import json
 import mmap
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from rawkern.engines.cpu.analysis.storage import align_up
-from rawkern.engines.cpu.ptx.data import Ptx, Var
 from rawkern.engines.cpu.records import Globals
 from rawkern.engines.cpu.runtime.jit import Translation
 from rawkern.errors import UnsupportedError
+
+if TYPE_CHECKING:  # a program whose code is in the cache is not parsed
+    from rawkern.engines.cpu.ptx.data import Ptx, Var
 
 ROOM = 16 << 20  # for variables of later programs; what nobody touches is no memory
 
@@ -68,7 +70,7 @@ class Variables:
             var = ptx.variables[name]
             known = self._known(name, var)
             if known is None:
-                known = align_up(size, max(var.align, 16))
+                known = -(-size // max(var.align, 16)) * max(var.align, 16)
                 size = known + max(var.size, 1)
             offsets[name] = known
         return replace(own, offsets=offsets, size=size)
