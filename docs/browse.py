@@ -120,6 +120,11 @@ class Browser:
                 if message["method"] == "Page.loadEventFired":
                     return
 
+    def show(self, width: int, scheme: str) -> None:
+        """The page as a screen of that width, in pixels, has it, in a scheme: ``light`` or ``dark``."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
     def run(self, code: str) -> Any:
         return self.ask("Runtime.evaluate", expression=code, returnByValue=True)["result"].get("value")
 
@@ -148,8 +153,7 @@ class Browser:
 def looks(browser: Browser, page: Path, name: str, pictures: Path | None) -> Iterator[str]:
     """What is wrong with the looks of the open page."""
     for width, scheme in itertools.product(WIDTHS, SCHEMES):
-        browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        browser.show(width, scheme)
         yield from (f"{name} at {width}, {scheme}: {what}" for what in browser.run(SIDES))
         if pictures:
             shot = browser.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"]

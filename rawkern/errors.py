@@ -99,7 +99,7 @@ class FreedMemoryError(CheckError):
 
 
 class ReadOnlyError(CheckError):
-    """A thread writes to what the kernel may only read: a const parameter's tensor, a ``__constant__`` variable."""
+    """Writes to what the kernel may only read: a const parameter's tensor, ``__constant__`` memory, its parameters."""
 
 
 class UninitializedReadError(CheckError):

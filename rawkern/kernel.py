@@ -209,7 +209,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
             return self._plan(None, 0).symbolic()
         config = configs.make_config(self.name, *key, cooperative=self.unit.settings.cooperative)
         plan = self._plan(config.block, config.shared_mem)
-        if self._plans.get((config.block, config.shared_mem)) is plan:
+        if plan in self._plans.values():
             x, y, z = config.block
             for block in ((x, y, z), *[(x, y)] * (z == 1), *[(x,), x] * (y == z == 1)):
                 self._shared[block, config.shared_mem] = plan.grid
@@ -263,7 +263,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         if found is None:
             found = Plan(self._kernel, block, shared_mem, self.unit.settings.cooperative)
             if len(self._plans) < PLANS_KEPT:
-                self._plans[block, shared_mem] = found
+                found = self._plans.setdefault((block, shared_mem), found)  # another thread's, if that was first
         return found
 
     # What it is ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from rawkern.base import markup
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
+from rawkern.compile.files import own_sources
 from rawkern.engines.devices import default_device, normalised
 from rawkern.errors import CompileError, RawkernError
 from rawkern.kernel import RawKernel
@@ -347,13 +347,6 @@ def load(
 
 
 # Where rawkern's own sources are ------------------------------------------------------------------------------
-
-
-def own_sources() -> Path:
-    """The directory of rawkern's own ``.cu`` files: inside an installed package, beside it in a source tree."""
-    package = Path(__file__).resolve().parent
-    inside = package / "cuda_src"
-    return inside if inside.is_dir() else package.parent / "cuda_src"
 
 
 def _find(path: PathLike, caller: str | None) -> PathLike:

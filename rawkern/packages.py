@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from rawkern.base.border import border
+from rawkern.base.nearest import did_you_mean
 from rawkern.compile import packages, source
 from rawkern.module import PathLike, RawModule
 
@@ -82,5 +83,7 @@ def _manifest(folder: Path, name: str | None) -> Path:
         raise ValueError(f"{folder} {what}{f': {names}' if there else ''}")
     found = there if name is None else [file for file in there if file.stem == name]
     if not found:
-        raise ValueError(f"{folder} has no module {name!r}; it has {names}")
+        raise ValueError(
+            f"{folder} has no module {name!r}; it has {names}{did_you_mean(name, [file.stem for file in there])}"
+        )
     return found[0]

@@ -13,6 +13,7 @@ import torch
 
 from rawkern.base.ctype import C_NAMES
 from rawkern.base.dynamo import untraced
+from rawkern.base.nearest import did_you_mean
 from rawkern.compile import programs
 from rawkern.compile.declarations import Declaration
 from rawkern.kernel import RawKernel
@@ -52,9 +53,11 @@ def _spelled(name: str, argument: Any) -> str:
         with contextlib.suppress(TypeError):  # a class that stands for no dtype
             spelled = _type_of(np.dtype(argument))
     if spelled is None:
+        named = str(argument).removeprefix("torch.")
+        such = f", such as {next(iter(complex_types(named).values()))!r}" if named in _COMPLEX else ""
         raise TypeError(
             f"the template argument {argument!r} of {name} has no name in CUDA C that is known here; "
-            "pass a dtype of torch or NumPy, a number, or the text as the source spells it"
+            f"pass a dtype of torch or NumPy, a number, or the text as the source spells it{such}"
         )
     return spelled
 
@@ -84,9 +87,14 @@ class TemplateKernel:
         return f"<template {self.name}>"
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # Python, copy and notebooks ask for those, also while nothing is set yet
+            raise AttributeError(f"a template kernel has no attribute {name!r}")
+        with self.module.unit.lock:
+            declared = programs.template_declarations(self.module.unit.current().source, self.name)
+        example = next((found for one in declared if (found := one.instance())), f"{self.name}<...>")
         raise AttributeError(
-            f"{self.__dict__.get('name', 'this')} is a template, and only its instances have {name!r}; "
-            f'name one, such as get_function("{self.__dict__.get("name", "k")}<float>").{name}'
+            f"{self.name} is a template, and only its instances have {name!r}; "
+            f'name one, such as get_function("{example}").{name}'
         )
 
     @untraced
@@ -122,35 +130,40 @@ class TemplateKernel:
         key = (*[getattr(a, "dtype", None) for a in args], *[(k, getattr(v, "dtype", None)) for k, v in kwargs.items()])
         kernel = instances.get(key)
         if kernel is None:
-            name = self._deduced(programs.template_declarations(build.source, self.name), args, kwargs)
+            name = self._deduced(build, args, kwargs)
             kernel = instances[key] = self.module.get_function(name)
         return kernel
 
-    def _deduced(self, declared: Sequence[Declaration], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def _deduced(self, build: Build, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        declared = programs.template_declarations(build.source, self.name)
         count = len(args) + len(kwargs)
         fitting = [one for one in declared if len(one.params) == count]
         if len({(one.template_params, one.types) for one in fitting}) != 1:
             forms = "; ".join(f"{self.name}({', '.join(one.types)})" for one in declared)
             raise TypeError(f"no one template {self.name} takes {count} arguments: {forms}")
         one = fitting[0]
+        for name in kwargs:
+            if name not in one.params:
+                forms = f"{self.name}({', '.join(one.types)})"
+                raise TypeError(f"{self.name} has no parameter '{name}': {forms}{did_you_mean(name, one.params)}")
         given = {k: kwargs.get(str(name), None) if k >= len(args) else args[k] for k, name in enumerate(one.params)}
         found: list[str] = []
         for text in one.template_params:
             if "=" in text:
                 break
             match = _TYPE.match(text)
-            spelled = self._type(match[1], one, given) if match else None
+            spelled = self._type(match[1], one, given, build) if match else None
             if spelled is None:
-                example = ", ".join([*found, *map(_example, one.template_params[len(found) :])])
+                example = one.instance(found) or f"{one.name}<...>"
                 raise TypeError(
                     f"{self.name}: the arguments do not tell its template parameter '{text}'; name an instance, "
-                    f'such as get_function("{one.name}<{example}>")'
+                    f'such as get_function("{example}")'
                 )
             found.append(spelled)
         name = f"{one.name}<{', '.join(found)}>"
         return name if len(declared) == 1 else f"{name}({', '.join(_instantiated(one, found))})"
 
-    def _type(self, letter: str, one: Declaration, given: Mapping[int, Any]) -> str | None:
+    def _type(self, letter: str, one: Declaration, given: Mapping[int, Any], build: Build) -> str | None:
         """The type of a template parameter by the arguments of the parameters that are of it."""
         dtypes: dict[str, str] = {}
         for k, text in enumerate(one.types):
@@ -159,7 +172,45 @@ class TemplateKernel:
         if len(dtypes) > 1:
             listed = ", ".join(f"'{name}' is {dtype}" for dtype, name in dtypes.items())
             raise TypeError(f"{self.name}: its parameters of type {letter} get arguments of several dtypes: {listed}")
-        return _type_of(next(iter(dtypes))) if dtypes else None
+        if not dtypes:
+            return None
+        dtype, name = next(iter(dtypes.items()))
+        if (spelled := _type_of(dtype)) is not None:
+            return spelled
+        if dtype in _COMPLEX:
+            return self._complex(dtype, name, one, build)
+        way = "name an instance with the type that the source has for it"
+        if dtype.startswith("float8"):
+            way = f"pass {name}.view(torch.uint8), and {letter} is unsigned char"
+        raise TypeError(f"{self.name}: argument '{name}' is {dtype}, for which CUDA C has no type; {way}")
+
+    def _complex(self, dtype: str, name: str, one: Declaration, build: Build) -> str:
+        """The complex type that the source uses, of the several that CUDA C has."""
+        types = complex_types(dtype)
+        texts = build.source.texts()
+        used = [types[key] for key, word in _COMPLEX_WORDS.items() if key in types and any(map(word.search, texts))]
+        if len(used) == 1:
+            return used[0]
+        what = "uses several of them" if used else "uses none of them: #include <cuda/std/complex>"
+        choice = used[0] if used else next(iter(types.values()))
+        raise TypeError(
+            f"{self.name}: argument '{name}' is {dtype}, which is {' or '.join(types.values())} in CUDA C, and the "
+            f'source {what}; name an instance, such as get_function("{one.name}<{choice}>")'
+        )
+
+
+# Types of complex numbers, and what in a source says that it uses them.
+_COMPLEX = {"complex64": "float", "complex128": "double", "complex32": "__half"}
+_COMPLEX_WORDS = {
+    "std": re.compile(r"\bcuda::std::complex\b|<cuda/std/complex>"),
+    "cuComplex": re.compile(r"\bcu(?:Float|Double)?Complex\b(?!\.h>)|[</]cuComplex\.h>"),
+}
+
+
+def complex_types(dtype: str) -> dict[str, str]:
+    """The types of a complex dtype in CUDA C."""
+    own = {"complex64": {"cuComplex": "cuFloatComplex"}, "complex128": {"cuComplex": "cuDoubleComplex"}}
+    return {"std": f"cuda::std::complex<{_COMPLEX[dtype]}>", **own.get(dtype, {})}
 
 
 def _instantiated(one: Declaration, found: Sequence[str]) -> list[str]:
@@ -186,7 +237,3 @@ def _is_of(text: str, letter: str, name: str | None) -> bool:
     if name in rest:
         rest.remove(name)
     return words[:1] == [letter] and "".join(rest) in ("", "*", "&", "[]")
-
-
-def _example(text: str) -> str:
-    return "float" if _TYPE.match(text.partition("=")[0].strip()) else "4"

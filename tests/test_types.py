@@ -15,7 +15,8 @@ def test_a_type_checker_finds_the_errors_and_no_others() -> None:
     """One run over all cases: where a line ends in ``# error: WORD``, pyright has to report it in words with that."""
     lines = enumerate(PROGRAM.read_text().splitlines(), 1)
     expected = {number: match[1] for number, line in lines if (match := re.search(r"# error: (.+)$", line))}
-    command = [sys.executable, "-m", "pyright", "--outputjson", str(PROGRAM)]
+    # The interpreter is named: pyright would ask the `python` on PATH, that of an activated environment at best.
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(PROGRAM)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=PROGRAM.parents[2])
     found: dict[int, str] = {}
     for each in json.loads(done.stdout)["generalDiagnostics"]:

@@ -17,6 +17,7 @@ from rawkern.arguments.structs import is_struct, struct_bytes
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
+from rawkern.base.nearest import did_you_mean
 from rawkern.errors import LaunchError, UnsupportedError
 
 # By CUDA index, -1 for the CPU; torch itself numbers devices with 8 bits.
@@ -97,7 +98,8 @@ class Arguments:
         memory = pointer.memory
         first, end = memory.reach()
         address, reads = memory.pointer + first, not pointer.writes
-        self.pieces.append(Piece(pointer.where.expr, address, end - first, memory.itemsize, reads))
+        piece = Piece(pointer.where.expr, address, end - first, memory.itemsize, reads, locked=not memory.writable)
+        self.pieces.append(piece)
 
     def extents(self, param: Param, address: Any) -> tuple[int, int]:
         """How much of the memory that was found last, for a parameter, lies behind its address."""
@@ -179,7 +181,7 @@ def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
     names = [param.name for param in params]
     for name in kwargs:
         if name not in names:
-            raise TypeError(f"{signature.name} has no parameter '{name}': {signature}")
+            raise TypeError(f"{signature.name} has no parameter '{name}': {signature}{did_you_mean(name, names)}")
         if name in names[:given]:
             at = names.index(name)
             where = signature.wheres[at]

@@ -68,8 +68,8 @@ class Piece:
     """Memory that a launch may touch: an argument's or a variable's.
 
     `parameter` is the offset of its address among the kernel's parameters, where it stands there; `itemsize` the bytes
-    of an element. Elements of a strided tensor lie in `size` bytes from the first to the last. `followed`: races are
-    looked for.
+    of an element. Elements of a strided tensor lie in `size` bytes from the first to the last. `read_only`: the kernel
+    may not write it here, and if it is `locked`, its owner lets nobody. `followed`: races are looked for.
     """
 
     name: str
@@ -79,10 +79,16 @@ class Piece:
     read_only: bool
     parameter: int | None = None
     followed: bool = True
+    locked: bool = False
 
     @property
     def end(self) -> int:
         return self.address + self.size
+
+    @property
+    def given_as(self) -> str:
+        """The parameter that it stands in, if it is an argument's."""
+        return self.name.split(".")[0].split("[")[0]
 
 
 def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:

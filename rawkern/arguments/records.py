@@ -11,6 +11,7 @@ import numpy as np
 
 from rawkern.arguments.scalars import Where
 from rawkern.base.ctype import CType, Member, parse
+from rawkern.base.nearest import did_you_mean
 
 _FLOATS = ("float", "half", "bfloat16", "float8")
 
@@ -66,7 +67,9 @@ def check_names(ctype: CType, names: Mapping[Any, Any], where: Where) -> None:
         # A name with a leading underscore is taken for padding.
         if name not in members and not str(name).startswith("_"):
             there = f"its members are{listed(ctype)}" if members else "it has no members"
-            raise TypeError(f"{where} has a member {name!r} that {ctype.name} has not; {there}")
+            raise TypeError(
+                f"{where} has a member {name!r} that {ctype.name} has not; {there}{did_you_mean(name, members)}"
+            )
 
 
 def _check_fields(ctype: CType, fields: dict[str, int], where: Where) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import math
+import numbers
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,9 @@ from rawkern.base.ctype import CType
 from rawkern.errors import LaunchError
 
 # Largest finite magnitudes; the next half step above each still rounds down to it (see _real).
-FLOAT_LIMITS = {"float": 3.4028234663852886e38, "double": math.inf, "__half": 65504.0}
+FLOAT_LIMITS = {"float": 3.4028234663852886e38, "double": math.inf, "__half": 65504.0, "c10::Half": 65504.0}
 _FLOAT8 = {"__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2", "__nv_fp8_e8m0": "float8_e8m0fnu"}
+_LARGEST = "the largest is 1.7976931348623157e+308"
 LONG = 256  # bits of an int that is no longer written out
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -101,7 +104,10 @@ def _scalar(ctype: CType, value: Any, where: Where) -> bool | int | float | comp
         if hasattr(value, "__index__"):
             return value.__index__()
         if hasattr(value, "__float__"):  # fractions.Fraction, decimal.Decimal
-            return float(value)
+            try:
+                return _float(ctype, value)
+            except OverflowError:
+                raise _out_of_range(ctype, value, where, _LARGEST) from None
     if type(value).__module__ == "cupy.cuda.texture":  # CUDA's textures and surfaces are 64-bit numbers
         return getattr(value, "ptr")  # noqa: B009  # an attribute of CuPy's
     if value is None:
@@ -144,7 +150,9 @@ def _numpy_scalar(ctype: CType, value: Any, where: Where) -> bool | int | float 
     if value.ndim:
         one = f"{where.expr}[{', '.join('0' * value.ndim)}]"
         raise _wrong(ctype, f"an array of shape {value.shape}", where, f"pass one element: {one}")
-    for base, kinds in ((bool, "b"), (int, "iu"), (float, "f"), (complex, "c")):
+    if value.dtype.kind == "f":
+        return _float(ctype, value)
+    for base, kinds in ((bool, "b"), (int, "iu"), (complex, "c")):
         if value.dtype.kind in kinds:
             return base(value)
     name = value.dtype.name
@@ -182,9 +190,31 @@ def _number(ctype: CType, value: Any, where: Where) -> float:
     if isinstance(number, complex):
         raise _wrong(ctype, f"the complex {number!r}", where, f"pass {where.expr}.real")
     try:
-        return float(number)
+        return _float(ctype, number)
     except OverflowError:
-        raise _out_of_range(ctype, number, where, "the largest is 1.7976931348623157e+308") from None
+        raise _out_of_range(ctype, number, where, _LARGEST) from None
+
+
+def _nearest(ctype: CType, value: Any, where: Where) -> float:
+    """A real number as the nearest double, for messages."""
+    number = _scalar(ctype, value, where)
+    assert not isinstance(number, complex)
+    return float(number)
+
+
+def _float(ctype: CType, value: Any) -> float:
+    """A real number as a double that is still to be rounded to `ctype`.
+
+    What a double cannot hold is rounded to odd: the last bit says that there is more. Narrower types have at least two
+    bits less, so they make of it what they would make of the number.
+    """
+    near = float(value)
+    exact = not isinstance(value, float) and isinstance(value, (numbers.Rational, Decimal, np.floating))
+    if ctype.name == "double" or not exact or not math.isfinite(near) or near == value:
+        return near
+    if math.frexp(near)[0] * 2**53 % 2 == 0:  # to odd: the neighbor on the other side of the number
+        return math.nextafter(near, math.inf if value > near else -math.inf)  # pyright: ignore[reportOperatorIssue]
+    return near
 
 
 def _real(ctype: CType, value: Any, where: Where) -> float:
@@ -192,7 +222,8 @@ def _real(ctype: CType, value: Any, where: Where) -> float:
     try:
         struct.pack("<" + ctype.code, number)  # rounds to nearest even; inf and nan pass
     except OverflowError:
-        raise _out_of_range(ctype, number, where, f"the largest is {FLOAT_LIMITS[ctype.name]!r}") from None
+        largest = f"the largest is {FLOAT_LIMITS[ctype.name]!r}"
+        raise _out_of_range(ctype, _nearest(ctype, value, where), where, largest) from None
     return number
 
 
@@ -212,16 +243,22 @@ def _bfloat16(ctype: CType, value: Any, where: Where) -> int:
     steps = round(math.ldexp(mantissa, exponent - unit))
     bits = steps if unit == -133 else ((unit + 133) << 7) + steps
     if bits >= 0x7F80:
-        raise _out_of_range(ctype, number, where, "the largest is 3.3895313892515355e+38")
+        largest = "the largest is 3.3895313892515355e+38"
+        raise _out_of_range(ctype, _nearest(ctype, value, where), where, largest)
     return sign | bits
 
 
 def _float8(ctype: CType, value: Any, where: Where) -> int:
     number = _number(ctype, value, where)
     dtype = getattr(torch, _FLOAT8[ctype.name])
-    rounded = torch.tensor(number, dtype=torch.float32, device="cpu").to(dtype)
-    if math.isfinite(number) and (abs(number) > torch.finfo(dtype).max or not math.isfinite(rounded.float().item())):
-        raise _out_of_range(ctype, number, where, f"the largest is {torch.finfo(dtype).max!r}")
+    most = torch.finfo(dtype).max
+    if most < abs(number) < math.inf or (number < 0 and ctype.name == "__nv_fp8_e8m0"):
+        limits = "no negative numbers; " * (ctype.name == "__nv_fp8_e8m0") + f"the largest is {most!r}"
+        raise _out_of_range(ctype, _nearest(ctype, value, where), where, limits)
+    near = torch.tensor(number, dtype=torch.float32, device="cpu")
+    if number == number and near.item() != number and not int(near.view(torch.int32)) & 1:  # to odd, as in `_float`
+        near = near.nextafter(torch.tensor(math.copysign(math.inf, number - near.item())))
+    rounded = near.to(dtype)
     return rounded.view(torch.uint8).item()  # type: ignore[return-value]
 
 
@@ -233,7 +270,7 @@ def _pack(ctype: CType, numbers: list[Any], where: Where) -> bytes:
 
 
 def _complex(ctype: CType, value: Any, where: Where) -> bytes:
-    number = complex(_scalar(ctype, value, where))
+    number = _scalar(ctype, value, where)
     return _pack(ctype, [number.real, number.imag], where)
 
 

@@ -29,8 +29,9 @@ _HEADER_SIZE = len(_MAGIC) + _DIGEST_SIZE
 _SUFFIX, _FILE_SUFFIX = ".bin", ".cu"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 
-# The directory that was checked last, by the setting it came from: checking costs a dozen system calls.
-_checked: tuple[tuple[str, str, str], Path] | None = None
+# The directory that was checked last, by the setting it came from, and what it was then: checking costs a dozen system
+# calls.
+_checked: tuple[tuple[str, str, str], Path, tuple[int, ...] | None] | None = None
 
 
 class CacheInfo(NamedTuple):
@@ -78,24 +79,32 @@ def directory() -> Path:
         os.environ.get("HOME", ""),
     )
     known = _checked
-    if known is not None and known[0] == setting:
+    if known is not None and known[0] == setting and _identity(known[1]) == known[2]:
         return known[1]
     path = configured()
     with contextlib.suppress(OSError):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = _resolved(path)
+    identity = _identity(path)  # before the check, which so is made again for what takes its place meanwhile
     _check_private(path)
-    _checked = (setting, path)
+    _checked = (setting, path, identity)
     return path
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """What tells a directory from another one in its place, or from itself with other rights; None for none."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mode, status.st_uid
 
 
 def get(key: str) -> bytes | None:
     """Return the bytes stored under a key, or None if there are none or they are damaged (they are then removed)."""
     path = _path(key)
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError:
+    content = _content(path)
+    if content is None:
         return None
     data = content[_HEADER_SIZE:]
     if content[:_HEADER_SIZE] == _header(key, data):
@@ -113,10 +122,23 @@ def put(key: str, data: bytes) -> None:
 def put_file(key: str, data: bytes) -> Path | None:
     """Store bytes as a file that other programs can read, and return its path; None where the disk takes no files."""
     path = _path(key, _FILE_SUFFIX)
-    with contextlib.suppress(OSError):
-        if path.read_bytes() == data:
-            return path
+    if _content(path) == data:
+        return path
     return path if _write(path, data) else None
+
+
+def _content(path: Path) -> bytes | None:
+    """The bytes of a file; None where there is none, or something else: a pipe would wait, a link leads away."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        return None
+    with os.fdopen(handle, "rb", buffering=0) as file, contextlib.suppress(OSError):
+        return file.readall()
+    return None
 
 
 def _write(path: Path, *parts: bytes) -> bool:
@@ -178,7 +200,7 @@ def kept(key: str, ask: Callable[[], Any]) -> Any:
 
 def digest(text: str) -> str:
     """Return a text that stands for another one in a key."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @contextlib.contextmanager

@@ -102,6 +102,10 @@ _FLOATS: tuple[tuple[str, str, int, str, tuple[str, ...]], ...] = (
     ("bool", "bool", 1, "?", ("bool",)),
     ("float", "float", 4, "f", ("float32",)),
     ("double", "float", 8, "d", ("float64",)),
+    ("c10::Half", "half", 2, "e", ("float16",)),
+    ("c10::BFloat16", "bfloat16", 2, "H", ("bfloat16",)),
+    ("c10::Float8_e4m3fn", "float8", 1, "B", ("float8_e4m3fn",)),
+    ("c10::Float8_e5m2", "float8", 1, "B", ("float8_e5m2",)),
     ("__half", "half", 2, "e", ("float16",)),
     ("__nv_bfloat16", "bfloat16", 2, "H", ("bfloat16",)),
     ("__nv_fp8_e4m3", "float8", 1, "B", ("float8_e4m3fn",)),
@@ -129,7 +133,7 @@ _MORE_VECTORS: tuple[tuple[str, str, int, int], ...] = (
 )
 
 # cuComplex and cuDoubleComplex are float2 and double2 to the compiler, so those take complex dtypes too.
-_COMPLEX_OF = {"float": "complex64", "double": "complex128", "__half": "complex32"}
+_COMPLEX_OF = {"float": "complex64", "double": "complex128", "__half": "complex32", "c10::Half": "complex32"}
 
 _ALIASES = {
     "unsigned": "unsigned int", "long int": "long", "long unsigned int": "unsigned long",
@@ -178,11 +182,11 @@ def _build_table() -> dict[str, CType]:
 
 _TABLE = _build_table()
 #: Types that CUDA C has by one word.
-TYPE_NAMES = frozenset(n for n in (*_TABLE, *_ALIASES, "uchar", "ushort", "uint", "ulong") if " " not in n)
+TYPE_NAMES = frozenset(n for n in (*_TABLE, *_ALIASES, "uchar", "ushort", "uint", "ulong") if n.isidentifier())
 #: What a dtype's elements are called in CUDA C, by torch's name of the dtype.
 C_NAMES = {row[-1][0]: row[0] for row in (*_INTEGERS, *_FLOATS) if row[-1]}
 # cuda::std::__4::complex<float>, thrust::complex<double>, std::complex<float>
-_COMPLEX = re.compile(r"(?:\w+::)*complex<(float|double|__half|__nv_bfloat16)>$")
+_COMPLEX = re.compile(r"(?:\w+::)*complex<(float|double|__half|__nv_bfloat16|c10::Half)>$")
 _ARRAY = re.compile(r"(.+?)\s*\[(\d+)\]$")
 _TO_ARRAY = re.compile(r"(.+?)\s*\(\s*[*&](?:\s*const)?\s*\)\s*(?:\[\d+\])+$")
 _OPAQUE = re.compile(r"(\d+) bytes(?:, aligned to (\d+))?$")

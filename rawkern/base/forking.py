@@ -12,9 +12,9 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
+
+from rawkern.base.scopes import Scope
 
 WAIT_SECONDS = 30.0  # a fork waits no longer than this for threads that compile
 
@@ -36,7 +36,7 @@ class Lock(_thread.RLock):  # type: ignore[misc]  # CPython lets it be subclasse
             self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
-_inside: dict[int, int] = {}  # by thread, how many calls of compilers it is in
+_inside: dict[int, int] = {}  # the threads of all calls of compilers, by their tokens
 if sys.version_info >= (3, 12):
     cached_property = functools.cached_property
 else:
@@ -55,32 +55,31 @@ else:
 
 
 _forks = 0  # forks that wait
-_change = threading.Condition(threading.RLock())
+_mutex = threading.RLock()  # entered itself: a condition's own methods are Python's
+_change = threading.Condition(_mutex)
 
 
-@contextmanager
-def compiling() -> Iterator[None]:
+class compiling(Scope):
     """While this is entered, the process forks only from this thread, or after `WAIT_SECONDS`."""
-    me = threading.get_ident()
-    with _change:
-        # Threads that compile one thing after the other would keep a fork waiting.
-        _change.wait_for(lambda: not _forks or me in _inside, WAIT_SECONDS)
-        _inside[me] = _inside.get(me, 0) + 1
-    try:
-        yield
-    finally:
-        with _change:
-            _inside[me] = _inside.get(me, 1) - 1
-            if _inside[me] <= 0:
-                del _inside[me]
-                _change.notify_all()
+
+    def _begin(self, token: list[Any]) -> None:
+        me = threading.get_ident()
+        with _mutex:
+            # Threads that compile one thing after the other would keep a fork waiting.
+            _change.wait_for(lambda: not _forks or me in _inside.values(), WAIT_SECONDS)
+            _inside[id(token)] = me
+
+    def _end(self, token: list[Any]) -> None:
+        with _mutex:
+            _inside.pop(id(token), None)
+            _change.notify_all()
 
 
 def _before() -> None:
     global _forks
     _change.acquire()
     _forks += 1
-    _change.wait_for(lambda: all(thread == threading.get_ident() for thread in _inside), WAIT_SECONDS)
+    _change.wait_for(lambda: all(thread == threading.get_ident() for thread in _inside.values()), WAIT_SECONDS)
 
 
 def _after_in_parent() -> None:
@@ -91,12 +90,13 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    global _change, _forks
+    global _change, _forks, _mutex
     _forks = 0
-    _change = threading.Condition(threading.RLock())
-    for thread in list(_inside):
+    _mutex = threading.RLock()
+    _change = threading.Condition(_mutex)
+    for token, thread in list(_inside.items()):
         if thread != threading.get_ident():
-            del _inside[thread]
+            del _inside[token]
     for lock in list(_locks):
         lock.renew()
 

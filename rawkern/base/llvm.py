@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache as once
 from typing import Any
 
 from rawkern.base import cache
 from rawkern.base.forking import Lock, compiling
+from rawkern.base.scopes import Scope
 from rawkern.errors import MissingDependencyError, UnsupportedError
 
 #: Functions outside of the generated code that it may call.
@@ -25,22 +25,27 @@ _ROOM = "@rk_room = global i64 0, align 4096"
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
 
 
-@contextmanager
-def _alone() -> Iterator[Any]:
-    """LLVM's binding, for this thread alone.
+class _Alone(Scope):
+    """LLVM's binding, for this thread alone: enter it with the lock, as ``with _lock, compiling(), _Alone() as llvm:``.
 
     llvmlite takes and gives back a lock of its own in Python. An interrupt there leaves it locked, and what compiles
     in another thread would wait for ever.
     """
-    llvm = binding()
-    inner = llvm.ffi.lib._lock._lock
-    with _lock, compiling():
-        before = inner._recursion_count()
-        try:
-            yield llvm
-        finally:
-            while inner._recursion_count() > before:
-                inner.release()
+
+    def _begin(self, token: list[Any]) -> None:
+        token.append(_inner_lock()._recursion_count())
+
+    def _end(self, token: list[Any]) -> None:
+        for before in token:
+            while _inner_lock()._recursion_count() > before:
+                _inner_lock().release()
+
+    def _entered(self) -> Any:
+        return binding()
+
+
+def _inner_lock() -> Any:
+    return binding().ffi.lib._lock._lock
 
 
 @once
@@ -110,7 +115,9 @@ def target_machine(cpu: Cpu, effort: int = 2) -> Any:
 def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (), effort: int = 2) -> bytes:
     """Optimise a module of about `size` lines and generate an object file; it may call functions `known` by prefix."""
     with (
-        _alone() as llvm,
+        _lock,
+        compiling(),
+        _Alone() as llvm,
         llvm.create_context() as context,
         llvm.parse_assembly(f"{text}\n{_ROOM}", context) as module,
         target_machine(cpu, effort) as machine,
@@ -175,21 +182,21 @@ class LoadedObject:
     """
 
     def __init__(self, body: bytes):
-        with _alone() as llvm:
+        with _lock, compiling(), _Alone() as llvm:
             self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()), use_lmm=True)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(body))
             self._engine.finalize_object()
 
     def address(self, name: str) -> int:
         """Address of a function that the code exports."""
-        with _alone():
+        with _lock, compiling(), _Alone():
             return self._engine.get_function_address(name)
 
     def offer(self, names: Iterable[str], suffix: str = "") -> None:
         """Let code that is loaded after this call some of its functions, by their names with a `suffix`."""
         for name in names:
             address = self.address(name)
-            with _alone() as llvm:
+            with _lock, compiling(), _Alone() as llvm:
                 llvm.add_symbol(f"{name}{suffix}", address)
 
 

@@ -601,8 +601,21 @@ define internal i1 @rk_put_float(ptr %table, ptr %object, ptr %at, i64 %size, i3
   %number = alloca double
   %is = call i1 @rk_double(ptr %table, ptr %object, ptr %number)
   br i1 %is, label %store, label %no
-store:
+store:                                            ; large ints, which a double would round first, are for others
   %x = load double, ptr %number
+  %ptype = getelementptr i8, ptr %object, i64 {type_offset}
+  %type = load ptr, ptr %ptype
+  %pt = &Table.float_type %table
+  %float = load ptr, ptr %pt
+  %int = icmp ne ptr %type, %float
+  %bits = load i64, ptr %number
+  %magnitude = and i64 %bits, 9223372036854775807
+  %large = icmp uge i64 %magnitude, 4845873199050653696
+  %narrow = icmp ult i64 %size, 8
+  %rounded = and i1 %int, %large
+  %twice = and i1 %rounded, %narrow
+  br i1 %twice, label %no, label %once
+once:
   %good = call i1 @rk_store(double %x, ptr %at, i64 %size, i32 %precision, i32 %lowest, i32 %infinity, i32 %nan)
   ret i1 %good
 no:

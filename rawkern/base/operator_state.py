@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
+from typing import Any
 
+from rawkern.base.scopes import Scope
 from rawkern.base.table import attend
 from rawkern.errors import LaunchError
 
@@ -19,7 +20,7 @@ IMPLEMENTATION, FAKE, COMPOSED = 1, 2, 3
 state = _State()
 
 
-class inside_op:
+class inside_op(Scope):
     """Context in which launches belong to an operator, so that autograd and tracing know of them already.
 
     Writing to tensors that require grad is then allowed, and active dispatch modes are no obstacle. With `fake=True`
@@ -28,23 +29,23 @@ class inside_op:
     thread's own; contexts nest.
     """
 
-    __slots__ = ("_before", "_level")
+    __slots__ = ("_level",)
 
     def __init__(self, *, fake: bool = False, composed: bool = False) -> None:
+        super().__init__()
         self._level = COMPOSED if composed else FAKE if fake else IMPLEMENTATION
 
-    def __enter__(self) -> None:
-        self._before = state.level
+    def _begin(self, token: list[Any]) -> None:
+        token.append(state.level)
         state.level = self._level
         if self._level != IMPLEMENTATION:  # which native launches do not look at
-            attend(1)
+            attend(token, True)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        state.level = self._before
+    def _end(self, token: list[Any]) -> None:
+        for before in token:
+            state.level = before
         if self._level != IMPLEMENTATION:
-            attend(-1)
+            attend(token, False)
 
 
 def in_fake_op() -> bool:

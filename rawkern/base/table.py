@@ -19,13 +19,14 @@ from rawkern.base.records import CPU, CUDA, TARGET, Record, linked
 
 _PYTHON = (
     "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyErr_Clear",
-    "PyErr_Occurred", "PyFloat_AsDouble", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong",
-    "PyLong_FromLongLong", "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_Vectorcall", "PyTuple_GetItem",
-    "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "Py_DecRef", "Py_IncRef",
+    "PyErr_Fetch", "PyErr_Occurred", "PyErr_Restore", "PyFloat_AsDouble", "PyLong_AsLongLongAndOverflow",
+    "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong", "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_Vectorcall",
+    "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "Py_DecRef",
+    "Py_IncRef",
 )  # fmt: skip
 #: `attention` counts what every launch has to go the careful way for. `keys_*` are the dispatch keys of plain tensors.
 #: `mode`: what is added to the CPU (`engines.cpu.mode.Mode.word`).
-#: `careful`, `finish`, `forward`, `relay` and `launcher_type` are `rawkern.launch.launcher`'s.
+#: `careful`, `finish`, `abandon`, `forward`, `relay` and `launcher_type` are `rawkern.launch.launcher`'s.
 TABLE = Record(
     "Table",
     (
@@ -34,7 +35,7 @@ TABLE = Record(
         *((name, "ptr") for name in (
             "none", "true", "false", "int_type", "bool_type", "float_type", "complex_type", "tuple_type",
             "bytes_type", "tensor_type", "parameter_type", "dltensor", "work_stream", *private.FUNCTIONS, "clock",
-            "careful", "finish", "forward", "relay", "launcher_type", *_PYTHON,
+            "careful", "finish", "abandon", "forward", "relay", "launcher_type", *_PYTHON,
         )),
     ),
 )  # fmt: skip
@@ -73,10 +74,14 @@ def kept(name: str, value: object) -> None:
     field(name, id(value))
 
 
-def attend(change: int) -> None:
-    """Count one more reason (1), or one less (-1), for every launch to go the careful way."""
+_reasons: set[int] = set()
+
+
+def attend(reason: object, there: bool) -> None:
+    """Have a reason, by its identity, for every launch to go the careful way, or have it no more."""
     with _lock:
-        ctypes.c_int64.from_buffer(_memory, TABLE.offset("attention")).value += change
+        (_reasons.add if there else _reasons.discard)(id(reason))
+        field("attention", len(_reasons))
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,9 @@ current_device: Callable[[], int] = _get("_C._cuda_getDevice") or torch.cuda.cur
 
 # A new tensor on the CPU by size, strides and dtype, past the dispatcher: 0.35 us instead of 0.6.
 empty_strided: Callable[..., torch.Tensor] | None = _get("_C._dynamo.guards._empty_strided_cpu")
+
+# Within it, no mode and no subclass of tensors sees the calls of torch's functions.
+without_torch_function: Callable[[], Any] = _get("_C.DisableTorchFunction") or contextlib.nullcontext
 
 # --- for operators. These have no public counterpart: without one of them an operator says so when it is defined.
 # Number of active torch function modes (torch.device as a context among them).
@@ -174,9 +177,19 @@ def without_key(name: str) -> Any:
     return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)))
 
 
-def destroy(library: torch.library.Library) -> None:
-    """Take a library's operators out of torch's registry."""
+def destroy(library: torch.library.Library, names: Sequence[str]) -> None:
+    """Take a library's operators out of torch's registry, and all that torch keeps under their names.
+
+    Where an interrupt came while torch wrote it down, it may not know all of that itself.
+    """
+    known = getattr(library, "_op_defs", None)
+    if known is not None:
+        known.update(names)
     library._destroy()
+    implementations = getattr(torch.library, "_impls", set())
+    for key in tuple(implementations):  # namespace/name.overload/key
+        if key.rpartition("/")[0].partition(".")[0].replace("/", "::") in names:
+            implementations.discard(key)
 
 
 def exchange_functions() -> tuple[int, ...]:

@@ -63,7 +63,10 @@ def _sitter() -> tuple[Any, Any, Any]:
 def parse(text: str) -> Any:
     """The root of the tree of a source, which lines count from."""
     read, declared, doubtful = _sitter()
-    data = text.encode()
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{text[max(error.start - 20, 0) : error.end + 20]!r} has half of a surrogate pair") from None
     while True:
         root = read(data)
         places = doubtful(root)

@@ -21,6 +21,7 @@ from rawkern.arguments.memory import Piece
 from rawkern.arguments.signature import Signature
 from rawkern.base import gpus
 from rawkern.base import torch_private as private
+from rawkern.base.asked import Asking
 from rawkern.base.nested import tensors_in
 from rawkern.compile import cubin, programs
 from rawkern.compile.toolchain import nvrtc
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from rawkern.launch.unit import State
 
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
-_hooked = False
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
@@ -43,16 +43,13 @@ LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values no
 
 def _follow(now: str) -> None:
     """Get all launches while they are checked in full."""
-    global _hooked
-    if (now == levels.FULL) != _hooked:
-        _hooked = not _hooked
-        if _hooked:
-            intercept.add(_checked, last=True)
-        else:
-            intercept.remove(_checked)
+    if now == levels.FULL:
+        intercept.add(_checked, _checked, last=True)
+    else:
+        intercept.remove(_checked)
 
 
-class check(contextlib.ContextDecorator):
+class check(Asking):
     """Check every launch inside: ``with rawkern.check(): ...``, or as a decorator of a function.
 
     A launch then runs on the CPU engine, where every memory access, barrier and warp instruction is checked; it takes
@@ -86,15 +83,7 @@ class check(contextlib.ContextDecorator):
 
     def __init__(self, *also: torch.Tensor, level: Literal["off", "bounds", "full"] = "full") -> None:
         self.also, self.level = also, levels.parse(level, "level")
-
-    def __enter__(self) -> check:
-        levels.ask(self.level)
-        levels.lend(self.also)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        levels.give_up(self.level)
-        levels.take_back(self.also)
+        super().__init__((levels.setting, self.level), (levels.lent, also))
 
 
 def _checked(given: intercept.Launch) -> None:
@@ -266,9 +255,10 @@ def _placed(signature: Signature, values: tuple[Any, ...], pieces: Sequence[Piec
     for offset in range(0, len(block) - 7, 8):
         (word,) = struct.unpack_from("<Q", block, offset)
         param = at[max(start for start in starts if start <= offset)]
-        same = [p for p in pieces if p.address == word and p.name.split(".")[0].split("[")[0] == param.name]
+        same = [p for p in pieces if p.address == word and p.given_as == param.name]
         if same and (word or offset in at):  # a tensor of no elements may have no address
-            result.append(dataclasses.replace(same[0], parameter=offset))
+            one = min(same, key=lambda p: p.read_only)  # of members with one address
+            result.append(dataclasses.replace(one, parameter=offset))
         elif word == 0 and offset in at and param.is_pointer:
             result.append(Piece(param.name, 0, 0, 0, True, offset))
     return result

@@ -1,7 +1,7 @@
 """The command ``rawkern``; each of its commands is a module here, which imports torch and the like when it runs.
 
 A command module has ``declare(commands)``, which adds its parser, and ``main(options)``, which returns the exit status:
-0, or 1 where what was asked for failed. A wrong command line ends with 2, Ctrl-C with 130.
+0, or 1 where what was asked for failed. A wrong command line or environment variable ends with 2, Ctrl-C with 130.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import sys
 from collections.abc import Sequence
 
 import rawkern
+from rawkern.base.environment import EnvironmentVariableError
 from rawkern.cli import apart, bench, build, cache, doctor, grad, judge, profile, run
 from rawkern.cli.text import Refused, paint
 from rawkern.errors import RawkernError
 
 _COMMANDS = (doctor, build, run, profile, judge, bench, grad, cache)
+_WRONG = 2  # a command line or a setting that cannot be
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the number of the signal, as shells have it
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
@@ -42,6 +44,8 @@ def _finished(options: argparse.Namespace) -> int:
         # The reader has gone (`| head`); what is still buffered must not raise again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
+    except EnvironmentVariableError as error:
+        return _failed(str(error), _WRONG)
     except (RawkernError, OSError, Refused) as error:
         return _failed(str(error))
     except ModuleNotFoundError as error:
@@ -59,9 +63,9 @@ def _status(of_child: int, options: argparse.Namespace) -> int:
     return of_child if of_child >= 0 else 128 - of_child
 
 
-def _failed(message: str) -> int:
+def _failed(message: str, status: int = 1) -> int:
     print(f"{paint('rawkern', 'red', sys.stderr)}: {message}", file=sys.stderr)
-    return 1
+    return status
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

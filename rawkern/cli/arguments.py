@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.arguments.signature import Signature
+from rawkern.base.nearest import did_you_mean
 from rawkern.base.nested import mapped
 from rawkern.cli.expressions import Maker, dtypes_behind, members_of, value
 from rawkern.cli.text import Refused
@@ -74,7 +75,7 @@ def _by_parameter(texts: Sequence[str], signature: Signature) -> dict[str, str]:
         if name is None:
             raise Refused(f"{text!r} is one argument too many; the kernel is {signature}")
         if name not in names:
-            raise Refused(f"there is no parameter {name!r}; the kernel is {signature}")
+            raise Refused(f"there is no parameter {name!r}; the kernel is {signature}{did_you_mean(name, names)}")
         if name in found:
             raise Refused(f"{name!r} is given twice: {found[name]!r} and {expression!r}")
         found[name] = expression

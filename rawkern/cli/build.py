@@ -157,7 +157,7 @@ def _once(options: argparse.Namespace, archs: Sequence[str], read: source.Source
             print(json.dumps({"file": options.file, "error": {"message": str(error), **place}}, indent=2))
         print(error, file=sys.stderr)
         if "has no kernel that" in str(error) and (names := programs.templates(read)) and not options.kernel:
-            print(f"hint: --kernel '{names[0]}<...>' compiles an instance", file=sys.stderr)
+            print(f"hint: --kernel '{_example(read, names[0])}' compiles an instance", file=sys.stderr)
         return 1
     reports = [report for _, report in built]
     for report in reports:
@@ -253,7 +253,12 @@ def _print(options: argparse.Namespace, read: source.Source, reports: Sequence[d
     print(f"by threads of a block{dynamic}: occupancy, the share of a multiprocessor's warps,")
     print("limited by w(arps), b(locks), r(egisters), s(hared memory) or B(arriers)")
     if not options.kernel and (left := programs.templates(read)):
-        print(f"templates: {', '.join(left)}; name an instance, such as --kernel '{left[0]}<float>'")
+        print(f"templates: {', '.join(left)}; name an instance, such as --kernel '{_example(read, left[0])}'")
+
+
+def _example(read: source.Source, template: str) -> str:
+    found = next((one.instance() for one in programs.template_declarations(read, template)), None)
+    return found or f"{template}<...>"
 
 
 _LETTERS = {"warps": "w", "blocks": "b", "registers": "r", "shared": "s", "barriers": "B", "threads": "-"}

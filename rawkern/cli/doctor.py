@@ -75,7 +75,7 @@ def _findings() -> list[Finding]:
     with examine.usable_cache(cache):
         with step("looking for the compiler"):
             findings += examine.toolchain(known)
-        findings += [*examine.driver_and_gpus(known), *cache, *examine.cpu()]
+        findings += [*examine.driver_and_gpus(known), *cache, *examine.variables(), *examine.cpu()]
         for device in ("cpu", *(f"cuda:{index}" for index in range(len(known.gpus)))):
             with step(f"running a kernel on {device}"):
                 findings.append(examine.engine(device))

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rawkern.base import pip
+from rawkern.base import environment, pip
+from rawkern.base.nearest import did_you_mean
 from rawkern.cli.driver import Driver
 from rawkern.cli.probe import probe
 from rawkern.cli.text import amount, duration, plural
@@ -275,12 +276,29 @@ def cpu() -> list[Finding]:
     return [Finding("cpu", OK, f"{known.name}, {plural(threads, 'thread')}, {' '.join(have)}", details=details)]
 
 
+_VARIABLE = re.compile(rf"\b{environment.PREFIX}[A-Z_]+")
+_ABOVE = "mend what is above first"
+
+
+def variables() -> list[Finding]:
+    """Environment variables that are named like rawkern's, and are none of them."""
+    known = (*environment.VARIABLES, "RAWKERN_RANDOM_EFFORT")  # of rawkern's own tests
+    wrong = [name for name in os.environ if name.startswith(environment.PREFIX) and name not in known]
+    said = {name: did_you_mean(name, environment.VARIABLES) for name in sorted(wrong)}
+    return [
+        Finding("environment", NOTE, f"{name} is set, which rawkern does not read{meant}", f"unset {name}")
+        for name, meant in said.items()
+    ]
+
+
 def engine(device: str) -> Finding:
     """An engine, run."""
     answer = probe(device)
     part = f"{device} engine"
     if "error" in answer:
-        return Finding(part, FAULT, answer["error"].splitlines()[0], "mend what is above first", answer)
+        said = answer["error"].splitlines()[0]
+        way = f"unset {match[0]}, or give it such a value" if (match := _VARIABLE.search(said)) else _ABOVE
+        return Finding(part, FAULT, said, way, answer)
     text = f"a kernel's first launch {duration(answer['first'])}, later ones {duration(answer['launch'])}"
     return Finding(part, OK, text, details=answer)
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from rawkern.base.ctype import CType, parse
+from rawkern.base.nearest import did_you_mean
 from rawkern.cli.text import Refused
 
 _MAX_POWER = 1024  # of ** and <<: beyond lie numbers that no kernel takes and that take long to make
@@ -137,21 +138,28 @@ class _Reader:
         known = {**_CONSTANTS, **self.maker.numbers}
         if name in known:
             return known[name]
-        raise Refused(f"{name} in {self.text!r} is not known; the names here are {', '.join(known)}")
+        raise Refused(
+            f"{name} in {self.text!r} is not known; the names here are {', '.join(known)}{did_you_mean(name, known)}"
+        )
 
     def _call(self, name: str, node: ast.Call) -> Any:
         if name in _ON_NUMBERS and not node.keywords:
             return _ON_NUMBERS[name](*map(self._number, node.args))
         make = MAKERS.get(name)
         if make is None:
-            raise Refused(f"{name}() in {self.text!r} is not known; there are {', '.join([*MAKERS, *_ON_NUMBERS])}")
+            known = [*MAKERS, *_ON_NUMBERS]
+            raise Refused(
+                f"{name}() in {self.text!r} is not known; there are {', '.join(known)}{did_you_mean(name, known)}"
+            )
         maker = self.maker
         for keyword in node.keywords:
             if keyword.arg != "dtype" or not isinstance(keyword.value, ast.Name):
                 raise Refused(f"{self.text!r}: {name}() takes dtype=NAME beside its arguments, such as dtype=float16")
             dtype = getattr(torch, keyword.value.id, None)
             if not isinstance(dtype, torch.dtype):
-                raise Refused(f"{self.text!r}: {keyword.value.id} is no dtype of torch")
+                raise Refused(
+                    f"{self.text!r}: {keyword.value.id} is not a dtype of torch{_near_dtype(keyword.value.id)}"
+                )
             maker = replace(maker, dtypes=(dtype,))
         if name == "load":
             paths = [arg.value if isinstance(arg, ast.Constant) else None for arg in node.args]
@@ -160,6 +168,10 @@ class _Reader:
 
 
 # Tensors --------------------------------------------------------------------------------------------------------
+
+
+def _near_dtype(name: str) -> str:
+    return did_you_mean(name, [known for known in dir(torch) if isinstance(getattr(torch, known), torch.dtype)])
 
 
 def _shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
+from rawkern.base.environment import EnvironmentVariableError
+
 _COLOURS = {"green": "32", "yellow": "33", "red": "31"}
 
 
@@ -22,6 +24,8 @@ def refusing(*kinds: type[Exception]) -> Iterator[None]:
     """Turn exceptions that the user's input can cause into `Refused`; others are defects and keep their traceback."""
     try:
         yield
+    except EnvironmentVariableError:
+        raise
     except kinds as error:
         raise Refused(str(error)) from error
 

@@ -140,7 +140,7 @@ def _plain(source: Source, arch: str, wanted: dict[str, str]) -> Result:
     found = list(_types(result, {}, {}, {}).values())
     overloaded = {name for name, params in found if any(name == other and params != rest for other, rest in found)}
     kernels = [f"{name}({', '.join(params)})" if name in overloaded and params else name for name, params in found]
-    templates = dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template)
+    templates = [kernel for kernel in declared(source) if kernel.template]
     raise diagnostics.unknown_instance(source, names, kernels, templates, asked.log)
 
 
@@ -171,7 +171,8 @@ def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], prob
 _BUILTIN = re.compile(
     r"(?:const |volatile )*(?:(?:unsigned |signed )?(?:char|short|int|long|long long|__int128)"
     r"|bool|float|double|void|wchar_t|char\d+_t"
-    r"|(?:char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4]|dim3|__half2?|__nv_bfloat162?|__nv_fp\w+)(?![\w:<])"
+    r"|(?:char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4]|dim3|__half2?|__nv_bfloat162?|__nv_fp\w+"
+    r"|c10::(?:Half|BFloat16|Float8_\w+))(?![\w:<])"
 )
 
 
@@ -250,11 +251,12 @@ def _candidates(source: Source, symbol: str, guessed: dict[str, str]) -> list[st
 
 
 def _no_kernel(source: Source, log: str) -> CompileError:
-    templates = list(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
+    templates = [kernel for kernel in declared(source) if kernel.template]
     if templates:
+        listed = ", ".join(dict.fromkeys(one.name for one in templates))
+        example = next((found for one in templates if (found := one.instance())), f"{templates[0].name}<...>")
         message = (
-            f"{source.title} has no kernel that is not a template; "
-            f"name an instance of {', '.join(templates)}, such as {templates[0]}<float>"
+            f"{source.title} has no kernel that is not a template; name an instance of {listed}, such as {example}"
         )
     elif declared(source):
         message = f"{source.title} has no kernel: its __global__ functions are left out by #if or only declared"

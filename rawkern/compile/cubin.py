@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rawkern.compile import elf
+from rawkern.errors import RawkernError
 
 REPORT = "--ptxas-options=-v"  # makes the compiler's log tell what it used
 _RESERVED, _RESERVED_FROM = 1024, 90  # bytes of a block's shared memory that are the driver's, counted in from sm_90 on
@@ -44,8 +45,12 @@ def resources(cubin: bytes, arch: str) -> dict[str, Resources]:
     constant = by_name[".nv.constant3"].size if ".nv.constant3" in by_name else 0
     reserved = _RESERVED if int(arch.strip("sm_af")) >= _RESERVED_FROM else 0
     of_functions: dict[int, dict[str, int]] = {_REGISTERS: {}, _FRAME: {}, _MIN_STACK: {}}
+    if ".nv.info" not in by_name:
+        raise RawkernError("this cubin tells nothing of its kernels: it has no section .nv.info")
     for attribute, data in elf.records(cubin, by_name[".nv.info"]):
         if attribute in of_functions:
+            if len(data) < 8:
+                raise elf.damaged(by_name[".nv.info"].offset, "a record of .nv.info is too short")
             symbol, value = struct.unpack_from("<2I", data)
             of_functions[attribute][elf.symbol(cubin, sections, symbol)] = value
     found = {}
@@ -55,6 +60,8 @@ def resources(cubin: bytes, arch: str) -> dict[str, Resources]:
         kernel = name.removeprefix(".nv.info.")
         own = dict(elf.records(cubin, section))
         bounds = own.get(_REQUIRED_THREADS) or own.get(_MAX_THREADS)
+        if (bounds and len(bounds) < 12) or not own.get(_BARRIERS, b"?") or f".text.{kernel}" not in by_name:
+            raise elf.damaged(section.offset, f"section {name} has records that nobody knows, or a kernel without code")
         x, y, z = struct.unpack_from("<3I", bounds) if bounds else (1024, 1, 1)
         shared = by_name.get(f".nv.shared.{kernel}")
         frame, stack = (of_functions[attribute].get(kernel, 0) for attribute in (_FRAME, _MIN_STACK))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rawkern.compile.names import closing, outside, split_arguments
@@ -28,6 +29,26 @@ class Declaration:
     types: tuple[str, ...] = ()  # the text of each parameter, with its name
     template_params: tuple[str, ...] = ()  # "typename T", "int V = 4"
 
+    def instance(self, found: Sequence[str] = ()) -> str | None:
+        """An instance as an example, ``axpy<float, 4>``: arguments that are known first, defaults left out.
+
+        None where the type of an argument is not one that can be made up, such as an enumeration or a template.
+        """
+        words = list(found)
+        for text in self.template_params[len(found) :]:
+            if "=" in text:
+                break
+            word = _example(text, self.template_params)
+            if word is None:
+                return None
+            words.append(word)
+        return f"{self.name}<{', '.join(words)}>"
+
+    @property
+    def form(self) -> str:
+        """The template's name with its parameters, ``axpy<typename T, int V = 4>``."""
+        return f"{self.name}<{', '.join(self.template_params)}>"
+
 
 # Comments, literals and directives; the order of the alternatives is the order in which C++ would see them at one
 # place.
@@ -41,6 +62,8 @@ _LEXEME = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
+_CANDIDATE = re.compile("[/\"'#]")
+_RAW = re.compile(r"\b(?:u8|[uUL])?R\Z")
 _CONDITIONAL = re.compile(r"[ \t]*#[ \t]*(if|el|endif)")
 _TOKEN = re.compile(
     r'#(?P<if>if|el|en)|extern\s*"C"\s*\{|(?:inline\s+)?\bnamespace\b(?P<ns>[^;{=()]*)\{|(?P<brace>[{}])|(?P<kernel>\b__global__\b)'
@@ -67,20 +90,71 @@ _POINTER_TO = re.compile(
 _PARAM_ATTRIBUTE = re.compile(r"\[\[.*?\]\]|\b(?:__attribute__|__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)")
 
 
+_TYPE = re.compile(r"(?:typename|class)\b(?:\s*\.\.\.)?\s*(\w*)")
+_NUMBER = re.compile(
+    r"(?:(?:const|unsigned|signed|long|short|int|char|auto|size_t|u?int(?:_fast|_least)?\d+_t)\b\s*|(?:std|cuda)?\s*::\s*)+"
+)
+
+
+def _example(text: str, params: Sequence[str]) -> str | None:
+    """An argument for a template parameter."""
+    if match := _TYPE.match(text):
+        holds_numbers = match[1] and any(one.startswith(f"{match[1]} ") for one in params)  # <typename T, T value>
+        return "int" if holds_numbers else "float"
+    text = text.replace("...", " ").strip()
+    kinds = (text, text.rpartition(" ")[0].strip())  # a parameter need not have a name
+    if "bool" in kinds:
+        return "true"
+    types = {match[1] for one in params if (match := _TYPE.match(one))}
+    return "4" if any(kind in types or _NUMBER.fullmatch(kind) for kind in kinds) else None
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One directive of the preprocessor, with the lines that it goes on in."""
+
+    start: int
+    end: int
+    text: str
+
+
 def blank(text: str) -> str:
     """Put spaces over comments, literals and directives; line breaks, ``extern "C"`` and marks of ``#if`` stay."""
+    return blanked(text)[0]
 
-    def spaces(match: re.Match[str]) -> str:
-        lexeme = match[0]
+
+def blanked(text: str) -> tuple[str, tuple[Directive, ...]]:
+    """What `blank` returns, and the directives."""
+    pieces, directives, at = [], [], 0
+    for match in _lexemes(text):
+        lexeme, start = match[0], match.start()
         if lexeme == '"C"':
-            return lexeme
-        blanked = re.sub(r"[^\n]", " ", lexeme)
-        if match["directive"] is not None and (conditional := _CONDITIONAL.match(lexeme)):
-            # "#if", "#el" or "#en" stays as a mark, at the same length.
-            return f"#{conditional[1][:2]}" + blanked[3:]
-        return blanked
+            continue
+        spaces = re.sub(r"[^\n]", " ", lexeme) if "\n" in lexeme else " " * len(lexeme)
+        if match.lastgroup == "directive":
+            directives.append(Directive(start, match.end(), lexeme))
+            if conditional := _CONDITIONAL.match(lexeme):
+                # "#if", "#el" or "#en" stays as a mark, at the same length.
+                spaces = f"#{conditional[1][:2]}" + spaces[3:]
+        pieces += [text[at:start], spaces]
+        at = match.end()
+    return "".join([*pieces, text[at:]]), tuple(directives)
 
-    return _LEXEME.sub(spaces, text)
+
+def _lexemes(text: str) -> Iterator[re.Match[str]]:
+    """The matches of `_LEXEME`, which is tried only where one may be: that is several times as fast."""
+    at = 0
+    while candidate := _CANDIDATE.search(text, at):
+        start = candidate.start()
+        if text[start] == "#":
+            line = text.rfind("\n", 0, start) + 1
+            start = line if line >= at and not text[line:start].strip(" \t") else start
+        elif text[start] == '"' and (raw := _RAW.search(text, max(at, start - 3), start)):
+            start = raw.start()
+        match = _LEXEME.match(text, start)
+        if match is not None:
+            yield match
+        at = match.end() if match else candidate.end()
 
 
 @functools.lru_cache(maxsize=256)

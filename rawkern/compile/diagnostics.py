@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rawkern.base.nearest import did_you_mean
 from rawkern.compile import declarations
+from rawkern.compile.declarations import Declaration
 from rawkern.compile.files import read_text
 from rawkern.compile.hints import hint
 from rawkern.compile.names import readable
@@ -35,6 +37,11 @@ _FOLLOWS = re.compile(
 )
 _NO_SCOPE = re.compile(r'name (?:followed by "::" )?must be a (?:class or )?namespace name')
 _ASSEMBLER = re.compile(r"^\s*(ptxas .*?\berror\b.*)", re.M)
+_OPTIONS = (
+    "--use_fast_math", "--fmad=false", "--ftz=true", "--prec-div=false", "--prec-sqrt=false", "--maxrregcount=64",
+    "--std=c++17", "-lineinfo", "--device-debug", "--extra-device-vectorization", "--restrict", "--device-int128",
+    "--define-macro", "--include-path", "--pre-include", "--ptxas-options", "--disable-warnings",
+)  # fmt: skip
 _MORE_SHOWN = 3
 _blank = functools.lru_cache(maxsize=8)(declarations.blank)  # many errors may be in one file
 
@@ -172,7 +179,7 @@ def _kernel(text: str, line: int, file: str, source: Source) -> str:
 
 
 def unknown_instance(
-    source: Source, names: Iterable[str], kernels: Iterable[str], templates: Iterable[str], log: str
+    source: Source, names: Iterable[str], kernels: Iterable[str], templates: Sequence[Declaration], log: str
 ) -> CompileError:
     """Make the error for a kernel or a template instance that the source does not have."""
     names = list(names)
@@ -182,10 +189,18 @@ def unknown_instance(
     if ambiguous and not any(name.endswith(")") for name in names):
         message = f"{source.title}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
         return CompileError(message, file=source.title, log=log.strip("\0\n "))
+    kernels = list(kernels)
     there = f"kernels: {', '.join(kernels) or 'none'}"
-    if listed := ", ".join(templates):
-        there += f"; templates: {listed} (name an instance, such as {listed.split(',')[0]}<float>)"
+    if listed := ", ".join(dict.fromkeys(one.form for one in templates)):
+        example = next((f" (name an instance, such as {found})" for one in templates if (found := one.instance())), "")
+        there += f"; templates: {listed}{example}"
+    full = [*(re.split("[<(]", kernel)[0] for kernel in kernels), *(one.name for one in templates)]
+    known = dict.fromkeys([*full, *(name.rpartition("::")[2] for name in full)])
+    bare = [re.split("[<(]", name)[0].strip() for name in names]
+    there += next((did_you_mean(name, known) for name in bare if name not in known), "")
     says = f"\n  the compiler says: {words[0]}" if words else ""
+    if words and not any(f'identifier "{name}"' in words[0] for name in bare):  # of an argument's type
+        says += f"\n  {found}" if (found := hint(words[0], source.name, source, ())) else ""
     return CompileError(
         f"{source.title} has no kernel {wanted}; {there}{says}", file=source.title, log=log.strip("\0\n ")
     )
@@ -203,7 +218,8 @@ def _without_place(source: Source, log: str, text: str) -> CompileError:
         return CompileError(message, file=source.title, line=line, excerpt=excerpt, log=log)
     lines = _ASSEMBLER.findall(log) or log.splitlines()[:1] or ["the compiler gave no reason"]
     if match := re.search(r"unrecognized option (\S+)", log):
-        lines = [f"option {match[1]!r} is not one of NVRTC's (nvcc has more); leave it out"]
+        meant = did_you_mean(match[1], _OPTIONS)
+        lines = [f"option {match[1]!r} is not one of NVRTC's (nvcc has more); leave it out{meant}"]
     lines = [readable(line) for line in lines]
     way_out = hint(lines[0], source.name, source, ())
     return CompileError(

@@ -2,9 +2,8 @@
 
 Types and standard headers that nvcc includes by itself, or has from headers for the host; functions of <cmath> with
 integers or numbers of two types; function objects of older CUBs; constexpr functions without ``__device__`` and generic
-lambdas. Only what
-a failed compilation asked for is added, so a source that has declarations of its own, whatever they are, compiles with
-these alone.
+lambdas. Only what a failed compilation asked for is added, so a source that has declarations of its own, whatever they
+are, compiles with these alone.
 """
 
 from __future__ import annotations
@@ -75,18 +74,22 @@ class Dialect:
 
     names: tuple[str, ...] = ()  # those to declare
     default_device: bool = False  # take functions that are not annotated for __device__ ones
+    light: bool = False  # of std, take what a small header has
 
     @property
     def header(self) -> str:
         """The declarations, empty where none is needed."""
         numbers = _NUMBER if any(name.endswith("()") for name in self.names) else ""
+        std = "#include <rawkern/std.h>\n" if self.light else ""
         # Headers come last: those of std take over what is declared before.
-        return numbers + "".join(sorted(map(_declaration, self.names), key=lambda text: text.startswith("#include")))
+        return (
+            numbers + std + "".join(sorted(map(_declaration, self.names), key=lambda text: text.startswith("#include")))
+        )
 
     @property
     def options(self) -> tuple[str, ...]:
         """Options for NVRTC."""
-        included = (f"-include={HEADER}",) if self.names else ()
+        included = (f"-include={HEADER}",) if self.names or self.light else ()
         return (*included, "-default-device") if self.default_device else included
 
     def widened(self, source: Source, log: str) -> Dialect:
@@ -94,7 +97,9 @@ class Dialect:
         problems = diagnostics.problems(log)
         names = {f"{one.ambiguous}()" if one.ambiguous else one.undeclared for one in problems}.difference(self.names)
         if missing := sorted(filter(_declaration, names)):
-            return replace(self, names=(*self.names, *missing))
+            return replace(self, names=(*self.names, *missing), light=False)
+        if self.light:
+            return replace(self, light=False)
         return replace(self, default_device=self.default_device or _host_is_for_device(source, problems, log))
 
 

@@ -14,6 +14,19 @@ _BYTE_FORMAT, _SIZED_FORMAT = 2, 4
 _RELOCATIONS = (4, 9)  # types of sections that say where addresses are put into another one
 
 
+def damaged(at: int, why: str) -> RawkernError:
+    """The error for machine code that is not as it should be from a byte on."""
+    return RawkernError(f"this machine code is damaged at byte {at}: {why}")
+
+
+def unpack(layout: str, data: bytes, at: int) -> tuple[int, ...]:
+    """Return the numbers at a place; RawkernError where the data has none."""
+    end = at + struct.calcsize(layout)
+    if end > len(data):
+        raise damaged(at, f"what stands there ends at byte {end}, and the file at {len(data)}")
+    return struct.unpack_from(layout, data, at)
+
+
 @dataclass(frozen=True)
 class Section:
     name: str
@@ -27,21 +40,31 @@ def sections(cubin: bytes) -> list[Section]:
     """Return all sections; RawkernError if these are not the bytes of a cubin."""
     if cubin[:4] != MAGIC or cubin[4:6] != b"\x02\x01":
         raise RawkernError("this is no cubin: it is not a 64-bit little-endian ELF file")
-    start, count, names = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<2H", cubin, 60)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, start + 64 * i) for i in range(count)]
+    start, count, names = *unpack("<Q", cubin, 40), *unpack("<2H", cubin, 60)
+    headers = [unpack("<IIQQQQIIQQ", cubin, start + 64 * i) for i in range(count)]
+    if names >= count:
+        raise damaged(62, f"the names of its {count} sections are in section {names}")
     strings = headers[names][4]
     return [Section(text(cubin, strings + h[0]), h[4], h[5], h[6], h[2]) for h in headers]
 
 
 def text(cubin: bytes, at: int) -> str:
     """Return the string that starts at a place."""
-    return cubin[at : cubin.index(b"\0", at)].decode()
+    end = cubin.find(b"\0", at)
+    if end < 0:
+        raise damaged(at, "a name has no end")
+    try:
+        return cubin[at:end].decode()
+    except UnicodeDecodeError:
+        raise damaged(at, f"{cubin[at : min(end, at + 40)]!r} is not a name") from None
 
 
 def symbol(cubin: bytes, of: list[Section], index: int) -> str:
     """Return the name of a symbol by its number."""
-    table = next(section for section in of if section.name == ".symtab")
-    (name,) = struct.unpack_from("<I", cubin, table.offset + 24 * index)
+    table = next((section for section in of if section.name == ".symtab"), None)
+    if table is None or table.link >= len(of):
+        raise damaged(0, "it has no table of symbols")
+    (name,) = unpack("<I", cubin, table.offset + 24 * index)
     return text(cubin, of[table.link].offset + name)
 
 
@@ -76,10 +99,14 @@ def variables(cubin: bytes) -> dict[str, bool]:
 def records(cubin: bytes, section: Section) -> Iterator[tuple[int, bytes]]:
     """Yield attribute and bytes of each record of an information section."""
     at, end = section.offset, section.offset + section.size
+    if end > len(cubin):
+        raise damaged(at, f"section {section.name} ends at byte {end}, and the file at {len(cubin)}")
     while at < end:
-        form, attribute, value = struct.unpack_from("<BBH", cubin, at)
+        form, attribute, value = unpack("<BBH", cubin, at)
         at += 4
         if form == _SIZED_FORMAT:
+            if at + value > end:
+                raise damaged(at, f"a record ends at byte {at + value}, and section {section.name} at {end}")
             yield attribute, cubin[at : at + value]
             at += value
         else:

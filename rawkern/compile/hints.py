@@ -7,8 +7,11 @@ import re
 from collections.abc import Iterable
 
 from rawkern.base import pip
+from rawkern.base.nearest import did_you_mean
 from rawkern.compile import shims
+from rawkern.compile.files import read_text
 from rawkern.compile.source import Source
+from rawkern.compile.split import is_host_header
 
 _NO_FILE = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
 
@@ -30,9 +33,9 @@ _OLD_CUB = {
 
 # What a header that is not included declares: (names, header).
 _HEADERS = (
-    (r"(?:__)?(?:nv_)?bfloat16\w*|__\w*bfloat16\w*", "cuda_bf16.h"),
+    (r"__\w*bfloat16\w*|nv_bfloat162", "cuda_bf16.h"),
     (r"half2?|__half\w*|__\w+2half\w*|__h(?:add|sub|mul|div|fma|neg|abs|eq|ne|l[te]|g[te]|max|min)\w*", "cuda_fp16.h"),
-    (r"__nv_(?:cvt_)?\w*?fp(4|6|8)\w*", r"cuda_fp\1.h"),
+    *((rf"__nv_(?:cvt_)?\w*?fp{bits}\w*", f"cuda_fp{bits}.h") for bits in (4, 6, 8)),
     (r"curand\w*", "curand_kernel.h"),
     (r"cu\w*Complex|make_cu\w*Complex|cuC(?:add|sub|mul|div|fma|real|imag|abs)f?", "cuComplex.h"),
     (r"__pipeline_\w+", "cuda_pipeline.h"),
@@ -46,13 +49,16 @@ _NO_THRUST = (
     "Thrust is for host code, which is not compiled here; in a kernel, take cuda::std::complex of <cuda/std/complex>\n"
     "  for complex numbers, and CUB's block and warp primitives (<cub/cub.cuh>) for algorithms"
 )
+_TORCH = (
+    "of PyTorch's C++ library, device code has types of numbers, accessors, atomic functions and launch bounds; its\n"
+    "  headers bring them (<torch/extension.h>, <ATen/cuda/Atomic.cuh>); what has tensors is for the host"
+)
 _SPACES = {
     "cooperative_groups": _GROUPS, "cg": f"{_GROUPS} and write namespace cg = cooperative_groups;",
-    "cub": "#include <cub/cub.cuh>", "nvcuda": "#include <mma.h>", "thrust": _NO_THRUST,
+    "cub": "#include <cub/cub.cuh>", "nvcuda": "#include <mma.h>",
+    "wmma": "#include <mma.h> and write nvcuda::wmma", "thrust": _NO_THRUST,
     "cuda": "#include the header that declares it, such as <cuda/atomic> or <cuda/std/complex>",
-    **dict.fromkeys(("at", "c10", "torch"),
-        "PyTorch's C++ library is for host code; in a kernel, torch.float16 is __half of <cuda_fp16.h>, and\n"
-        "  torch.bfloat16 is __nv_bfloat16 of <cuda_bf16.h>"),
+    **dict.fromkeys(("at", "c10", "torch"), _TORCH),
 }  # fmt: skip
 _MORE_GROUPS = ("reduce", "memcpy_async", "scan")  # headers of cooperative_groups/, by what they declare
 # Headers of cuda/ with other names than what they declare.
@@ -86,9 +92,9 @@ _HINTS = (
     *((f'identifier "{name}" is undefined',
        f"neither nvcc nor this compiler declares {name}; write {of}, or put typedef {of} {name}; before it")
       for name, of in _FOREIGN.items()),
-    *((f'identifier "{names}" is undefined', f"#include <{header}>") for names, header in _HEADERS),
+    (r'identifier "(?:nv_)?bfloat16" is undefined', "#include <cuda_bf16.h> and write __nv_bfloat16"),
+    *((f'identifier "(?P<declared>{names})" is undefined', f"#include <{header}>") for names, header in _HEADERS),
     ('identifier "complex" is undefined', "#include <cuda/std/complex> and write cuda::std::complex<float>"),
-    ('identifier "(wmma)" is undefined', "#include <mma.h> and write nvcuda::\\1"),
     (r'identifier "(this_(?:thread_block|grid)|tiled_partition|coalesced_threads|thread_block)" is undefined',
      f"{_GROUPS} and write cooperative_groups::\\1"),
     (r'identifier "(__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)" is undefined',
@@ -101,11 +107,16 @@ _HINTS = (
      "of the C++ library, device code has what cuda::std has; std::\\1 needs its header, or is not there"),
     *((f'namespace "cub" has no member "{name}"', f"since CUDA 13, CUB has no cub::{name}; write {now}")
       for name, now in _OLD_CUB.items()),
-    (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout)" is undefined',
+    (r'identifier "(?P<runtime>cuda[A-Z]\w*)" is undefined|identifier "std::cout" is undefined',
      "calls to the CUDA runtime are host code; launch from Python and leave them out, or put them between\n"
      "  #ifndef __CUDACC_RTC__ and #endif"),
-    (r'more than one instance of overloaded function "((?:std::)?\w+)" matches the argument list',
-     "write the arguments of \\1 in one type, such as 2.0f beside a float, or cast them"),
+    (r'more than one instance of overloaded function "((?:std::)?\w+)" matches the argument list'
+     r'|no instance of overloaded function "(std::(?:min|max|clamp))" matches the argument list',
+     "write the arguments of \\1\\2 in one type, such as 2.0f beside a float, or cast them"),
+    ("texture is not a template",
+     "texture references ended with CUDA 12; read a pointer instead, const float* __restrict__ x"),
+    ("initializer not allowed for __shared__ variable",
+     "set it in the kernel: if (threadIdx.x == 0) s = ...; and then __syncthreads();"),
     ("uses too much shared data",
      "static shared memory of a block ends at 48 KiB on every GPU; more is dynamic: extern __shared__ float s[]; with\n"
      "  the bytes in the launch, kernel[grid, block, bytes](...)"),
@@ -115,15 +126,6 @@ _HINTS = (
      "parameters end at 32764 bytes on every GPU, in PTX before 8.1 (CUDA 12.1) at 4352; pass a pointer to large ones"),
     ("ptxas application ptx input", "the assembler reads the text of asm statements; it is their PTX that is wrong"),
 )  # fmt: skip
-_HOST_HEADERS = """
-    any cctype cerrno condition_variable csignal ctype.h deque errno.h exception filesystem format forward_list
-    fstream future iomanip ios iosfwd iostream istream list locale map memory_resource mutex ostream queue random
-    regex set shared_mutex signal.h sstream stack stdexcept streambuf string string_view system_error thread typeindex
-    typeinfo unordered_map unordered_set vector sys/stat.h sys/time.h unistd.h
-    cublasLt.h cublas_v2.h cudnn.h cufft.h curand.h cusolverDn.h cusparse.h immintrin.h mpi.h nccl.h nvToolsExt.h omp.h
-    Python.h
-"""
-_HOST_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/", "cudnn_frontend")
 
 
 def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
@@ -144,14 +146,71 @@ def _hint(text: str, file: str, source: Source, searched: tuple[str, ...]) -> st
     if text == "missing closing quote" and source.path is None:
         return 'a \\n in the Python string ends the line here; make it a raw string, r"""...""", or write \\\\n'
     for pattern, words in _HINTS:
-        if match := re.search(pattern, text):
+        if (match := re.search(pattern, text)) and _holds(match, words, searched):
             return match.expand(words)
+    if (match := _TWICE.match(text)) and _dynamic(match[1], source):
+        return (
+            "dynamic shared memory is one array, whatever it is called; declare it once, extern __shared__ char s[];\n"
+            "  and take parts of it: float* a = reinterpret_cast<float*>(s);"
+        )
+    if match := _NO_NAME.match(text):
+        return _misspelled(match[1], source)
     match = _NO_SPACE.match(text) or _NO_MEMBER.match(text)
     return _of_space(match[1], "::".join(filter(None, match.groups()[1:])), searched) if match else ""
 
 
+_TWICE = re.compile(r'declaration is incompatible with previous "(\w+)"')
+_NO_NAME = re.compile(r'identifier "(\w+)" is undefined')
+# Names that every kernel may use, for those that are misspelled.
+_BUILT_IN = (
+    "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "__syncthreads", "__syncwarp", "__shared__",
+    "__device__", "__constant__", "__restrict__", "atomicAdd", "atomicMax", "atomicMin", "atomicCAS", "atomicExch",
+    "__shfl_sync", "__shfl_down_sync", "__shfl_up_sync", "__shfl_xor_sync", "__ballot_sync", "printf", "float2",
+    "float4", "int2", "int4", "double2", "INFINITY", "fminf", "fmaxf", "sqrtf", "expf", "logf", "fabsf",
+)  # fmt: skip
+
+
+def _holds(match: re.Match[str], words: str, searched: tuple[str, ...]) -> bool:
+    """Whether a header that a hint names, or CUDA's runtime, has the name; a variable of the user's may be like it."""
+    found = match.groupdict()
+    if name := found.get("declared"):
+        header = _NAMED.search(words)
+        return header is None or _declares(header[1], name, searched)
+    return not (name := found.get("runtime")) or _declares("cuda_runtime_api.h", name, searched)
+
+
+def _declares(header: str, name: str, searched: tuple[str, ...]) -> bool:
+    """Whether a header, or a part of it in a file beside it, has a name; also where it cannot be read."""
+    stem = header.partition(".")[0].removesuffix("_kernel")  # its parts begin with that
+    word, seen, todo = re.compile(rf"\b{name}\b"), set[str](), [header]
+    while todo:
+        seen.add(part := todo.pop())
+        path = next((p for folder in searched if os.path.isfile(p := os.path.join(folder, part))), None)
+        if path is None and part == header:
+            return True
+        text = read_text(path) if path else ""
+        if word.search(text):
+            return True
+        todo += [each for each in re.findall(rf'#\s*include\s*["<]({stem}[\w.]*)[">]', text) if each not in seen]
+    return False
+
+
+def _dynamic(name: str, source: Source) -> bool:
+    """Whether a source declares a name as dynamic shared memory."""
+    return any(re.search(rf"extern\s+__shared__[^;]*\b{name}\s*\[\s*\]", text) for text in source.texts())
+
+
+def _misspelled(name: str, source: Source) -> str:
+    """The name that is meant, of the source's own and of those that there always are."""
+    own = {word for text in source.texts() for word in re.findall(r"[A-Za-z_]\w*", text)}
+    meant = did_you_mean(name, sorted((own | set(_BUILT_IN)) - {name}), least=0.8)
+    return meant.removeprefix("; ")
+
+
 _NO_SPACE = re.compile(r'namespace(?: or class)? "(\w+)" is undefined(?:, in \w+::([\w:]+))?')
-_NO_MEMBER = re.compile(r'namespace "(cuda|cooperative_groups|thrust)(?:::([\w:]+))?" has no member "(\w+)"')
+_NO_MEMBER = re.compile(
+    r'namespace "(cuda|cooperative_groups|thrust|at|c10|torch)(?:::([\w:]+))?" has no member "(\w+)"'
+)
 
 
 def _of_space(space: str, rest: str, searched: Iterable[str]) -> str:
@@ -189,6 +248,8 @@ def _with_headers_at_hand(words: str, searched: tuple[str, ...]) -> str:
 
 
 def _is_there(header: str, searched: Iterable[str]) -> bool:
+    if header.startswith(("torch/", "ATen/", "c10/")):  # what stands in for them is rawkern's own
+        return True
     own = header in shims.needed(frozenset())
     return own or any(os.path.isfile(os.path.join(folder, header)) for folder in searched)
 
@@ -213,7 +274,7 @@ def _for_host(header: str) -> str:
 
 
 def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
-    if name in _HOST_HEADERS.split() or name.startswith(_HOST_FOLDERS):
+    if is_host_header(name):
         return _for_host(name)
     looked = [os.path.dirname(source.path)] if source.path else []
     looked += searched

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rawkern.base.forking import cached_property
+from rawkern.base.forking import cached_property, compiling
 
 _Handle = ctypes.c_void_p
 _Size = ctypes.POINTER(ctypes.c_size_t)
@@ -27,6 +27,9 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     **{f"Get{name}Size": (_Handle, _Size) for name in ("ProgramLog", "PTX", "CUBIN")},
     **{f"Get{name}": (_Handle, ctypes.c_char_p) for name in ("ProgramLog", "PTX", "CUBIN")},
 }
+
+#: Whether a source compiled, the log, its PTX and its cubin, and the symbols of expressions.
+Compiled = tuple[bool, str, str, bytes, tuple[tuple[str, str], ...]]
 
 
 class NvrtcError(Exception):
@@ -86,11 +89,27 @@ class Nvrtc:
         """Make a program of a source with its name, and headers by the names they are included by."""
         handle = _Handle()
         contents, names = _texts(list(headers.values())), _texts(list(headers))
-        self.call("CreateProgram", handle, text.encode(), name.encode(), len(headers), contents, names)
+        self.call("CreateProgram", handle, _encoded(text), _encoded(name), len(headers), contents, names)
         try:
             yield Program(self, handle)
         finally:
             self.call("DestroyProgram", handle)
+
+    def compiled(
+        self, options: Sequence[str], text: str, name: str, headers: Mapping[str, str], expressions: Sequence[str],
+        machine_code: bool,
+    ) -> Compiled:  # fmt: skip
+        """Compile a source with its name and headers, and look up expressions."""
+        with self.program(text, name, headers) as program:
+            for expression in expressions:
+                program.expect(expression)
+            try:
+                with compiling():
+                    program.compile(options)
+            except NvrtcError as error:
+                return False, program.log or str(error), "", b"", ()
+            symbols = tuple((expression, program.symbol(expression)) for expression in expressions)
+            return True, program.log, program.ptx, program.cubin if machine_code else b"", symbols
 
 
 class Program:
@@ -102,7 +121,7 @@ class Program:
 
     def expect(self, expression: str) -> None:
         """Have the name of a function or variable compiled and its symbol known; before `compile`."""
-        self._nvrtc.call("AddNameExpression", self._handle, expression.encode())
+        self._nvrtc.call("AddNameExpression", self._handle, _encoded(expression))
 
     def compile(self, options: Sequence[str]) -> None:
         """Compile; NvrtcError if the source is refused, with the reasons in `log`."""
@@ -111,7 +130,7 @@ class Program:
     def symbol(self, expression: str) -> str:
         """What an expression is called in the code."""
         found = ctypes.c_char_p()
-        self._nvrtc.call("GetLoweredName", self._handle, expression.encode(), found)
+        self._nvrtc.call("GetLoweredName", self._handle, _encoded(expression), found)
         return (found.value or b"").decode()
 
     @property
@@ -143,4 +162,13 @@ class Program:
 
 
 def _texts(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
-    return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+    return (ctypes.c_char_p * len(texts))(*map(_encoded, texts))
+
+
+def _encoded(text: str) -> bytes:
+    """A text as the compiler gets it; a path's bytes that are not UTF-8 are what they are on disk."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        part = text[max(error.start - 40, 0) : error.end + 40]
+        raise ValueError(f"{part!r} has half of a surrogate pair, which is no character for a compiler") from None

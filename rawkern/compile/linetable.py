@@ -12,7 +12,7 @@ import os
 import struct
 from collections.abc import Collection
 
-from rawkern.base import cache
+from rawkern.base import cache, environment
 from rawkern.compile import elf
 from rawkern.compile.compile import Program
 from rawkern.compile.source import STRING_NAME
@@ -26,7 +26,7 @@ def findable(program: Program) -> bytes:
 
     The same bytes with ``RAWKERN_SOURCES=off``, and where the cache takes no files.
     """
-    if program.code[:4] != elf.MAGIC or os.environ.get("RAWKERN_SOURCES") == "off":
+    if program.code[:4] != elf.MAGIC or environment.choice("RAWKERN_SOURCES", ("off",)):
         return program.code
     source = program.source
     if source.path is not None:
@@ -41,7 +41,10 @@ def renamed(cubin: bytes, path: bytes, others: Collection[str] = ()) -> bytes:
     for number, section in enumerate(elf.sections(cubin)):
         if section.name == ".debug_line":
             table = cubin[section.offset : section.offset + section.size]
-            made = _renamed(table, path, others)
+            try:
+                made = _renamed(table, path, others)
+            except (IndexError, ValueError, struct.error):  # none that is known
+                return cubin
             return elf.replaced(cubin, number, made, len(made) - len(table))
     return cubin
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
+from rawkern.base.nearest import did_you_mean
 from rawkern.compile import programs
 from rawkern.compile.names import split_arguments
 from rawkern.compile.programs import Entry, Program
@@ -57,13 +61,33 @@ def unknown(program: Program, name: str | None) -> str:
     """Say that a kernel is not there, and which ones are."""
     templates = programs.templates(program.source)
     if name is not None and any(name in (t, t.rpartition("::")[2]) for t in templates):
-        return f"{name!r} is a template; ask for an instance of it, such as {name + '<float>'!r}"
+        found = programs.template_declarations(program.source, name)
+        example = next((one.instance() for one in found), None)
+        such = f", such as {example!r}" if example else ""
+        return f"{name!r} is a template, {' or '.join(one.form for one in found)}; ask for an instance of it{such}"
     if program.source.kind == "manifest" and name is not None and "<" in name:
         return (
             f"there is no kernel {name!r} here: rebuild with --kernel {name!r} "
             f"({program.source.name} has {_listed(program)})"
         )
-    return f"there is no kernel {name!r}; the source has {_listed(program)}"
+    return f"there is no kernel {name!r}; the source has {_listed(program)}{_meant(name, program, templates)}"
+
+
+def _meant(name: str | None, program: Program, templates: Sequence[str]) -> str:
+    """The kernels whose names are near, with what the user wrote behind the name."""
+    if name is None:
+        return ""
+    known = [_bare(one.name)[0] for one in program.entries] + list(templates)
+    bare, rest = _bare(name)
+    near = {one if "::" in bare else one.rpartition("::")[2]: one for one in known}
+    return did_you_mean(name, [f"{one}{rest}" for one in near])
+
+
+def _bare(name: str) -> tuple[str, str]:
+    """A name, and the template arguments or parameter types behind it."""
+    found = re.match(r"[^<(]*", name)
+    assert found is not None
+    return found[0], name[found.end() :]
 
 
 def _listed(program: Program) -> str:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rawkern.base.forking import compiling
-from rawkern.compile import shims
+from rawkern.compile import helper, shims
 from rawkern.compile.dialect import HEADER, Dialect
-from rawkern.compile.libnvrtc import NvrtcError
+from rawkern.compile.files import read_text
+from rawkern.compile.hostcode import device_code
 from rawkern.compile.source import Source
 from rawkern.compile.toolchain import nvrtc, toolchain
+from rawkern.errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ def run_nvrtc(
     `append` is put after the source, on lines of its own; `extra` are more options. What nvcc takes and NVRTC does not
     costs a second run.
     """
-    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect()
+    code = device_code(source)
+    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect(code.names, code.default_device, code.light)
     result = _run(source, arch, expressions, append, extra, dialect)
     while not result.ok:
         wider = dialect.widened(source, result.log)
@@ -49,18 +51,27 @@ def run_nvrtc(
 def _run(
     source: Source, arch: str, expressions: tuple[str, ...], append: str, extra: tuple[str, ...], dialect: Dialect
 ) -> Result:
-    headers = shims.needed(source.local_names) | {HEADER: dialect.header}
-    with nvrtc().program(source.text + append, source.name, headers) as program:
-        for expression in expressions:
-            program.expect(expression)
+    code = device_code(source)
+    headers = shims.needed(source.local_names) | {HEADER: dialect.header} | dict(code.headers)
+    options = [*_options(source, arch), *dialect.options, *extra]
+    program = code.text + append, source.name, headers, expressions, arch.startswith("sm_")
+    found = None
+    if _has_assembly(source):
         try:
-            with compiling():
-                program.compile((*_options(source, arch), *dialect.options, *extra))
-        except NvrtcError as error:
-            return Result(False, program.log or str(error))
-        lowered = tuple((expression, program.symbol(expression)) for expression in expressions)
-        cubin = program.cubin if arch.startswith("sm_") else b""
-        return Result(True, program.log, program.ptx, cubin, lowered)
+            found = helper.compiled(toolchain().library or nvrtc().library, options, *program)
+        except helper.Crashed:
+            raise CompileError(
+                f"{source.title}: NVRTC crashed on this source; there is inline assembly that it cannot take, such as "
+                'the address of a shared variable made one of global memory: leave out one "asm" after the other to '
+                "find which",
+                file=source.title,
+            ) from None
+    return Result(*(found or nvrtc().compiled(options, *program)))
+
+
+def _has_assembly(source: Source) -> bool:
+    texts = (source.text, *(read_text(path) for path, _ in source.headers))
+    return any(map(re.compile(r"\b(?:__)?asm(?:__)?\b").search, texts))
 
 
 def include_path(source: Source) -> tuple[str, ...]:

@@ -78,20 +78,57 @@ def _read(path: str, data: bytes) -> Package:
                 f"{path} is a manifest of format {version!r}, written by rawkern {found.get('rawkern', '?')}; "
                 f"rawkern {__version__} reads format {FORMAT}: build it again, or install that version"
             )
+        for key, shape in _SHAPES.items():
+            _check(found[key], shape, key)
         return Package(
             str(found["rawkern"]), str(found["toolkit"]), tuple(found["options"]), tuple(found["sources"]),
             tuple(map(_declaration, found["templates"])),
             {name: _layout(**layout) for name, layout in found["structs"].items()},
-            {name: (symbol, kind, tuple(shape)) for name, (symbol, kind, shape) in found["variables"].items()},
+            {name: _variable(*variable) for name, variable in found["variables"].items()},
             tuple(_code(**code) for code in found["codes"]),
         )  # fmt: skip
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RawkernError(f"{path} is no manifest that can be read ({error!r}): build it again") from None
+
+
+#: What is in a manifest: lists of one shape, dicts of one shape by names, dicts with these keys, or one of some types.
+_LAYOUT = {
+    "size": int,
+    "align": int,
+    "members": [{"name": str, "type": str, "offset": int, "bits": object}],
+    "unknown": str,
+}
+_SHAPES = {
+    "rawkern": str, "toolkit": str, "options": [str], "sources": [str], "templates": [dict],
+    "structs": {None: _LAYOUT}, "variables": {None: list},
+    "codes": [{
+        "file": str, "arch": str, "sha256": str, "kernels": [{"symbol": str, "name": str, "params": [str]}],
+        "parameters": [[str]], "instances": {None: str}, "constants": {None: (bool, int, float)},
+    }],
+}  # fmt: skip
+
+
+def _check(found: Any, shape: Any, where: str) -> None:
+    """Raise TypeError for a value of a manifest that has another shape than it should have."""
+    if isinstance(shape, list) and isinstance(found, list):
+        for k, each in enumerate(found):
+            _check(each, shape[0], f"{where}[{k}]")
+    elif isinstance(shape, dict) and isinstance(found, dict):
+        for key in found if None in shape else shape:
+            _check(found[key], shape.get(key, shape.get(None)), f"{where}.{key}")
+    elif not isinstance(shape, (type, tuple)) or not isinstance(found, shape):
+        raise TypeError(f"{where} is {found!r}")
 
 
 def _declaration(found: Mapping[str, Any]) -> Declaration:
     filled: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
     return Declaration(**filled)
+
+
+def _variable(symbol: str, kind: str, shape: list[int]) -> tuple[str, str, tuple[int, ...]]:
+    _check([symbol, kind], [str], "variables")
+    _check(shape, [int], "variables")
+    return symbol, kind, tuple(shape)
 
 
 def _layout(size: int, align: int, members: list[dict[str, Any]], unknown: str) -> StructLayout:
@@ -104,6 +141,8 @@ def _code(kernels: list[dict[str, Any]], parameters: list[list[str]], **rest: An
     code = Code(kernels=entries, parameters=tuple(map(tuple, parameters)), **rest)
     if not _FILE.match(code.file) or not _ARCH.match(code.arch):
         raise ValueError(f"{code.file!r} for {code.arch!r}")
+    if [len(names) for names in code.parameters] != [len(each.params) for each in entries]:
+        raise ValueError(f"the parameters of {code.file} have {code.parameters} for names")
     return code
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rawkern.base import ctype
@@ -16,7 +16,7 @@ from rawkern.compile import elf
 from rawkern.compile.compile import ENTRY, Entry, Program
 from rawkern.compile.names import demangle, split_function, strip_anonymous
 from rawkern.compile.source import FATBIN, Source
-from rawkern.errors import UnsupportedError
+from rawkern.errors import RawkernError, UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,12 @@ def program(source: Source, arch: str, key: str) -> Program:
     if source.kind == "PTX":
         found = _of_ptx(source.text)
     else:
-        found = _of_cubin(_cubin_in(source) if source.kind == "fatbin" else source.binary)
+        try:
+            found = _of_cubin(_cubin_in(source) if source.kind == "fatbin" else source.binary)
+        except UnsupportedError:
+            raise
+        except RawkernError as error:
+            raise RawkernError(f"{source.path}: {error}") from None
     entries = tuple(_entry(symbol, params) for symbol, params in found.items())
     return Program(source, arch, source.binary, entries, (), "", key)
 
@@ -88,7 +93,8 @@ def _ptx_param(match: re.Match[str]) -> _Param:
 
 # Machine code ---------------------------------------------------------------------------------------------------------
 
-_INFO, _KPARAM_INFO = ".nv.info.", 0x17  # a record of 12 bytes: index, ordinal, offset, and the size in bits 18 to 31
+_INFO, _KPARAM_INFO = ".nv.info.", 0x17
+_KPARAM_SIZE = 12  # bytes of such a record: index, ordinal, offset, and the size in bits 18 to 31
 
 
 def _of_cubin(cubin: bytes) -> dict[str, list[_Param]]:
@@ -96,33 +102,39 @@ def _of_cubin(cubin: bytes) -> dict[str, list[_Param]]:
     for section in elf.sections(cubin):
         if section.name.startswith(_INFO):
             data = [each for attribute, each in elf.records(cubin, section) if attribute == _KPARAM_INFO]
-            places = sorted((ordinal, offset, word >> 18) for _, ordinal, offset, word in map(_info, data))
-            found[section.name.removeprefix(_INFO)] = list(_aligned([place[1:] for place in places]))
+            if any(len(each) != _KPARAM_SIZE for each in data):
+                raise elf.damaged(section.offset, f"section {section.name} tells of a parameter what nobody knows")
+            read = (struct.unpack("<4xHHI", each) for each in data)
+            places = sorted((ordinal, offset, word >> 18) for ordinal, offset, word in read)
+            if [place[0] for place in places] != list(range(len(places))):
+                raise elf.damaged(section.offset, f"section {section.name} does not tell of each parameter once")
+            found[section.name.removeprefix(_INFO)] = _aligned([place[1:] for place in places], section)
     return found
 
 
-def _info(data: bytes) -> tuple[int, int, int, int]:
-    index, ordinal, offset, word = struct.unpack("<IHHI", data)
-    return index, ordinal, offset, word
-
-
-def _aligned(places: Sequence[tuple[int, int]]) -> Iterator[_Param]:
+def _aligned(places: Sequence[tuple[int, int]], section: elf.Section) -> list[_Param]:
     """Parameters by offset and size; the alignment is one that puts each at its offset."""
-    at = 0
+    at, found = 0, []
     for offset, size in places:
         natural = size if size in (1, 2, 4, 8) else 1
-        fitting = (align for align in (natural, 1, 2, 4, 8, 16, 32, 64, 128) if at + -at % align == offset)
-        yield _Param(size, next(fitting))
+        fitting = [align for align in (natural, 1, 2, 4, 8, 16, 32, 64, 128) if at + -at % align == offset]
+        if not fitting:
+            raise elf.damaged(
+                section.offset, f"section {section.name} has a parameter at {offset} behind one that ends at {at}"
+            )
+        found.append(_Param(size, fitting[0]))
         at = offset + size
+    return found
 
 
 def _cubin_in(source: Source) -> bytes:
     """The first cubin of a fatbin: its kernels are those of all. UnsupportedError where none can be read."""
     data = source.binary or b""
-    (header,) = struct.unpack_from("<H", data, 6)
-    at = header
+    (at,) = elf.unpack("<H", data, 6)
     while data[:4] == FATBIN and at + 64 <= len(data):
-        header, size = struct.unpack_from("<4xIQ", data, at)
+        header, size = elf.unpack("<4xIQ", data, at)
+        if not header:
+            raise elf.damaged(at, "what is said of a part of the fatbin takes no bytes")
         part = data[at + header : at + header + size]
         if part[:4] == elf.MAGIC:
             return part

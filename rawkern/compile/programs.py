@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import re
 from collections import OrderedDict
 from dataclasses import replace
@@ -16,6 +17,7 @@ from rawkern.base.forking import Lock
 from rawkern.compile import constants, layout, packages, precompiled
 from rawkern.compile.compile import Entry, Program, build, declared
 from rawkern.compile.declarations import Declaration
+from rawkern.compile.files import own_sources
 from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 from rawkern.errors import UnsupportedError
@@ -88,10 +90,15 @@ def _declared(source: Source) -> tuple[Declaration, ...]:
 
 
 def own_files(source: Source) -> frozenset[str]:
-    """Return the user's files, as the code's line tables call them."""
+    """Return the user's files, as the code's line tables call them.
+
+    Headers of rawkern's own are not among them, which formulas include.
+    """
     if source.kind == "manifest":
         return frozenset(packages.package(source).sources)
-    return frozenset((source.name, *(path for path, _ in source.headers)))
+    own = f"{own_sources()}{os.sep}"
+    headers = [path for path, _ in source.headers if source.name.startswith(own) or not path.startswith(own)]
+    return frozenset((source.name, *headers))
 
 
 def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:

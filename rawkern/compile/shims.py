@@ -50,6 +50,16 @@ def _libcudacxx() -> dict[str, list[str]]:
     return {name: names.split() for name, _, names in (line.partition(":") for line in text.splitlines())}
 
 
+def of_cpp() -> Set[str]:
+    """The headers of the C++ library that libcu++ stands in for."""
+    return _libcudacxx().keys()
+
+
+def small_std() -> str:
+    """The text of the header that has the most common names of std, without libcu++."""
+    return _headers()["rawkern/std.h"]
+
+
 def c_types() -> dict[str, str]:
     """The types of <sys/types.h>, which nvcc's own headers include for every .cu file, and what they stand for."""
     return {name: of for of, name in _TYPEDEF.findall(_headers()["sys/types.h"])}

@@ -54,6 +54,11 @@ class Source:
         """What messages call it: the file, or for a string where that stands in Python, ``train.py:12``."""
         return frames.spelled(self.origin) if self.origin else self.name
 
+    def texts(self) -> list[str]:
+        """The text, and those of its local headers as the disk has them now."""
+        found = [read(path) for path, _ in self.headers]
+        return [self.text, *(data.decode(errors="replace") for data in found if data is not None)]
+
     def called(self, file: str) -> str:
         """What messages call a file of the compiler's, which may be this source."""
         return self.title if file == self.name else file

@@ -10,10 +10,13 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.scalars import shown
+from rawkern.base.forking import Lock
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, differentiable, parse_parameters
 
 _declared: dict[str, Any] = {}  # by the operator's name
+_lock = Lock()
 
 
 def declared(make: Callable[..., Any], *key: Any) -> Any:
@@ -31,11 +34,27 @@ def declared(make: Callable[..., Any], *key: Any) -> Any:
     fixed, namespace, name, *rest = key
     text = repr([[str(p) for p in part] if isinstance(part, tuple) else part for part in rest])
     qualified = f"{namespace}::{name}" + ("" if fixed else f"_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
-    found = _declared.get(qualified)
-    replaced = found is not None and found.operator is not None and not found.operator.operator.current
-    if found is None or found.key != key or replaced:
-        found = _declared[qualified] = make(qualified, *key)
-    return found
+    with _lock:  # another thread's would take this one's operator out of torch's registry
+        found = _declared.get(qualified)
+        replaced = found is not None and found.operator is not None and not found.operator.operator.current
+        if found is None or found.key != key or replaced:
+            found = _declared[qualified] = make(qualified, *key)
+        return found
+
+
+def check_texts(kind: str, **given: Any) -> None:
+    """Refuse with TypeError what is not text, of the arguments by name; those that may be left out are None then."""
+    for name, value in given.items():
+        if not isinstance(value, str) and not (value is None and name in ("backward", "reduce_type")):
+            raise TypeError(f"{kind}: {name} is {shown(value)}; pass {_TEXTS.get(name, 'CUDA C as a string')}")
+
+
+_TEXTS = {
+    "in_params": "types and names as a string, such as 'T x, T y'",
+    "out_params": "types and names as a string, such as 'T z'",
+    "name": "the operator's name as a string", "reduce_type": "the name of a type as a string, such as 'float'",
+    "identity": "the expression to start from as a string, such as '0'",
+}  # fmt: skip
 
 
 def qualified_name(kind: str, name: str, example: str) -> tuple[bool, str, str]:

@@ -71,7 +71,7 @@ def derive(
             if y not in floating:
                 continue
             total += sp.Symbol(f"grad_{y}", real=True) * sp.diff(values[y], sp.Symbol(x, real=True))
-        grads[f"grad_{x}"] = _numbers_out(total)
+        grads[f"grad_{x}"] = _zeros_out(_numbers_out(total))
     types = list(dict.fromkeys(t for t in (*inputs.values(), *outputs.values()) if t not in INTEGERS))
     if len(types) == 1:
         return _print(grads, types[0])
@@ -86,6 +86,21 @@ def _numbers_out(expression: Any) -> Any:
     return expression.replace(
         lambda e: getattr(e, "is_number", False) and e.is_real and not keep(e), lambda e: sp.N(e, 20)
     )
+
+
+def _zeros_out(expression: Any) -> Any:
+    """Let what is 0 under a condition be that, whatever it is multiplied by: 0 times an infinite slope is not 0."""
+    sp = symbolic().sympy
+
+    def chosen(product: Any) -> Any:
+        factors = list(product.args)
+        for k, each in enumerate(factors):
+            if isinstance(each, sp.Piecewise) and any(value == 0 for value, _ in each.args):
+                rest = sp.Mul(*factors[:k], *factors[k + 1 :])
+                return sp.Piecewise(*((chosen(value * rest) if value != 0 else value, c) for value, c in each.args))
+        return product
+
+    return expression.replace(lambda e: e.is_Mul, chosen)
 
 
 def _print(grads: dict[str, Any], real: str) -> str:
@@ -141,6 +156,9 @@ def _printer(real: str) -> Any:
 
         def _print_CFunctionBase(self, e: Any) -> str:
             return f"{type(e).__name__}({', '.join(map(self._print, e.args))})"
+
+        def _print_IsNan(self, e: Any) -> str:
+            return f"isnan({self._print(e.args[0])})"
 
         def _print_Step(self, e: Any) -> str:
             return f"{e.args[0].name}({self._print(e.args[1])})"

@@ -14,7 +14,16 @@ from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
-from rawkern.formulas.declared import check_assigned, computes_floats, declared, qualified_name, read_parameters, typed
+from rawkern.compile.options import settings
+from rawkern.formulas.declared import (
+    check_assigned,
+    check_texts,
+    computes_floats,
+    declared,
+    qualified_name,
+    read_parameters,
+    typed,
+)
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.given import Given, given
 from rawkern.formulas.gradient import Gradient, without_grads
@@ -52,7 +61,8 @@ def elementwise(
         Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any real dtype: the one that torch
         promotes all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64,
         bool, and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
-        parameter is not differentiated. A raw output is always given. A letter of outputs alone is told by the tensors that a call gives for them.
+        parameter is not differentiated, and one that is an output is always given. A letter of outputs alone is told by
+        the tensors that a call gives for them.
     operation : str
         Statements that assign every output: ``"y = x / (1 + exp(-x))"``. Inside, ``T`` is the type that is computed
         in, ``i`` the index of the element in row-major order (long long), ``n`` the number of elements. An output that
@@ -84,6 +94,11 @@ def elementwise(
     >>> silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "silu")
     >>> silu(torch.randn(1000, requires_grad=True)).sum().backward()
     """
+    check_texts(
+        "elementwise", in_params=in_params, out_params=out_params, operation=operation, name=name, backward=backward,
+        preamble=preamble,
+    )  # fmt: skip
+    settings(options, ())  # refuses what is not options
     qualified = qualified_name("elementwise", name, "silu")
     inputs, outputs = read_parameters("an elementwise operator", name, in_params, out_params, given_outputs=True)
     if all(p.raw for p in inputs):

@@ -41,7 +41,12 @@ def symbolic() -> Any:
     def c_function(name: str, *derivatives: Any) -> Any:
         return type(name, (CFunctionBase,), {"derivatives": derivatives, "nargs": len(derivatives)})
 
-    return SimpleNamespace(sympy=sympy, Sigmoid=Sigmoid, Power=Power, Step=Step, c_function=c_function)
+    class IsNan(sympy.logic.boolalg.BooleanFunction):  # which SymPy's own terms do not know
+        @classmethod
+        def eval(cls, x: Any) -> Any:
+            return sympy.false if x.is_number and x.is_finite else None
+
+    return SimpleNamespace(sympy=sympy, Sigmoid=Sigmoid, Power=Power, Step=Step, IsNan=IsNan, c_function=c_function)
 
 
 @functools.cache
@@ -77,9 +82,9 @@ def functions() -> dict[str, Any]:
     table["sinpi"] = c("sinpi", lambda x: sp.pi * table["cospi"](x))
     table["cospi"] = c("cospi", lambda x: -sp.pi * table["sinpi"](x))
     table["cbrt"] = c("cbrt", lambda x: 1 / (3 * table["cbrt"](x) ** 2))
-    table["atan2"] = c("atan2", lambda y, x: x / (x * x + y * y), lambda y, x: -y / (x * x + y * y))
+    table["atan2"] = c("atan2", lambda y, x: _angle(y, x, x), lambda y, x: _angle(y, x, -y))
     table["hypot"] = c("hypot", lambda x, y: x / table["hypot"](x, y), lambda x, y: y / table["hypot"](x, y))
-    table["fmod"] = c("fmod", lambda x, y: sp.Integer(1), lambda x, y: -table["trunc"](x / y))
+    table["fmod"] = c("fmod", lambda x, y: sp.Integer(1), lambda x, y: -table["rint"]((x - table["fmod"](x, y)) / y))
     return table
 
 
@@ -88,9 +93,16 @@ def _power(x: Any, y: Any) -> Any:
     return x**y if y.is_Rational else s.Power(x, y)
 
 
+def _angle(y: Any, x: Any, by: Any) -> Any:
+    """The derivative of atan2, which is 0 at the origin, as in torch."""
+    sp = symbolic().sympy
+    return sp.Piecewise((sp.Integer(0), sp.And(sp.Eq(x, 0), sp.Eq(y, 0))), (by / (x * x + y * y), True))
+
+
 def _larger(x: Any, y: Any) -> Any:
     sp = symbolic().sympy
     if x.is_number or y.is_number:  # a bound has no gradient to share: at it, the gradient is 0, as relu's is
         bound, value = (x, y) if x.is_number else (y, x)
         return sp.Piecewise((value, value > bound), (bound, True))
-    return sp.Piecewise((x, x > y), (y, y > x), ((x + y) / 2, True))
+    nan = symbolic().IsNan  # a NaN is no maximum: the other is
+    return sp.Piecewise((x, sp.Or(x > y, nan(y))), (y, sp.Or(y > x, nan(x))), ((x + y) / 2, True))

@@ -11,12 +11,14 @@ import torch
 
 from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
+from rawkern.compile.files import own_sources
+from rawkern.errors import CompileError
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout, structs
+from rawkern.formulas.blame import in_formula
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
 from rawkern.formulas.parameters import Parameter, c_name, parse_parameters
 from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
-from rawkern.module import own_sources
 from rawkern.operators.native import Map
 
 
@@ -81,7 +83,12 @@ class Loop(Statements):
             shape = joint_shape(self.name, [t.shape for t in looped])
             like = torch.empty((), dtype=torch.bool, device=outs[0].device).expand(shape)
         if launch and like.numel():
-            self._launch(tensors, dtypes, wanted, outs, like)
+            try:
+                self._launch(tensors, dtypes, wanted, outs, like)
+            except CompileError as error:
+                kernel = next((k for k in self.kernels.values() if k.unit.settings.title == error.file), None)
+                source = (kernel.unit.settings.code or "") if kernel is not None else ""
+                raise in_formula(error, self.name, source, {"the operation": self.operation}, self.inputs) from None
         every = iter(outs)
         return tuple(next(every) if w else None for w in wanted)
 

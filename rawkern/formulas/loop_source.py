@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from dataclasses import dataclass
 
 from rawkern.base.forking import cached_property
 from rawkern.formulas.axes import MAX_DIMS
 from rawkern.formulas.derivative import closed, names_in
-from rawkern.formulas.parameters import Formula
+from rawkern.formulas.parameters import Formula, Parameter
 
 # How an input comes to the kernel.
 ARRAY, ONE, VALUE, RAW = "array", "one", "value", "raw"
@@ -45,6 +47,17 @@ class Statements(Formula):
         return _source(self, kinds, wanted or (True,) * len(self.outputs))
 
 
+_NUMBERED = re.compile(r"(?:in|out|one|p|q|r|W|Raw)\d+")
+
+
+@functools.cache
+def _taken() -> frozenset[str]:
+    """Names that the kernels use themselves, so that no parameter of theirs can be called so."""
+    inputs = [Parameter(f"in{k}", "T") for k in range(4)]
+    text = Statements("in9", tuple(inputs), (Parameter("out0", "T"),), "").source((ARRAY, ONE, VALUE, ARRAY))
+    return frozenset(["RawArray", *re.findall(r"[A-Za-z_]\w*", text)])
+
+
 def _source(loop: Statements, kinds: tuple[str, ...], wanted: tuple[bool, ...]) -> str:
     letters = "".join(f"typename {letter}, " for letter in loop.letters)
     raws = [(f"Raw{k}", p.storage) for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True)) if kind == RAW]
@@ -61,10 +74,12 @@ def _source(loop: Statements, kinds: tuple[str, ...], wanted: tuple[bool, ...]) 
     seen += [
         f"const RawOutput<Out{k}> {p.name}" if p.raw else f"{p.compute}& {p.name}" for k, p in enumerate(loop.outputs)
     ]
+    ins = [p.name if kind == RAW and p.name not in _taken() and not _NUMBERED.fullmatch(p.name) else f"in{k}"
+           for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True))]  # fmt: skip
     parameters, before, loads, from_pack, from_one = [], [], [], [], []
     for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True)):
         storage, computed = p.storage, f"compute_t<{p.storage}>"
-        parameters.append(f"const {computed} in{k}" if kind == VALUE else f"const {storage}* in{k}")
+        parameters.append(f"const {computed} in{k}" if kind == VALUE else f"const {storage}* {ins[k]}")
         if kind == ARRAY:
             loads.append((k, storage))
             from_pack.append(f"{computed}(p{k}.at[k])")
@@ -72,7 +87,7 @@ def _source(loop: Statements, kinds: tuple[str, ...], wanted: tuple[bool, ...]) 
             continue
         if kind == ONE:
             before.append(f"const {computed} one{k} = {computed}(*in{k});")
-        taken = {VALUE: f"in{k}", ONE: f"one{k}", RAW: f"RawArray<{storage}>{{in{k}}}"}[kind]
+        taken = {VALUE: f"in{k}", ONE: f"one{k}", RAW: f"RawArray<{storage}>{{{ins[k]}}}"}[kind]
         from_pack.append(taken)
         from_one.append(taken)
     parameters += [f"{p.storage}* out{k}" for k, p in enumerate(loop.outputs) if wanted[k]]

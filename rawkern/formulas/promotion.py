@@ -135,9 +135,9 @@ def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
 
 def as_outs(name: str, what: str, out: Any, tensors: Sequence[torch.Tensor], count: int) -> tuple[torch.Tensor, ...]:
     """Return the tensors given for outputs as a tuple; they are for computing without autograd only."""
-    outs = (out,) if isinstance(out, torch.Tensor) else tuple(out)
+    outs = (out,) if isinstance(out, torch.Tensor) else tuple(out) if isinstance(out, (tuple, list)) else ()
     if len(outs) != count or not all(isinstance(t, torch.Tensor) for t in outs):
-        raise TypeError(f"{name}: {what} is {shown(out)}; pass {count} tensors")
+        raise TypeError(f"{name}: {what} is {shown(out)}; pass {count} tensor{'' if count == 1 else 's'}")
     for t in outs:
         refuse_layout(name, what, t)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *outs)):

@@ -10,14 +10,16 @@ import torch
 
 from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
+from rawkern.compile.files import own_sources
+from rawkern.errors import CompileError
 from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways, structs
+from rawkern.formulas.blame import in_formula
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_plan import THREADS, make_plan
 from rawkern.formulas.reduce_source import STRUCT_BYTES, Expressions
 from rawkern.kernel import RawKernel
-from rawkern.module import own_sources
 
 
 @dataclass(eq=False)
@@ -60,7 +62,10 @@ class ReduceLoop(Expressions):
         result = (*outs, total) if total is not None else tuple(outs)
         if launch and outs[0].numel():
             arrays = [t.detach().resolve_neg().expand(full) for t in tensors]
-            self._launch(arrays, outs, total, dtypes, kept, axis)
+            try:
+                self._launch(arrays, outs, total, dtypes, kept, axis)
+            except CompileError as error:
+                raise in_formula(error, self.name, self.source, self.parts, self.inputs) from None
         return result
 
     def _launch(

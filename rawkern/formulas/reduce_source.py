@@ -45,6 +45,13 @@ class Expressions(Formula):
             return None
         return torch.float32 if name in ("float16", "bfloat16") else getattr(torch, name)
 
+    @property
+    def parts(self) -> dict[str, str]:
+        """The user's texts."""
+        return {
+            "map_expr": self.map, "identity": self.identity, "reduce_expr": self.reduce, "post_map_expr": self.post
+        }  # fmt: skip
+
     @cached_property
     def source(self) -> str:
         """The CUDA C of the kernels NAME and NAME_finish."""
@@ -77,6 +84,10 @@ def _source(loop: Expressions) -> str:
 return {closed(loop.map)}
 }}
 
+{template}__device__ __forceinline__ {acc} {name}_identity() {{
+return {closed(loop.identity)}
+}}
+
 {template}__device__ __forceinline__ {acc} {name}_reduce(const {acc} a, const {acc} b) {{
 return {closed(loop.reduce)}
 }}
@@ -103,7 +114,7 @@ __global__ void {name}({arrays}, void* partial, {outs}, const Axes<{many}> kept_
     const long long pack = (long long)blockIdx.x * nk + tk;
     Accumulator sum[VK];
 #pragma unroll
-    for (int v = 0; v < VK; ++v) sum[v] = {loop.identity};
+    for (int v = 0; v < VK; ++v) sum[v] = {name}_identity{of}();
     if (pack < kept_packs) {{
         Index base[{many}] = {{}};
         locate<VK>(base, Index(pack), kept_axes);
@@ -165,7 +176,7 @@ __global__ void {name}({arrays}, void* partial, {outs}, const Axes<{many}> kept_
     Accumulator* const memory = reinterpret_cast<Accumulator*>(bytes) + threadIdx.y * blockDim.x + threadIdx.x;
     const auto combine = [](const Accumulator& a, const Accumulator& b) {{ return {name}_reduce{of}(a, b); }};
     const long long index = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    Accumulator sum = {loop.identity};
+    Accumulator sum = {name}_identity{of}();
     if (index < kept) {{
         for (long long p = threadIdx.y; p < parts; p += blockDim.y) {{
             sum = combine(sum, static_cast<const Accumulator*>(partial)[p * kept + index]);

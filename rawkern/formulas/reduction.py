@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from rawkern.base.border import border
 from rawkern.base.operator_state import in_fake_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
-from rawkern.formulas.declared import check_assigned, computes_floats, declared, qualified_name, read_parameters, typed
+from rawkern.formulas.declared import (
+    check_assigned,
+    check_texts,
+    computes_floats,
+    declared,
+    qualified_name,
+    read_parameters,
+    typed,
+)
 from rawkern.formulas.promotion import Argument, Result, as_outs, check_out, prepare
 from rawkern.formulas.reduce_gradient import ReduceGradient
 from rawkern.formulas.reduce_loop import ReduceLoop
@@ -78,6 +89,16 @@ def reduction(
     >>> norm = rawkern.reduction("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "norm")
     >>> norm(torch.randn(100, 1000, requires_grad=True), axis=1).sum().backward()
     """
+    if isinstance(identity, (int, float)) and math.isfinite(identity):
+        identity = str(identity)
+    check_texts(
+        "reduction", in_params=in_params, out_params=out_params, map_expr=map_expr, reduce_expr=reduce_expr,
+        post_map_expr=post_map_expr, identity=identity, name=name, reduce_type=reduce_type, backward=backward,
+        preamble=preamble,
+    )  # fmt: skip
+    for what, text in (("map_expr", map_expr), ("reduce_expr", reduce_expr), ("identity", identity)):
+        if not text.strip(" ;\n"):
+            raise ValueError(f"{name}: {what} is {text!r}; pass an expression in CUDA C")
     fixed, namespace, short = qualified_name("reduction", name, "norm")
     inputs, outputs = read_parameters("a reduction", name, in_params, out_params)
     for p in (*inputs, *outputs):
@@ -86,7 +107,7 @@ def reduction(
         if p.name in ("a", "b", "count", "_J", "axis", "keepdims"):
             raise ValueError(f"{name}: {p.name} means something else in a reduction; give the parameter another name")
     check_assigned(name, inputs, outputs, "post_map_expr", post_map_expr, backward)
-    parts = (map_expr, reduce_expr, post_map_expr, str(identity), reduce_type, preamble)
+    parts = (map_expr, reduce_expr, post_map_expr, identity, reduce_type, preamble)
     return make_reduction(fixed, namespace, short, backward, inputs, outputs, *parts)
 
 
@@ -243,12 +264,22 @@ def make_reduction(*key: Any) -> Reduction:
     return declared(Reduction, *key)
 
 
+def _ints(name: str, axis: Any) -> list[int]:
+    """Axes that are not one int of Python's."""
+    try:
+        if not isinstance(axis, Iterable) or isinstance(axis, (torch.Tensor, np.ndarray, str, bytes)):
+            axis = (axis,)
+        return [operator.index(d) for d in axis]
+    except TypeError:
+        raise TypeError(f"{name}: axis is {axis!r}; pass an int, a tuple of ints, or None for all") from None
+
+
 def _axes(name: str, axis: int | Sequence[int] | None, dims: int) -> list[int]:
     """Return the axes in order, none negative."""
     if axis is None:
         return list(range(dims))
-    found = []
-    for d in (axis,) if isinstance(axis, int) else axis:
+    found: list[int] = []
+    for d in (axis,) if isinstance(axis, int) else _ints(name, axis):
         if not -max(dims, 1) <= d < max(dims, 1):
             raise IndexError(f"{name}: there is no axis {d}; the arguments have {dims} dimensions")
         d %= max(dims, 1)

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from rawkern.base.nearest import did_you_mean
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
-from rawkern.gradients.analysis.evened import evened
-from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers, short_loops
-from rawkern.gradients.analysis.inplace import split
-from rawkern.gradients.analysis.ownership import group_of
-from rawkern.gradients.analysis.pruned import pruned
-from rawkern.gradients.analysis.reductions import with_reductions
-from rawkern.gradients.analysis.regions import with_regions
-from rawkern.gradients.analysis.strided import flattened
-from rawkern.gradients.analysis.versions import with_versions
 from rawkern.gradients.backward import helpers
-from rawkern.gradients.backward.dealt import dealt
+from rawkern.gradients.backward.block_redistribution import dealt
 from rawkern.gradients.backward.forward import Frame
-from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.backward.stencil_gather import Gathering
+from rawkern.gradients.code.names import Names, spelling
+from rawkern.gradients.code.tree import rendered
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
-from rawkern.gradients.layout import Names, rendered, spelling
+from rawkern.gradients.passes.grid_stride import flattened
+from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
@@ -62,43 +57,53 @@ def derive(
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
 
-    def attempt(reader: Reader, shared: bool = False, versions: bool = False) -> Text:
-        prepared = partial(_prepared, assume=assume, shared=shared, versions=versions)
-        made = reader.settle(
-            lambda kernel: _derived(reader, prepared, kernel, where, wrt, max_iterations, double, assume)
-        )
-        return replace(made, updated=reader.updated)
-
     reader = Reader(text, name, where, options, launched)
-    try:
-        return attempt(reader)
-    except (NotDifferentiable, ValueError) as error:  # wrt may name what an array was before
-        reason: Exception = error
+    refused: Exception | None = None
+    for strategy in _strategies(reader, "__shared__" in text):
+        again = reader if strategy == Strategy() else reader.variant(strategy.keep, strategy.updated)
+        found = _attempt(
+            again,
+            partial(
+                _derived, again, Options(assume, strategy.shared, strategy.rename), where, wrt, max_iterations, double
+            ),
+        )
+        if isinstance(found, Text):
+            return replace(found, updated=again.updated)
+        # Why a kernel is refused as it is written says most, and best where device functions are put in.
+        if refused is None or strategy == Strategy(keep=False):
+            refused = found
+    assert refused is not None
+    raise refused
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a kernel is read, and what passes do with its shared memory."""
+
+    keep: bool = True  # device functions of numbers stay functions
+    updated: frozenset[str] = frozenset()  # arrays of which += reads and sets
+    shared: bool = False  # `Options` of the passes
+    rename: bool = False
+
+
+def _strategies(reader: Reader, shared: bool) -> Iterator[Strategy]:
+    """What is tried, in this order, until a kernel is not refused; by what the first reading has shown of it."""
+    yield Strategy()
     updated = reader.added_and_read()
-    others = [
-        (keep, memory, each)
-        for memory in (((), ("shared",), ("versions",)) if "__shared__" in text else ((),))
-        for each in ((frozenset(), updated) if updated else (frozenset(),))
-        for keep in ((True, False) if reader.kept else (True,))
-    ]
-    for keep, memory, each in others[1:]:
-        again = Reader(text, name, where, options, launched, keep=keep, updated=each)
-        try:
-            return attempt(again, **dict.fromkeys(memory, True))
-        except (NotDifferentiable, ValueError) as error:
-            reason = reason if memory or each else error
-    raise reason
+    for memory in ({}, {"shared": True}, {"rename": True}) if shared else ({},):
+        for each in (frozenset(), updated) if updated else (frozenset(),):
+            for keep in (True, False) if reader.kept else (True,):
+                strategy = Strategy(keep, each, **memory)
+                if strategy != Strategy():
+                    yield strategy
 
 
-def _prepared(kernel: Kernel, assume: bool, shared: bool = False, versions: bool = False) -> Kernel:
-    """A kernel that reads nothing which it has written, as far as that can be; with `shared`, in shared memory too.
-
-    With `versions`, shared memory that is set several times is several arrays.
-    """
-    kernel = with_regions(evened(kernel))
-    kernel = with_reductions(with_versions(kernel) if versions else kernel)
-    kernel.group = group_of(kernel.body, kernel.block[0])
-    return forwarded(split(kernel, assume), assume, shared)
+def _attempt(reader: Reader, make: Callable[[Kernel], Text]) -> Text | Exception:
+    """The text, or why there is none this way."""
+    try:
+        return reader.settle(make)
+    except (NotDifferentiable, ValueError) as error:  # wrt may name what an array was before
+        return error
 
 
 def forward(
@@ -114,7 +119,7 @@ def forward(
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
     reader = Reader(text, name, where, options, launched, vectors=False, keep=False, updated=updated)
-    return reader.settle(lambda kernel: _forward(reader, _prepared(kernel, assume), double))
+    return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume)), double))
 
 
 def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
@@ -159,17 +164,17 @@ def _taken(kernel: Kernel, double: bool) -> set[str]:
 
 def _derived(
     reader: Reader,
-    prepared: Callable[[Kernel], Kernel],
-    given: Kernel,
+    passes: Options,
     where: Where,
     wrt: Sequence[str] | None,
     max_iterations: int | None,
     double: bool,
-    assume: bool,
+    given: Kernel,
 ) -> Text:
     for same in {"lane", *helpers.HELPERS} & set(given.functions):  # which are then put in
         raise where.refuse(1, f"{same} is also a helper's name", "give it another")
-    kernel = prepared(given)
+    tell("read", given)
+    kernel = prepared(given, passes)
     written = {i.place.array for i in walk(kernel.body) if isinstance(i, Store)}
     known = {
         n: pointer
@@ -182,7 +187,7 @@ def _derived(
         if each not in known:
             raise ValueError(
                 f"wrt names {each!r}, which is no floating-point parameter of {kernel.name}; "
-                f"it has {', '.join(known) or 'none'}"
+                f"it has {', '.join(known) or 'none'}{did_you_mean(each, known)}"
             )
     wrt = tuple(wrt)
     check_memory(kernel, wrt, where)
@@ -201,13 +206,13 @@ def _derived(
     if not active.outputs:
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
     outputs = {a.name for a in active.outputs}
-    active = activity(pruned(kernel, outputs), wrt)
+    active = activity(without_dead_code(kernel, outputs), wrt)
     names = Names(_taken(kernel, double) | reader.file.options, double)
-    assumed: list[Any] | None = kernel.assumed if assume else None
+    assumed: list[Any] | None = kernel.assumed if passes.assume else None
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
 
     def again(more: frozenset[int] = frozenset()) -> Kernel:
-        return pruned(prepared(reader.again(more)), outputs)
+        return without_dead_code(prepared(reader.again(more), passes), outputs)
 
     others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
     gathering = _gathering(again, kernel, others, names, where, assumed)

@@ -10,7 +10,7 @@ import torch
 from rawkern.base.border import border
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
-from rawkern.gradients.analysis.coverage import begin, summed
+from rawkern.gradients.analysis.definite_writes import begin, summed
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.launching import Backward, Launch
 from rawkern.gradients.reading.reader import Launched

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.base import gpus
-from rawkern.gradients.analysis.coverage import at_most, number_of
+from rawkern.gradients.analysis.definite_writes import at_most, number_of
 from rawkern.gradients.text import ALIGNED, Text
 from rawkern.launch.occupancy import occupancy
 

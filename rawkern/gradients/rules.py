@@ -2,8 +2,10 @@
 
 A derivative is C in which ``{a}``, ``{b}``, ``{c}`` stand for the arguments, ``{r}`` for the result, and ``f_NAME`` for
 a function of the same table in the type at hand. Numbers stand without suffix as ``#0.5#``. None: an argument that has
-no derivative of its own (it is constant almost everywhere). Where two arguments meet in a maximum, each gets half, as
-in torch; a bound that has no gradient leaves 0 to what equals it, as relu does.
+no derivative of its own (it is constant almost everywhere). With ``{g}``, what the result gets, it is what the argument
+gets: so is one that is 0 under a condition, because 0 times an infinite slope is not 0. Where two arguments meet in a
+maximum, each gets half, as in torch; a bound that has no gradient leaves 0 to what equals it, as relu does. A NaN is no
+maximum: the other argument is.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class Rule:
 
 _LN2, _LN10, _TWO_OVER_ROOT_PI = "0.69314718055994530942", "2.30258509299404568402", "1.12837916709551257390"
 _PI, _ROOT_HALF_PI = "3.14159265358979323846", "0.39894228040143267794"
-_PICK = "({a} %s {b} ? #1# : {a} == {b} ? #0.5# : #0#)"
+_FIRST = "({a} %s {b}{or_b_is_nan} ? {g} : {a} == {b} ? #0.5# * {g} : #0#)"
+_SECOND = "({b} %s {a}{or_a_is_nan} ? {g} : {a} == {b} ? #0.5# * {g} : #0#)"
+_ANGLE = "({a} == #0# && {b} == #0# ? #0# : {g} * %s / ({a} * {a} + {b} * {b}))"
 
 RULES: dict[str, Rule] = {
     name: Rule(name, tuple(derivatives))
@@ -66,19 +70,19 @@ RULES: dict[str, Rule] = {
         ("y0", "-f_y1({a})"),
         ("j1", "({a} == #0# ? #0.5# : f_j0({a}) - {r} / {a})"),
         ("y1", "(f_y0({a}) - {r} / {a})"),
-        ("fabs", "({a} > #0# ? #1# : {a} < #0# ? #-1# : #0#)"),
-        ("pow", "({b} == #0# ? #0# : {b} * f_pow({a}, {b} - #1#))",
-         "({a} == #0# && {b} >= #0# ? #0# : {r} * f_log({a}))"),
-        ("atan2", "{b} / ({a} * {a} + {b} * {b})", "-{a} / ({a} * {a} + {b} * {b})"),
+        ("fabs", "({a} > #0# ? {g} : {a} < #0# ? -{g} : #0#)"),
+        ("pow", "({b} == #0# ? #0# : {g} * {b} * f_pow({a}, {b} - #1#))",
+         "({a} == #0# && {b} >= #0# ? #0# : {g} * {r} * f_log({a}))"),
+        ("atan2", _ANGLE % "{b}", _ANGLE % "-{a}"),
         ("hypot", "{a} / {r}", "{b} / {r}"),
         ("rhypot", "-{a} * {r} * {r} * {r}", "-{b} * {r} * {r} * {r}"),
-        ("fmod", "#1#", "-f_trunc({a} / {b})"),
-        ("fmax", _PICK % ">", _PICK % "<"),
-        ("fmin", _PICK % "<", _PICK % ">"),
-        ("fdim", "({a} > {b} ? #1# : #0#)", "({a} > {b} ? #-1# : #0#)"),
+        ("fmod", "#1#", "-f_rint(({a} - {r}) / {b})"),
+        ("fmax", _FIRST % ">", _SECOND % ">"),
+        ("fmin", _FIRST % "<", _SECOND % "<"),
+        ("fdim", "({a} > {b} ? {g} : #0#)", "({a} > {b} ? -{g} : #0#)"),
         ("fma", "{b}", "{a}", "#1#"),
-        ("copysign", "(({a} < #0#) == ({b} < #0#) ? #1# : #-1#)", None),
-        ("remainder", "#1#", "-f_rint({a} / {b})"),
+        ("copysign", "({a} == #0# ? #0# : signbit({a}) == signbit({b}) ? {g} : -{g})", None),
+        ("remainder", "#1#", "-f_rint(({a} - {r}) / {b})"),
         ("norm3d", "{a} / {r}", "{b} / {r}", "{c} / {r}"),
         ("norm4d", "{a} / {r}", "{b} / {r}", "{c} / {r}", "{d} / {r}"),
         ("rnorm3d", *(f"-{{{x}}} * {{r}} * {{r}} * {{r}}" for x in "abc")),
@@ -93,7 +97,7 @@ RULES: dict[str, Rule] = {
         ("scalbn", "f_ldexp(#1#, {b})", None),
         ("logb", None),
         ("floor", None), ("ceil", None), ("trunc", None), ("rint", None), ("round", None), ("nearbyint", None),
-        ("__saturatef", "({a} > #0# && {a} < #1# ? #1# : #0#)"),
+        ("__saturatef", "({a} > #0# && {a} < #1# ? {g} : #0#)"),
         ("__fdividef", "#1# / {b}", "-{r} / {b}"),
     )
 }  # fmt: skip
@@ -146,8 +150,10 @@ PAIRS = {"__mul24": "int", "__umul24": "unsigned int", "__mulhi": "int", "__umul
 
 #: Functions of float alone: device functions for the text in double.
 _SINGLE = {"__saturatef": "saturated", "__fdividef": "divided", **_ROUNDED}
-_BOUNDS = {"fmax": ("({a} > {b} ? #1# : #0#)", "({b} > {a} ? #1# : #0#)"),
-           "fmin": ("({a} < {b} ? #1# : #0#)", "({b} < {a} ? #1# : #0#)")}  # fmt: skip
+_BOUNDS = {
+    name: (f"({{a}} {sign} {{b}}{{or_b_is_nan}} ? {{g}} : #0#)", f"({{b}} {sign} {{a}}{{or_a_is_nan}} ? {{g}} : #0#)")
+    for name, sign in (("fmax", ">"), ("fmin", "<"))
+}
 
 
 def rule_of(name: str) -> tuple[Rule, str | None] | None:
@@ -171,16 +177,32 @@ def spelled(rule: Rule, kind: str) -> str:
     return rule.name if kind == "double" or rule.name.startswith("__") else f"{rule.name}f"
 
 
-def derivative(rule: Rule, which: int, kind: str, args: list[str], result: str, active: list[bool]) -> str | None:
-    """C for the derivative by an argument; None where it has none."""
+def derivative(
+    rule: Rule, which: int, kind: str, args: list[str], result: str, given: str, alike: list[bool]
+) -> str | None:
+    """C for what an argument gets where the result gets `given`; None where it has no derivative.
+
+    `alike`: which arguments depend on anything that can have a gradient.
+    """
     text = rule.derivatives[which]
-    if rule.name in _BOUNDS and not all(active):
+    if rule.name in _BOUNDS and not all(alike):
         text = _BOUNDS[rule.name][which]
     if text is None:
         return None
     text = re.sub(r"\bf_(\w+)", lambda m: spelled(RULES[m[1]], kind), text)
     text = re.sub(r"#(-?[\d.]+)#", lambda m: number(float(m[1]) if len(m[1]) < 9 else m[1], kind), text)
-    return text.format(**dict(zip("abcd", args, strict=False)), r=result)
+    by_name = dict(zip("abcd", args, strict=False))
+    tests = {f"or_{n}_is_nan": "" if _LITERAL.fullmatch(a) else f" || isnan({a})" for n, a in by_name.items()}
+    found = text.format(**by_name, **tests, r=result, g=given)
+    one = number(1.0, kind)
+    if "{g}" in text:
+        return found
+    if found == one:
+        return given
+    return f"{given} / {found.removeprefix(one + ' / ')}" if found.startswith(f"{one} / ") else f"{given} * {found}"
+
+
+_LITERAL = re.compile(r"(\((float|double)\))?-?(\d[\w.+-]*|\.\d+f?|INFINITY)")
 
 
 def number(value: float | str, kind: str) -> str:

@@ -6,33 +6,25 @@ import math
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
 
 from rawkern.base import gpus
 from rawkern.gradients import types
-from rawkern.gradients.analysis.coverage import Sets, set_by
-from rawkern.gradients.analysis.inplace import mixed
-from rawkern.gradients.analysis.ownership import Poly
+from rawkern.gradients.analysis.affine import Poly
+from rawkern.gradients.analysis.definite_writes import Sets, set_by
 from rawkern.gradients.backward import functions, helpers
-from rawkern.gradients.backward.block_sums import BlockSum, looped
-from rawkern.gradients.backward.gathered import Gathering
-from rawkern.gradients.backward.handed import handed
+from rawkern.gradients.backward.privatized_sums import BlockSum, looped
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.backward.rows import Row, assumption, resident, rows
-from rawkern.gradients.backward.several import Several, several
+from rawkern.gradients.backward.stencil_gather import Gathering
+from rawkern.gradients.code.expressions import thread_number, written
+from rawkern.gradients.code.names import Names, spelling, summed_spelling
+from rawkern.gradients.code.passes.dce import set_at_once, without_unused
+from rawkern.gradients.code.passes.gradient_forwarding import handed
+from rawkern.gradients.code.passes.renumbering import finished
+from rawkern.gradients.code.passes.thread_coarsening import Several, several
+from rawkern.gradients.code.passes.unroll import Row, assumption, resident, rows
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Run, Statement, commented, rendered
 from rawkern.gradients.ir import Array, Kernel, Store, walk
-from rawkern.gradients.layout import (
-    Names,
-    commented,
-    finished,
-    rendered,
-    set_at_once,
-    spelling,
-    summed_spelling,
-    thread_number,
-    without_unused,
-    written,
-)
+from rawkern.gradients.passes.in_place import mixed
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
@@ -91,8 +83,8 @@ def base_name(name: str) -> str:
 
 
 def backward_text(
-    kernel: Kernel, reverse: Reverse, active: Sequence[Array], wrt: tuple[str, ...], body: list[Any], names: Names,
-    units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
+    kernel: Kernel, reverse: Reverse, active: Sequence[Array], wrt: tuple[str, ...], body: list[Statement],
+    names: Names, units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
 ) -> Text:  # fmt: skip
     """The whole text, with this body; `active`: the outputs whose gradients are read."""
     assumed = list(dict.fromkeys((written(low), written(high)) for low, high in reverse.assumed or ()))
@@ -101,7 +93,7 @@ def backward_text(
         *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
         *reverse.exchanges,
     ]
-    checks = [f"if ((long long){low} > (long long){high}) __trap();" for low, high in assumed]
+    checks = [If(f"(long long){low} > (long long){high}", [Run("__trap()")], inline=True) for low, high in assumed]
     body = set_at_once(without_unused(body), kernel.before)
     sums = sorted((s for s in reverse.block_sums.values() if s), key=lambda s: -s.alignment)
     sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
@@ -111,7 +103,7 @@ def backward_text(
     lengths, body = rows(kernel, body, names) if more is None else ((), body)
     room = names.fresh("resident") if lengths else ""
     lines = [*checks, *_zeroed(kernel, reverse, names), *(more.lines if more else body)]
-    while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
+    while lines and isinstance(lines[-1], Barrier):
         lines.pop()
     shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
     blocks: dict[str, str] = {"x": more.blocks} if more else {}
@@ -208,10 +200,10 @@ def pointer_to(array: Array, names: Names) -> str:
     return f"{kind} (* __restrict__ {array.name}){rows}" if rows else f"{kind}* __restrict__ {array.name}"
 
 
-def _aligned(parameter: str, each: str) -> str:
+def _aligned(parameter: str, each: str) -> Statement:
     """What the compiler may count on of a pointer, where a thread has several elements."""
     kind, _, name = parameter.partition("* __restrict__ ")
-    return f"{name} = ({kind}*)__builtin_assume_aligned({name}, {each} > 1 ? {ALIGNED} : 1);"
+    return Assign(name, f"({kind}*)__builtin_assume_aligned({name}, {each} > 1 ? {ALIGNED} : 1)")
 
 
 def _bounds(block: Shape, room: str) -> str:
@@ -282,15 +274,15 @@ def _nested(kind: Aggregate) -> list[Aggregate]:
     return [kind, *(each for _, inner in kind.fields if isinstance(inner, Aggregate) for each in _nested(inner))]
 
 
-def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[Array] | None = None) -> list[str]:
+def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[Array] | None = None) -> list[Statement]:
     """Declarations of shared arrays; dynamic ones lie behind their shadows."""
-    found = []
+    found: list[Statement] = []
     for a in kernel.shared:
         kind = spelling(a.type, names)
         if a in wanted and a in (behind or ()) and a.dynamic:
-            found.append(f"{kind}* {a.name} = reinterpret_cast<{kind}*>(grad_{a.name} + {a.sizes[0]});")
+            found.append(Declare(f"{kind}*", a.name, f"reinterpret_cast<{kind}*>(grad_{a.name} + {a.sizes[0]})"))
         elif a in wanted:
-            found.append(f"{'extern ' if a.dynamic else ''}__shared__ {kind} {a.name}{_extents(a)};")
+            found.append(Declare(f"{'extern ' if a.dynamic else ''}__shared__ {kind}", a.name, extent=_extents(a)))
     return found
 
 
@@ -298,21 +290,25 @@ def _extents(array: Array) -> str:
     return "[]" if array.dynamic else "".join(f"[{size}]" for size in array.sizes)
 
 
-def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
+def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[Statement]:
     return [
-        f"{'extern ' if a.dynamic else ''}__shared__ {summed_spelling(a.type, names)} grad_{a.name}{_extents(a)};"
+        Declare(
+            f"{'extern ' if a.dynamic else ''}__shared__ {summed_spelling(a.type, names)}",
+            f"grad_{a.name}",
+            extent=_extents(a),
+        )
         for a in kernel.shared
         if a in reverse.shadows
     ]
 
 
-def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[str]:
+def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[Statement]:
     """Lines that declare dynamic shared memory for sums, behind that of the kernel."""
     dynamic = [a for a in kernel.shared if a.dynamic and (a in reverse.shadows or a in reverse.read)]
     if not dynamic:
-        return [f"extern __shared__ __align__({ALIGNMENT}) char {name}[];"]
+        return [Declare(f"extern __shared__ __align__({ALIGNMENT}) char", name, extent="[]")]
     first = f"grad_{dynamic[0].name}" if dynamic[0] in reverse.shadows else dynamic[0].name
-    return [f"char* {name} = reinterpret_cast<char*>({first}) + {start};"]
+    return [Declare("char*", name, f"reinterpret_cast<char*>({first}) + {start}")]
 
 
 def _how_to_launch(
@@ -334,9 +330,9 @@ def _how_to_launch(
     ]
 
 
-def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
+def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[Statement]:
     """Lines that set the shadows to 0, all threads of the block together."""
-    found: list[str] = []
+    found: list[Statement] = []
     thread = thread_number(kernel.block)
     for a in kernel.shared:
         if a not in reverse.shadows or a in reverse.set_whole:
@@ -348,6 +344,7 @@ def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
         zero = f"{kind}()" if isinstance(a.type, Aggregate) else number(0.0, kind)
         place = f"grad_{a.name}" if not a.sizes else f"(&grad_{a.name}{'[0]' * len(a.sizes)})[i]"
         place = f"grad_{a.name}[i]" if len(a.sizes) == 1 else place
-        threads = math.prod(kernel.block)
-        found.append(f"for (int i = {thread}; i < {count}; i += {threads}) {place} = {zero};")
-    return [*found, "__syncthreads();"] if found else []
+        step = Assign("i", str(math.prod(kernel.block)), "+=")
+        start = Declare("int", "i", thread)
+        found.append(For(start, f"i < {count}", step, [Assign(place, zero)], inline=True))
+    return [*found, BARRIER] if found else []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from rawkern.base.forking import Lock
+from rawkern.base.scopes import Scope
 from rawkern.base.table import attend
 
 
@@ -42,32 +43,44 @@ class Launch:
 
 
 Hook = Callable[[Launch], None]
-_hooks: tuple[Hook, ...] = ()  # the last one gets a launch first
+_hooks: tuple[tuple[object, Hook], ...] = ()  # the last one gets a launch first; replaced as a whole
+_lock = Lock()
 
 
-def add(hook: Hook, *, last: bool = False) -> None:
-    """Give every launch of the process to a hook, from now on; with `last` the other hooks get it before."""
+def add(token: object, hook: Hook, *, last: bool = False) -> None:
+    """Give every launch of the process to a hook, from now on, once for a token; with `last` other hooks are before."""
     global _hooks
-    _hooks = (hook, *_hooks) if last else (*_hooks, hook)
-    attend(1)
+    with _lock:
+        others = tuple(each for each in _hooks if each[0] is not token)
+        _hooks = ((token, hook), *others) if last else (*others, (token, hook))
+        attend(add, True)
 
 
-def remove(hook: Hook) -> None:
-    """Take back an `add`."""
+def remove(token: object) -> None:
+    """Take back an `add`, if there was one with this token."""
     global _hooks
-    at = len(_hooks) - 1 - _hooks[::-1].index(hook)
-    _hooks = _hooks[:at] + _hooks[at + 1 :]
-    attend(-1)
+    with _lock:
+        _hooks = tuple(each for each in _hooks if each[0] is not token)
+        attend(add, bool(_hooks))
 
 
-@contextlib.contextmanager
-def intercepted(hook: Hook) -> Iterator[None]:
+class intercepted(Scope):
     """Give launches to a hook for the time of the block."""
-    add(hook)
-    try:
-        yield
-    finally:
-        remove(hook)
+
+    def __init__(self, hook: Hook) -> None:
+        super().__init__()
+        self._hook = hook
+
+    def _begin(self, token: list[Any]) -> None:
+        add(token, self._hook)
+
+    def _end(self, token: list[Any]) -> None:
+        remove(token)
+
+
+def added(token: object) -> bool:
+    """Whether there is a hook with this token."""
+    return any(each[0] is token for each in _hooks)
 
 
 def active() -> bool:
@@ -77,4 +90,4 @@ def active() -> bool:
 
 def start(launcher: Launcher, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Any) -> None:
     """Make a launch on its careful way, through the hooks."""
-    Launch(launcher, args, kwargs, stream, _hooks).proceed()
+    Launch(launcher, args, kwargs, stream, tuple(hook for _, hook in _hooks)).proceed()

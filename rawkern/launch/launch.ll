@@ -9,6 +9,8 @@ define ptr @rk_launch(ptr %self, ptr %args, i64 %nargsf, ptr %names) {
   %number = alloca i64
   %device = alloca i64
   %two = alloca [2 x ptr]
+  %three = alloca [3 x ptr]
+  %error = alloca [3 x ptr]
   store i64 -1, ptr %device
   %pplan = &Launcher.plan %self
   %plan = load ptr, ptr %pplan
@@ -106,6 +108,39 @@ finish:
   %pvectorcall = &Table.PyObject_Vectorcall %table
   %vectorcall = load ptr, ptr %pvectorcall
   %finished = call ptr %vectorcall(ptr %finishf, ptr %two, i64 2, ptr null)
+  %stopped = icmp eq ptr %finished, null
+  br i1 %stopped, label %abandon, label %ended
+abandon:                                          ; perhaps before Python's code had a chance to give the stacks back
+  %kind = getelementptr ptr, ptr %error, i64 0
+  %value = getelementptr ptr, ptr %error, i64 1
+  %trace = getelementptr ptr, ptr %error, i64 2
+  %pfetch = &Table.PyErr_Fetch %table
+  %fetch = load ptr, ptr %pfetch
+  call void %fetch(ptr %kind, ptr %value, ptr %trace)
+  %token = call ptr %wrap(ptr %pointers)
+  store ptr %self, ptr %three
+  %three1 = getelementptr ptr, ptr %three, i64 1
+  store ptr %address, ptr %three1
+  %three2 = getelementptr ptr, ptr %three, i64 2
+  store ptr %token, ptr %three2
+  %pabandon = &Table.abandon %table
+  %abandonf = load ptr, ptr %pabandon
+  %abandoned = call ptr %vectorcall(ptr %abandonf, ptr %three, i64 3, ptr null)
+  call void @rk_release(ptr %table, ptr %token)
+  %failed2 = icmp eq ptr %abandoned, null
+  br i1 %failed2, label %restore, label %drop
+drop:
+  call void @rk_release(ptr %table, ptr %abandoned)
+  br label %restore
+restore:
+  %kind0 = load ptr, ptr %kind
+  %value0 = load ptr, ptr %value
+  %trace0 = load ptr, ptr %trace
+  %prestore = &Table.PyErr_Restore %table
+  %restoref = load ptr, ptr %prestore
+  call void %restoref(ptr %kind0, ptr %value0, ptr %trace0)
+  br label %ended
+ended:
   call void @rk_release(ptr %table, ptr %address)
   ret ptr %finished
 done:

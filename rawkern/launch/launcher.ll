@@ -86,6 +86,21 @@ out:
   ret ptr %new
 }
 
+; A callable of a plan that enters here: complete before Python sees it, and the plan lives as long as it does.
+define ptr @rk_make(ptr %plan, ptr %entry) {
+  %ptable = &Plan.table %plan
+  %table = load ptr, ptr %ptable
+  %new = call ptr @rk_new(ptr %plan, ptr %table)
+  %none = icmp eq ptr %new, null
+  br i1 %none, label %out, label %fill
+fill:
+  %pvectorcall = &Launcher.vectorcall %new
+  store ptr %entry, ptr %pvectorcall
+  br label %out
+out:
+  ret ptr %new
+}
+
 ; Python's int, no subclass of it, in the range from %low to %high; -1 for all else.
 define internal i64 @rk_size(ptr %table, ptr %object, i64 %low, i64 %high) {
   %overflow = alloca i32

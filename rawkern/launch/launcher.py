@@ -7,7 +7,6 @@ first launches of a kernel, which find out what that function needs to know.
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
 import struct
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from rawkern.arguments.scalars import by_value
 from rawkern.base import allocator, operator_state, streams, table
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
+from rawkern.base.forking import Lock
 from rawkern.base.records import Filled
 from rawkern.engines.devices import default_device
 from rawkern.launch import config, intercept, modes, native
@@ -55,9 +55,16 @@ class Plan:
             PLAN, table=launcher_type().table, object=id(self), most=config.MAX_GRID[0] * threads,
             until=ctypes.addressof(self._never),
         )  # fmt: skip
-        #: `cover(n)` and `grid(grid, block)` return a launcher, or None for what is not plain.
-        self.cover = _new(native.entries().cover, self.record.address)
-        self.grid = _new(native.entries().grid, self.record.address)
+
+    @property
+    def cover(self) -> Any:
+        """`cover(n)` returns a launcher, or None for what is not plain; the plan lives as long as the callable."""
+        return launcher_type().make(self.record.address, native.entries().cover)
+
+    @property
+    def grid(self) -> Any:
+        """`grid(grid, block)` returns one; the same holds for it."""
+        return launcher_type().make(self.record.address, native.entries().grid)
 
     def launcher(self, settled: LaunchConfig) -> Launcher:
         """A launcher with the grid of a configuration."""
@@ -103,8 +110,9 @@ class Plan:
         if (before := self.built[0]) is not state:
             own = [(before, one) for one in self.built[1].values()] if before is not None else []
             self._left = [(each, one) for each, one in (*self._left, *own) if one.busy]
+            # Native code forgets the targets before they may go, and reads `until` while the build before still lives.
+            self.record.set(call=0, targets=0, until=ctypes.addressof(self._never), strided=int(state.strided))
             self.built = state, {}
-            self.record.set(call=0, targets=0, until=ctypes.addressof(state.build.until), strided=int(state.strided))
         targets, place = self.built[1], modes.place(device)
         found, second = targets.get(place), place in targets
         if found is None:
@@ -117,17 +125,28 @@ class Plan:
 
     def _ready(self, state: State, target: Any) -> None:
         """Let native code make the launches that follow."""
-        target.linked = True
         call = native.function(state.signature) if target.address else None
         if call:
-            following = ctypes.c_uint64.from_address(target.address + native.TARGET.offset("next"))
-            following.value = self.record["targets"]
-            self.record.set(targets=target.address, call=call)
+            following, known = native.TARGET.offset("next"), self.record["targets"]
+            while known not in (0, target.address):
+                known = ctypes.c_uint64.from_address(known + following).value
+            if not known:  # else it is there already, from a time that was interrupted
+                ctypes.c_uint64.from_address(target.address + following).value = self.record["targets"]
+                self.record.set(targets=target.address)
+            self.record.set(until=ctypes.addressof(state.build.until), call=call)
+        target.linked = True
 
     def finish(self, address: int) -> None:
         """Bring a launch to its end that has suspended."""
+        self._at(address).finish()
+
+    def abandon(self, address: int, token: int) -> None:
+        """Give back the stacks of such a launch if it has them still: an interrupt has ended it."""
+        self._at(address).abandon(token)
+
+    def _at(self, address: int) -> Any:
         found = (*self.built[1].values(), *(target for _, target in self._left))
-        next(target for target in found if target.address == address).finish()
+        return next(target for target in found if target.address == address)
 
 
 class _Launcher:
@@ -261,23 +280,23 @@ class _Type:
         table.kept("launcher_type", self.type)
         table.kept("careful", _careful)
         table.kept("finish", _finish)
+        table.kept("abandon", _abandon)
         self.table = table.table()
+        #: A callable of a plan's record, by an entry.
+        self.make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(native.entries().make)
 
 
-@functools.cache
+_type_lock = Lock()
+_type: list[_Type] = []
+
+
 def launcher_type() -> _Type:
-    """Make the type at its first use."""
-    return _Type()
-
-
-def _new(entry: int, plan: int) -> Any:
-    """A callable of a plan, which outlives it."""
-    allocate = ctypes.pythonapi.PyType_GenericAlloc
-    allocate.restype, allocate.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_ssize_t)
-    made = allocate(launcher_type().type, 0)
-    for name, value in (("vectorcall", entry), ("plan", plan), ("table", launcher_type().table)):
-        ctypes.c_uint64.from_address(id(made) + LAUNCHER.offset(name)).value = value
-    return made
+    """Make the type at its first use, once: native code makes launchers of it, and there is one for all threads."""
+    if not _type:
+        with _type_lock:
+            if not _type:
+                _type.append(_Type())
+    return _type[0]
 
 
 @untraced
@@ -290,6 +309,11 @@ def _careful(launcher: Launcher, /, *args: Any, **kwargs: Any) -> None:
 @border
 def _finish(launcher: Launcher, address: int) -> None:
     launcher.plan.finish(address)
+
+
+@untraced
+def _abandon(launcher: Launcher, address: int, token: int) -> None:
+    launcher.plan.abandon(address, token)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 
 import torch
 
+from rawkern.base.asked import Asking
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.engines.devices import default_device, engine, normalised
@@ -80,7 +80,7 @@ def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
     return engine(where).get_limit(where, name)
 
 
-class time_limit(contextlib.ContextDecorator):
+class time_limit(Asking):
     """Let no launch on the CPU take longer: ``with rawkern.time_limit(10): ...``, or as a decorator of a function.
 
     A launch that does is ended, and raises a `LaunchTimeoutError`, which names the kernel and the CUDA lines at which
@@ -109,17 +109,7 @@ class time_limit(contextlib.ContextDecorator):
         from rawkern.engines.cpu.runtime import limits
 
         self.seconds = limits.seconds(seconds, "seconds")
-
-    def __enter__(self) -> time_limit:
-        from rawkern.engines.cpu.runtime import limits
-
-        limits.time.ask(self.seconds)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        from rawkern.engines.cpu.runtime import limits
-
-        limits.time.give_up(self.seconds)
+        super().__init__((limits.time, self.seconds))
 
 
 def _check_name(name: str) -> None:

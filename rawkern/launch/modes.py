@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import os
 from typing import Any
 
 import torch
 
-from rawkern.base import gpus
-from rawkern.base.asked import Asked
+from rawkern.base import environment, gpus
+from rawkern.base.asked import Asked, Asking
 from rawkern.base.table import attend, field
 from rawkern.compile import lookup
 from rawkern.engines.cpu.mode import Mode
@@ -39,7 +38,7 @@ def parse_seed(given: Any, source: str) -> int:
     raise ValueError(f"{source} is {given!r}; a seed is an int, 0 or more")
 
 
-gpu = Asked(parse_gpu(os.environ.get(ARCHITECTURE) or gpus.DEFAULT.name, f"the environment variable {ARCHITECTURE}"))
+gpu = Asked(environment.read(ARCHITECTURE, parse_gpu, gpus.DEFAULT))
 
 
 def current() -> Mode:
@@ -52,7 +51,7 @@ def place(device: torch.device) -> object:
     return current() if device.type == "cpu" else device
 
 
-class order(contextlib.ContextDecorator):
+class order(Asking):
     """Run blocks, and the warps of a block, in another order: ``with rawkern.order(7): ...``, or as a decorator.
 
     Nothing in CUDA says in which order they run. On the CPU engine they run from the first to the last, on several
@@ -82,18 +81,10 @@ class order(contextlib.ContextDecorator):
 
     def __init__(self, seed: int) -> None:
         self.seed = parse_seed(seed, "seed")
-
-    def __enter__(self) -> order:
-        orders.seed.ask(self.seed)
-        attend(1)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        orders.seed.give_up(self.seed)
-        attend(-1)
+        super().__init__((orders.seed, self.seed))
 
 
-class architecture(contextlib.ContextDecorator):
+class architecture(Asking):
     """Keep the limits of a GPU in launches on the CPU: ``with rawkern.architecture("sm_75"): ...``, or as a decorator.
 
     What the GPU does not take raises there, too: how much shared memory a block may have is different from one
@@ -115,21 +106,16 @@ class architecture(contextlib.ContextDecorator):
 
     def __init__(self, name: str) -> None:
         self.gpu = parse_gpu(name, "name")
-
-    def __enter__(self) -> architecture:
-        gpu.ask(self.gpu)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        gpu.give_up(self.gpu)
+        super().__init__((gpu, self.gpu))
 
 
 def _tell(*_: object) -> None:
     field("mode", current().word)
 
 
+orders.seed.followers.append(lambda seed: attend(orders.seed, seed is not None))
 for _followers in (level.followers, gpu.followers):
     _followers.append(_tell)
 _tell()
-if _seed := os.environ.get(ORDER):
-    order(parse_seed(_seed, f"the environment variable {ORDER}")).__enter__()
+if (_seed := environment.read(ORDER, parse_seed, -1)) >= 0:
+    orders.seed.ask(ORDER, _seed)

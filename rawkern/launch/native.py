@@ -49,6 +49,7 @@ class Entries(NamedTuple):
     cover: int
     grid: int
     dealloc: int
+    make: int
 
 
 @cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rawkern import errors
@@ -109,7 +110,10 @@ def report_of(finding: Finding, kernel: str, source: Source, own: frozenset[str]
     """Put a finding into words; `own` are the user's files."""
     access = _access(finding.place, source, own)
     other = _access(finding.other, source, own) if finding.other is not None else None
-    case = _Case(finding, other)
+    lines, offset = finding.place.site["lines"], finding.offset
+    if finding.place.site["space"] == "shared" and (1 << 32) - (1 << 20) <= offset < 1 << 32:  # an address of 32 bits
+        finding = replace(finding, offset=offset - (1 << 32))
+    case = _Case(finding, other, ["\n".join(text_of(f, source).split("\n")[:n]) for f, n in lines])
     error, words = KINDS[finding.kind]
     does = words.format(it=case) if isinstance(words, str) else words(case, finding)
     name, index, size = case.name, case.index, case.size
@@ -127,7 +131,8 @@ def _access(place: Place, source: Source, own: frozenset[str]) -> Access:
 class _Case:
     """What the words for a finding are made of."""
 
-    def __init__(self, finding: Finding, other: Access | None) -> None:
+    def __init__(self, finding: Finding, other: Access | None, texts: Sequence[str]) -> None:
+        """`texts`: the source up to where the access stands."""
         site, piece = finding.place.site, finding.piece
         self.does: str = site["what"]
         self.space: str = site["space"]
@@ -138,13 +143,18 @@ class _Case:
         self.size: int | None = None
         #: The memory as the source writes it: ``x[3]``, ``x[4..7]``, or its address.
         self.what = f"address {finding.offset:#x}"
+        self.itemsize = self.element or 1
         if piece is not None:
-            itemsize = piece.itemsize or self.element or 1
             # A variable's name without the function it is declared in.
             self.name = demangle(piece.name).rpartition("::")[2] if piece.name.startswith("_Z") else piece.name
-            self.index, self.size = finding.offset // itemsize, piece.size // itemsize
-            count = -(-site["size"] // itemsize)
+            declared = next(filter(None, (_element(self.name, piece.size, text) for text in texts)), 0)
+            self.itemsize = piece.itemsize or declared or self.itemsize
+            self.index, inside = divmod(finding.offset, self.itemsize)
+            self.size, count = piece.size // self.itemsize, -(-site["size"] // self.itemsize)
             self.what = f"{self.name}[{self.index}{f'..{self.index + count - 1}' if count > 1 else ''}]"
+            if not piece.itemsize and inside + site["size"] <= self.itemsize and 0 < site["size"] < self.itemsize:
+                last = inside + site["size"] - 1
+                self.what = f"byte{f's {inside}..{last}' if last > inside else f' {inside}'} of {self.what}"
 
     @property
     def instruction(self) -> str:
@@ -153,6 +163,17 @@ class _Case:
         mode = parts[2] if len(parts) > 2 and parts[1] == "sync" else parts[1] if len(parts) > 1 else ""
         mode = {"idx": "", "bfly": "_xor", "ballot": "__ballot", "all": "__all", "any": "__any"}.get(mode, f"_{mode}")
         return _CUDA.get(parts[0], self.does).format(mode)
+
+
+def _element(name: str, size: int, text: str) -> int:
+    """Bytes of an element of an array of `size` bytes, by its last declaration in a text; 0 if that does not tell."""
+    pattern = rf"__(?:shared|device|constant|managed)__[^;{{}}]*?\b{re.escape(name)}\s*((?:\[[^\]]*\]\s*)+)"
+    declared = re.findall(pattern, text)
+    count = 1 if declared else 0
+    for length in re.findall(r"\[\s*([^\]]*?)\s*\]", declared[-1]) if declared else ():
+        named = re.findall(rf"\b{re.escape(length)}(?:\s*=\s*|[ \t]+)(\d+)\s*(?:;|$)", text, re.MULTILINE)
+        count *= int(length if length.isdigit() else named[-1] if length.isidentifier() and named else 0)
+    return size // count if count and size % count == 0 else 0
 
 
 def _dim(x: Dim3) -> str:
@@ -167,9 +188,9 @@ def _out_of_bounds(it: _Case, f: Finding) -> str:
         return f"{it.does} {which}, counted in {it.element} bytes, of {of}, outside of what it has"
     if f.piece is not None:
         if f.piece.address == 0 and f.piece.itemsize == 0 and f.piece.parameter is not None:
-            return f"{it.does} {it.what}; {it.name} is None"
+            return f"{it.does} {it.what}; {it.name} is None, or has no elements"
         unit = "element" if it.size == 1 else "elements"
-        of = "" if f.piece.itemsize else f" of {it.element} bytes"
+        of = "" if f.piece.itemsize else f" of {it.itemsize} bytes"
         return f"{it.does} {it.what}; {it.name} has {it.size} {unit}{of}"
     if it.space == "shared":
         return f"{it.does} byte {_signed(f.offset)} of shared memory, outside of what the block has"
@@ -182,17 +203,21 @@ def _out_of_bounds(it: _Case, f: Finding) -> str:
 
 
 def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
+    """A number of 64 bits, whether it has been read with its sign or without."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _misaligned(it: _Case, f: Finding) -> str:
-    need = f.place.site["size"]
-    if f.piece is None:
-        return f"{it.does} {need} bytes at {it.what}, which is no multiple of {need}"
-    return (
-        f"{it.does} {need} bytes at {it.what}, {f.offset} bytes behind the start of {it.name}; "
-        f"the address is no multiple of {need}"
-    )
+    size, need = f.place.site["size"], f.place.site["align"]
+    if f.piece is not None:
+        there = f"{it.what}, {f.offset} bytes behind the start of {it.name}"
+    elif it.space in ("local", "shared"):
+        array = f.place.site["array"]
+        of = "a local array" if array else "its local variables" if it.space == "local" else "shared memory"
+        there = f"byte {_signed(f.offset) - (array[0] if array else 0)} of {of}"
+    else:
+        return f"{it.does} {size} bytes at {it.what}, which is no multiple of {need}"
+    return f"{it.does} {size} bytes at {there}; the address is no multiple of {need}"
 
 
 def _uninitialized(it: _Case, f: Finding) -> str:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rawkern.arguments.addresses import storage
-from rawkern.arguments.signature import Signature, make_signature
+from rawkern.arguments.signature import Param, Signature, make_signature
 from rawkern.compile import lookup, names, programs
 from rawkern.compile.programs import Entry, Program
 from rawkern.engines.devices import CPU
+from rawkern.errors import CompileError, UnsupportedError
 from rawkern.launch import level, modes
 from rawkern.launch.builds import Build, Unit
 
@@ -67,7 +68,18 @@ class Kernel:
 class State:
     """What a kernel is in one build of its source; replaced as a whole, so that a launch sees one of them only."""
 
-    __slots__ = ("__weakref__", "_behind", "asked", "build", "engine_kernels", "entry", "name", "signature", "strided")
+    __slots__ = (
+        "__weakref__",
+        "_behind",
+        "_written",
+        "asked",
+        "build",
+        "engine_kernels",
+        "entry",
+        "name",
+        "signature",
+        "strided",
+    )
 
     def __init__(
         self, build: Build, entry: Entry, name: str | None, asked: tuple[str, ...], signature: Signature
@@ -79,6 +91,7 @@ class State:
         self.signature = signature
         self.strided = build.settings.strided
         self.engine_kernels: dict[object, Any] = {}
+        self._written: tuple[frozenset[int] | None] | None = None
         self._behind: list[weakref.ref[torch.Tensor]] = []  # tensors that addresses have led to
 
     def engine_kernel(self, device: torch.device) -> Any:
@@ -93,6 +106,31 @@ class State:
             )  # fmt: skip
             self.engine_kernels[place] = found
         return found
+
+    def may_write(self, param: Param) -> bool | None:
+        """Whether the kernel may write to what a pointer leads to; None where its code does not tell."""
+        if param.const:
+            return False
+        with self.build.lock:
+            if self._written is None:
+                self._written = (self._found_written(),)
+        written = self._written[0]
+        return None if written is None else self.signature.offsets[param.index] in written
+
+    def _found_written(self) -> frozenset[int] | None:
+        """Where the parameters stand that lead to what is written, by the code for the CPU engine."""
+        from rawkern.engines.cpu.analysis.plan import make_plan
+        from rawkern.engines.cpu.analysis.written import written
+        from rawkern.engines.cpu.runtime.jit import Translation
+
+        if self.build.source.kind in ("cubin", "fatbin"):
+            return None
+        try:
+            program = self.build.program(self.build.architecture(CPU), self.asked)
+            code = Translation(program.ptx)
+            return written(make_plan(code.parsed(), self.entry_in(program).symbol, code.globals(), "line"))
+        except (CompileError, UnsupportedError, ValueError):
+            return None
 
     def report(self, finding: Finding) -> Report:
         """What was found in a launch, in words."""

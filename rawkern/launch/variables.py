@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rawkern.base import ctype
+from rawkern.base.nearest import did_you_mean
 from rawkern.compile import packages
 from rawkern.compile.compile import PROBE, VARIABLES, probe_of, probe_type
 from rawkern.compile.names import demangle, strip_anonymous
@@ -57,7 +58,8 @@ def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
     except (KeyError, LaunchError):
         if build.source.binary is None:
             raise
-        raise ValueError(f"{build.source.name} has no variable {name!r}") from None
+        meant = did_you_mean(name, map(demangle, symbols(build.source.text)))
+        raise ValueError(f"{build.source.name} has no variable {name!r}{meant}") from None
     elements = _bytes(address, nbytes, device, module).view(variable.dtype)
     # What has no dtype of its own, a vector or a struct, is the last dimension: its numbers or its bytes.
     split = elements.numel() != math.prod(variable.shape)
@@ -111,9 +113,10 @@ def describe(build: Build, name: str) -> Variable:
         spelled = re.sub(r"\s*\(&\)|&\Z", "", spelled)  # the type is that of a reference
     pointer = _POINTER.search(spelled)
     if not result.ok or ("(" in spelled and pointer is None):
-        there = ", ".join(strip_anonymous(demangle(symbol)) for symbol in symbols(ptx)) or "none"
+        there = [strip_anonymous(demangle(symbol)) for symbol in symbols(ptx)]
+        meant = did_you_mean(name, there) if not spelled else ""
         wrong = f"{name!r} is a function" if spelled else f"there is no variable {name!r}"
-        raise ValueError(f"{wrong}; the source has these variables: {there}")
+        raise ValueError(f"{wrong}; the source has these variables: {', '.join(there) or 'none'}{meant}")
     bounds = pointer or _BOUNDS.search(spelled)
     shape = tuple(map(int, re.findall(r"\d+", bounds["bounds"]))) if bounds else ()
     element = re.sub(r"\b(?:const|volatile)\b", "", "void*" if pointer else _BOUNDS.sub("", spelled)).strip()
@@ -139,7 +142,7 @@ def _managed(ptx: str, name: str) -> str:
 def _packaged(build: Build, name: str) -> Variable:
     known = packages.package(build.source).variables
     if name not in known:
-        there = ", ".join(known) or "none"
+        there = f"{', '.join(known) or 'none'}{did_you_mean(name, known)}"
         raise ValueError(f"there is no variable {name!r}; {build.source.name} has these variables: {there}")
     symbol, element, shape = known[name]
     return Variable(symbol, element, shape, _dtype(element))

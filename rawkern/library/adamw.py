@@ -82,11 +82,8 @@ def adamw_(
         sign = -1.0 if maximize else 1.0
         run = _kernel(dtype, state, device.type == "cuda")
         behind = [] if device.type == "cuda" else [t for tensors in used for t in tensors]
-        level.lend(behind)
-        try:
+        with level.lent.asked(behind):
             run[which.numel(), 256](table, len(sizes), which, first, _CHUNK, sign, _STEP.pack(*numbers))
-        finally:
-            level.take_back(behind)
         for k in (0, 2, 3):
             for t, copy in zip(given[k], used[k], strict=True):
                 if copy is not t:

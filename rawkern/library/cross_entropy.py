@@ -9,7 +9,8 @@ from torch import Tensor
 
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.overrides import overridable
-from rawkern.library.instances import kernel, not_a_tensor
+from rawkern.errors import LaunchError
+from rawkern.library.instances import check_index, kernel, not_a_tensor
 from rawkern.library.rows import BLOCK, WARP, accumulator, contiguous, pieces, plan, run, sizes
 from rawkern.operators import op
 
@@ -60,6 +61,8 @@ def cross_entropy(
         For another dtype (class probabilities as targets are not there), or something that is no tensor.
     ValueError
         For shapes that do not fit, or options that do not exist.
+    IndexError
+        For a target that is not a class, on the CPU; on a GPU its assertion fails, which later calls tell of.
     """
     if not (isinstance(input, Tensor) and isinstance(target, Tensor)):
         not_a_tensor("cross_entropy", input, target)
@@ -114,7 +117,11 @@ def _cross_entropy(
     if target.numel():
         found = plan(rows, n, inner, x, held=SHORT_HELD, most_threads=256)
         arguments = x, target, weight, losses, lse, rows, n, inner, ignore_index, smoothing
-        run("cross_entropy", "cross_entropy", x, found, smoothing > 0, *arguments)
+        try:
+            run("cross_entropy", "cross_entropy", x, found, smoothing > 0, *arguments)
+        except LaunchError:
+            check_index("cross_entropy", "target", target, n, "classes", ignore_index)
+            raise
     loss = None if reduction == "none" else x.new_empty(())
     group = BLOCK if x.is_cuda else WARP
     total = kernel("cross_entropy", "cross_entropy_total", x.dtype, str(group))

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.overrides import overridable
-from rawkern.library.instances import kernel
+from rawkern.errors import LaunchError
+from rawkern.library.instances import check_index, kernel
 from rawkern.library.rows import WARP, WARPS, accumulator, contiguous, pack_width, symbolic
 from rawkern.operators import op
 
@@ -56,6 +57,8 @@ def embedding(
         For other dtypes, or something that is no tensor.
     ValueError
         For another shape of the table, a padding_idx outside it, or an option that is not there.
+    IndexError
+        For an index outside the table, on the CPU; on a GPU its assertion fails, which later calls tell of.
     """
     for key, t in (("input", input), ("weight", weight)):
         if not isinstance(t, Tensor):
@@ -89,9 +92,12 @@ def _embedding(index: Tensor, weight: Tensor, padding: int) -> Tensor:
         grid = -(-count // rows)
         if not out.numel():
             return out
-    kernel("embedding", "embedding", weight.dtype, str(width))[grid, (WARP, rows)](
-        index, weight, out, count, entries, n
-    )
+    chosen = kernel("embedding", "embedding", weight.dtype, str(width))
+    try:
+        chosen[grid, (WARP, rows)](index, weight, out, count, entries, n)
+    except LaunchError:
+        check_index("embedding", "input", index, entries, "entries")
+        raise
     return out
 
 

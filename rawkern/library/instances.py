@@ -9,8 +9,8 @@ import torch
 
 from rawkern.arguments.memory import dtype_name
 from rawkern.base import ctype
+from rawkern.compile.files import own_sources
 from rawkern.kernel import RawKernel
-from rawkern.module import own_sources
 
 # The dtypes there are, and what they are called in CUDA C.
 C_NAMES = {getattr(torch, name): ctype.C_NAMES[name] for name in ("float16", "bfloat16", "float32", "float64")}
@@ -38,6 +38,29 @@ def floating(op: str, name: str, x: Any) -> torch.Tensor:
         what = dtype_name(x.dtype) if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
         raise TypeError(f"{op}: {name} is {what}; pass a tensor of {', '.join(map(dtype_name, C_NAMES))}")
     return x
+
+
+def check_index(op: str, name: str, index: torch.Tensor, size: int, what: str, skipped: int | None = None) -> None:
+    """Name the index that is wrong, after an assertion of a kernel's has failed on the CPU.
+
+    A GPU tells of its assertion too late for that.
+
+    Raises
+    ------
+    IndexError
+        An element of `index` is not from 0 to `size` - 1, nor `skipped`.
+    """
+    wrong = (index < 0) | (index >= size)
+    if skipped is not None:
+        wrong &= index != skipped
+    if index.is_cuda or not wrong.any():
+        return
+    at = torch.nonzero(wrong)[0].tolist()
+    place, also = ", ".join(map(str, at)), "" if skipped is None else f", or ignore_index, {skipped}"
+    raise IndexError(
+        f"{op}: {name}{f'[{place}]' if at else ''} is {index[tuple(at)].item()}, and there are {size} {what}; "
+        f"pass 0 to {size - 1}{also}"
+    ) from None
 
 
 def not_a_tensor(name: str, *values: Any) -> NoReturn:

@@ -208,7 +208,8 @@ def op(
             from rawkern.operators.derived import check_declaration, derived_backward
 
             check_declaration(operator.declaration)
-            operator.set_backward(derived_backward(operator.declaration, function, max_iterations, verify))
+            assert operator.traced is not None
+            operator.set_backward(derived_backward(operator.traced, max_iterations, verify))
         public: Any = make_public(operator)
         for name_of in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
             setattr(public, name_of, getattr(function, name_of))

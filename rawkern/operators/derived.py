@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence, Set
@@ -12,15 +11,16 @@ from typing import Any
 
 import torch
 
-from rawkern.base import operator_state
+from rawkern.base import environment, operator_state
 from rawkern.errors import LaunchError, NotDifferentiable
-from rawkern.gradients.analysis.coverage import summed
+from rawkern.gradients.analysis.definite_writes import summed
 from rawkern.gradients.derived import Derived
 from rawkern.gradients.verify import overlap
 from rawkern.kernel import RawKernel
 from rawkern.launch.builds import last_edit
 from rawkern.operators.declaration import Declaration
-from rawkern.operators.recording import Memory, Recorded, Recording, record
+from rawkern.operators.recording import Memory, Recorded, Recording, Trace, replayed
+from rawkern.operators.traced import Traced, carried
 
 VERIFY = "RAWKERN_VERIFY"  # "1": derived backwards are verified at their first use; set by the plugin for pytest
 MOST_VERIFIED = 100_000  # elements of the tensors of a launch that is verified unasked
@@ -41,11 +41,10 @@ def check_declaration(decl: Declaration) -> None:
         raise TypeError(f"{name}: backward='derive' saves all tensors; leave save= out")
 
 
-def derived_backward(
-    decl: Declaration, function: Callable[..., Any], max_iterations: int | None, verify: bool | None
-) -> Callable[..., Any]:
+def derived_backward(traced: Traced, max_iterations: int | None, verify: bool | None) -> Callable[..., Any]:
     """The backward of an operator, as `rawkern.op` takes one."""
-    settings = _Settings(decl.qualified, function, max_iterations, verify, last_edit())
+    decl = traced.declaration
+    settings = _Settings(decl.qualified, traced, max_iterations, verify, last_edit())
 
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         saved = iter(ctx.saved_tensors)
@@ -55,7 +54,7 @@ def derived_backward(
         if operator_state.composing():
             raise LaunchError(f"{decl.qualified}: its derived backward is made of launches; it is once differentiable")
         node = getattr(ctx, "node", None)  # of autograd's graph; None where the backward was called as an operator
-        return _Run(settings, args, ctx.needs_input_grad, node and node.edit).gradients(grads)
+        return _Run(settings, args, ctx.needs_input_grad, node).gradients(grads)
 
     return backward
 
@@ -65,7 +64,7 @@ class _Settings:
     """What all runs of an operator's backward share."""
 
     name: str
-    function: Callable[..., Any]
+    traced: Traced
     max_iterations: int | None
     verify: bool | None
     edit: int  # the last edit of any source when the operator was defined
@@ -74,16 +73,20 @@ class _Settings:
 
 
 class _Run:
-    """One run of a derived backward; `edit` is the last one that the forward knew, None where that is not known."""
+    """One run of a derived backward, of what the forward did; `node` of autograd's graph may have kept that."""
 
-    def __init__(self, settings: _Settings, args: list[Any], needs: Sequence[bool], edit: int | None) -> None:
-        self.settings, self.name, self.edit = settings, settings.name, edit
+    def __init__(self, settings: _Settings, args: list[Any], needs: Sequence[bool], node: Any) -> None:
+        self.settings, self.name = settings, settings.name
         self.args, self.needs = list(args), needs
         for k, a in enumerate(self.args):
             if isinstance(a, torch.Tensor):
                 self.args[k] = self._apart(a.detach(), self.args[:k])
-        tensors = [a if isinstance(a, torch.Tensor) else None for a in self.args]
-        self.recording: Recording = record(self.name, settings.function, self.args, tensors)
+        known: Trace | None = node.trace if node is not None and node.trace is not None else carried.fitting(self.args)
+        self.edit = known.edit if known is not None else None  # None: which the forward knew is not known
+        self.trace = known if known is not None else settings.traced.again(self.args)
+        if self.trace.refusal:
+            raise NotDifferentiable(self.trace.refusal)
+        self.recording: Recording = replayed(self.trace, self.args)
         self.buffers: dict[Memory, torch.Tensor] = {}
         self.borrowed: dict[Memory, torch.Tensor] = {}  # whose buffers are another tensor's memory: that
 
@@ -102,7 +105,7 @@ class _Run:
         self._recompute(plans)
         self._same_texts()  # still
         for output, grad in zip(self.recording.outputs, grads, strict=True):
-            if grad is not None and output.numel():
+            if grad is not None and grad.numel():
                 self._start(output, grad)
         for launch, found in reversed(plans):
             if found is not None:
@@ -113,10 +116,20 @@ class _Run:
             if not need:
                 result.append(None)
             elif memory is None or memory not in self.buffers:
+                self._unused(k)
                 result.append(torch.zeros_like(a))
             else:
                 result.append(self._given_out(memory, a))
         return result
+
+    def _unused(self, k: int) -> None:
+        """Refuse what no launch was given, and Python was told the address of: where that went is not known."""
+        if k in self.trace.addressed - self.trace.given:
+            what = self.settings.traced.declaration.params[k].name
+            raise NotDifferentiable(
+                f"{self.name}: no launch is given {what}, and its address is asked for, through which its gradient "
+                "would be lost; pass the tensor itself to a launch"
+            )
 
     def _given_out(self, memory: Memory, a: torch.Tensor) -> torch.Tensor:
         """The gradient of an argument; what is another's too is the same object, so that autograd sees it in use.
@@ -139,8 +152,11 @@ class _Run:
         plans: list[tuple[Recorded, Derived | None]] = []
         for launch in self.recording.launches:
             pointers = {n: t for n, t in launch.arguments.items() if isinstance(t, torch.Tensor) and t.numel()}
-            memories = {n: self._memory(launch, n, t) for n, t in pointers.items()}
-            const = {p.name for p in launch.kernel.state().signature.params if p.is_pointer and p.const}
+            pointers |= launch.numbers
+            memories = {n: m for n, t in pointers.items() if (m := self.recording.memory_of(t)) is not None}
+            const = set(launch.numbers)
+            state = launch.kernel.state()
+            const |= {p.name for p in state.signature.params if p.is_pointer and state.may_write(p) is False}
             wrt = tuple(n for n, m in memories.items() if m in active and m.tensor.is_floating_point())
             found = self._wanted(launch, wrt, const) if wrt else None
             outputs = found.outputs if found is not None else ()
@@ -162,15 +178,6 @@ class _Run:
             plans.append((launch, found))
         return plans
 
-    def _memory(self, launch: Recorded, name: str, t: torch.Tensor) -> Memory:
-        found = self.recording.memory_of(t)
-        if found is None or found.tensor.dtype != t.dtype or not t.is_contiguous():
-            raise NotDifferentiable(
-                f"{self.name}: {name} of {launch.kernel.name} is no contiguous view of an argument or of memory "
-                "that the function allocates; pass it as an argument of the operator"
-            )
-        return found
-
     def _event(
         self,
         launch: Recorded,
@@ -181,7 +188,10 @@ class _Run:
         memory: Memory,
     ) -> None:
         if kind != "read" and memory.input is not None:
-            raise NotDifferentiable(f"{self.name}: {launch.kernel.name} writes to {name}, an argument of the operator")
+            raise NotDifferentiable(
+                f"{self.name}: {launch.kernel.name} may write to {name}, an argument of the operator; declare it "
+                "const, or give the launch memory of its own"
+            )
         for other, before in events:
             clash = kind == "set" or (kind in ("add", "change") and before == "read")
             if clash and overlap(t, other):
@@ -255,11 +265,11 @@ class _Run:
 
     # The run --------------------------------------------------------------------------------------------------------
 
-    def _start(self, output: torch.Tensor, grad: torch.Tensor) -> None:
-        memory = self.recording.memory_of(output)
-        if memory is None or not output.is_contiguous() or output.dtype != memory.tensor.dtype:
+    def _start(self, output: torch.Tensor | None, grad: torch.Tensor) -> None:
+        memory = self.recording.memory_of(output) if output is not None else None
+        if output is None or memory is None:
             raise NotDifferentiable(
-                f"{self.name}: a result is no contiguous view of memory that the function allocates"
+                f"{self.name}: a result is not a contiguous view of memory that the function allocates; return one"
             )
         fits = output.numel() == memory.tensor.numel() and grad.is_contiguous() and summed(grad.dtype) is grad.dtype
         if memory not in self.buffers and fits and grad.data_ptr() % 16 == 0:
@@ -290,11 +300,12 @@ class _Run:
         return self.buffers[memory][at : at + t.numel()].view(t.shape)
 
     def _reverse(self, launch: Recorded, found: Derived) -> None:
-        memories = {n: self.recording.memory_of(t) for n, t in launch.arguments.items() if isinstance(t, torch.Tensor)}
+        tensors = {n: t for n, t in launch.arguments.items() if isinstance(t, torch.Tensor)}
+        memories = {n: self.recording.memory_of(t) for n, t in (tensors | launch.numbers).items()}
         if not any(memories.get(n) in self.buffers for n in found.outputs):
             return
         memory_of = [memories.get(n) for n in found.wrt]
-        whole = {n for n, m in memories.items() if m is not None and launch.arguments[n].numel() == m.tensor.numel()}
+        whole = {n for n, t in tensors.items() if (m := memories[n]) is not None and t.numel() == m.tensor.numel()}
         kept = {
             n for n, of in found.handed.items()
             if {n, of} - whole or memories[n] in self.buffers or memory_of.count(memories[n]) > 1
@@ -305,6 +316,10 @@ class _Run:
         before = {n: (self._whole(memories[of]), of) for n, of in found.before.items() if n in found.wrt}
         for n in sorted((n for kind, n in found.parameters if kind == "grad"), key=lambda n: n in run.handed):
             t, memory = launch.arguments[n], memories.get(n)
+            if n in launch.numbers:
+                grads[n] = found.start(launch.arguments, n, run)
+                parts.append((memory, launch.numbers[n], grads[n]))
+                continue
             if n in before:
                 part = self._part(before[n][0], launch.arguments[before[n][1]])
                 grads[n] = torch.zeros_like(part) if n in found.rest else part.clone()
@@ -340,7 +355,7 @@ class _Run:
             part.copy_(grads[n] + part if n in found.rest else grads[n])
         for memory, t, part in parts:
             self._own(memory)
-            self._part(memory, t).add_(part)
+            self._part(memory, t).add_(part.view(t.shape).to(t.device))
 
     def _verifies(self, launch: Recorded, found: Derived) -> bool:
         """Whether this run compares a derived backward with a difference quotient."""
@@ -350,7 +365,7 @@ class _Run:
         capturing = any(t.is_cuda for t in tensors) and torch.cuda.is_current_stream_capturing()
         if self.settings.verify is None:
             small = sum(t.numel() for t in tensors) <= MOST_VERIFIED
-            return small and not capturing and os.environ.get(VERIFY, "0") != "0"
+            return small and not capturing and environment.choice(VERIFY, ("0", "1")) == "1"
         if capturing:
             raise LaunchError(
                 f"{self.name}: verify=True cannot look while a CUDA graph is captured; run it once before"

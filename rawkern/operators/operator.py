@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from torch.autograd import forward_ad
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.border import border
+from rawkern.base.forking import Lock
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import one_by_one, refuse_batches, run_batched, run_formerly_batched
 from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, unboxed, verify
@@ -22,6 +24,8 @@ from rawkern.operators.forward_mode import elementwise_jvp
 from rawkern.operators.recorded import make_function
 from rawkern.operators.reverse import Reverse, composed
 from rawkern.operators.sharding import register_shardings
+from rawkern.operators.traced import Traced
+from rawkern.operators.undeclared import Declared
 
 
 class Operator:
@@ -35,29 +39,35 @@ class Operator:
         self.function = function
         if decl.boxed:
             self.function = functools.wraps(function)(lambda *args, **kw: unboxed(decl, function(*args, **kw)))
+        self.launch = self.function if decl.finished else Declared(decl, self.function)
+        self.traced = Traced(decl, Declared(decl, self.function, always=True)) if decl.derived else None
         self.direct: Callable[..., Any]  # the implementation, without the dispatcher; set with the public function
         self.reverse = Reverse(decl)
         self.tangent: Callable[..., Any] | None = None
         self.batch: Callable[..., Any] | None = None
-        former = _defined.pop(decl.qualified, None)
-        if former is not None:
-            private.destroy(former.library)
-        check_autocast(decl)
-        self.library = torch.library.Library(decl.namespace, "FRAGMENT")
-        self.record = make_function(self.reverse, self.forward_mode)
-        self.overload = self._register(decl.name)
-        self.in_graphs = [self.overload]  # what torch.compile calls
-        self.sharded = self._shard()
-        _defined[decl.qualified] = self
+        with _lock:
+            _defined.pop(decl.qualified, None)
+            _withdraw(decl)
+            check_autocast(decl)
+            self.record = make_function(self.reverse, self.forward_mode)
+            try:
+                self.library = _library(decl)
+                self.overload = self._register(self.library, decl.name)
+                self.in_graphs = [self.overload]  # what torch.compile calls
+                self.sharded = self._shard()
+                _defined[decl.qualified] = self
+            except BaseException:
+                _withdraw(decl)
+                raise
 
     @property
     def current(self) -> bool:
         """Whether it has not been defined again since."""
         return _defined.get(self.declaration.qualified) is self
 
-    def _register(self, packet: str, overload: str = "") -> torch._ops.OpOverload:
+    def _register(self, library: torch.library.Library, packet: str, overload: str = "") -> torch._ops.OpOverload:
         """Put the operator into torch's registry, under a name and that of an overload."""
-        decl, library = self.declaration, self.library
+        decl = self.declaration
         name = f"{packet}.{overload}" if overload else packet
         library.define(decl.schema.replace(decl.name, name, 1), tags=(torch.Tag.pt2_compliant_tag,))
         found = getattr(getattr(getattr(torch.ops, decl.namespace), packet), overload or "default")
@@ -92,10 +102,14 @@ class Operator:
         full = decl.arrange(*args, **kwargs)
         refuse_layouts(decl, full)
         one_device(decl, full)
-        with operator_state.inside_op(fake=True):
+        with operator_state.inside_op(fake=True), self._declared(full):
             result = decl.call(self.function, full)
         verify(decl, result, full)
         return result
+
+    def _declared(self, args: Sequence[Any]) -> Any:
+        """Within it, launches write to what is declared to be changed alone."""
+        return self.launch.looked_through(args) if isinstance(self.launch, Declared) else contextlib.nullcontext()
 
     # --- autograd -----------------------------------------------------------------------------------------------------
 
@@ -185,12 +199,21 @@ class Operator:
             )
         if self.declaration.in_place and any(p.kind == "list" for p in self.declaration.mutated):
             raise TypeError(f"{self.declaration.qualified}: an operator that changes a list of tensors has no backward")
-        self.reverse.define(function, self.library)
-        # A compiled graph kept on disk is found again by what it calls, and has the backward's name in it. So graphs
-        # call a name of the operator that tells backwards of other saved tensors or schemas apart, too. It is no
-        # overload of the same name: torch mixes those up by their parameters when it takes them out of its registry.
-        self.in_graphs[0] = self._register(f"{self.declaration.name}_compiled", self.reverse.hash)
-        self.sharded = self._shard()
+        with _lock:
+            try:
+                library = _library(self.declaration)
+                self.reverse.define(function, library)
+                # A compiled graph kept on disk is found again by what it calls, and has the backward's name in it. So
+                # graphs call a name of the operator that tells backwards of other saved tensors or schemas apart, too.
+                # It is no overload of the same name: torch mixes those up by their parameters when it takes them out
+                # of its registry.
+                self.in_graphs[0] = self._register(library, f"{self.declaration.name}_compiled", self.reverse.hash)
+                self.sharded = self._shard()
+                self.reverse.function = function  # there is a backward from here on
+            except BaseException:
+                self.reverse.function, self.reverse.overload, self.in_graphs[0] = None, None, self.overload
+                _withdraw(self.declaration, but=self.library)
+                raise
         return function
 
     def set_jvp(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -242,3 +265,22 @@ class _Call:
 
 
 _defined: dict[str, Operator] = {}
+#: What torch's registry may have under an operator's name, of definitions that were interrupted as well.
+_libraries: dict[str, list[torch.library.Library]] = {}
+_lock = Lock()
+
+
+def _library(decl: Declaration) -> torch.library.Library:
+    """A library for parts of an operator; it is known before there is something in it."""
+    found = torch.library.Library(decl.namespace, "FRAGMENT")
+    _libraries.setdefault(decl.qualified, []).append(found)
+    return found
+
+
+def _withdraw(decl: Declaration, but: torch.library.Library | None = None) -> None:
+    """Take an operator out of torch's registry, but for one of its libraries."""
+    names = tuple(f"{decl.qualified}{end}" for end in ("", "_compiled", "_backward"))
+    libraries = _libraries.get(decl.qualified, [])
+    for library in [each for each in libraries if each is not but]:
+        private.destroy(library, names)
+        libraries.remove(library)

@@ -39,7 +39,8 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_compiling": torch.compiler.is_dynamo_compiling,
         "_exporting": exporting,
         "_in_graphs": op.in_graphs,
-        "_launch": op.function,
+        "_launch": op.launch,
+        "_traced": op.traced or op.launch,
         "_overload": op.overload,
         "_refuse": lambda args: refuse_changes(decl, args),
         "_hide": hide,
@@ -88,11 +89,12 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
         f"    {n['_verify']}(_nresult, {everything})",
         *([f"{n['_bump']}({n['_changed']}({everything}))"] if decl.mutated else []),
     ]
+    traced = [f"_nresult = {n['_traced']}({call})", *launch[1:]]
     lines = [
         f"def make({', '.join(n.values())}, **defaults):",
         *(f"    d{i} = defaults['d{i}']" for i in range(len(decl.params))),
         f"    def direct({arguments}):",
-        *(f"        {line}" for line in launch),
+        *(f"        {line}" for line in (launch if not decl.derived else traced)),
         "        return _nresult",
         "    direct.watched = False",
         f"    def {decl.name}({decl.parameters}):",

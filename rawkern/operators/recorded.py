@@ -10,11 +10,11 @@ import torch
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
-from rawkern.launch.builds import last_edit
 from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.native import watching
 from rawkern.operators.reverse import Reverse
+from rawkern.operators.traced import carried, runs
 
 _NOTHING = (), (), (), ()  # what is kept for an operator that saves all its inputs
 
@@ -60,7 +60,11 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
         lines = [f"def forward(ctx, run, {values}{''.join(f'{places[p.name]}, ' for p in decl.tensors)}):"]
     returned = ", ".join(f"r{i}" for i in range(len(decl.returned)))
     call = ", ".join(places.values())
-    lines.append(f"    {f'{returned} = ' if returned else ''}run({call})")
+    called = f"{f'{returned} = ' if returned else ''}run({call})"
+    if decl.derived:
+        lines += ["    with runs() as traces:", f"        {called}", f"    args = {call},"]
+    else:
+        lines.append(f"    {called}")
     starred = {p.name: "*" if p.kind == "list" else "" for p in decl.params}
     saved = "".join(f"{starred.get(name, '')}{names[name]}, " for name in decl.save)
     if decl.save_for:  # ctx.needs_input_grad is that of apply's arguments
@@ -77,7 +81,7 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     lines += [
         *([f"    ctx.save_for_backward({keep})"] if saved else []),
         "    ctx.materialize_grads = False",
-        *(["    ctx.edit = last_edit()"] if decl.derived else []),
+        *(["    ctx.trace = traces[0] if len(traces) == 1 and traces[0].fits(args) else None"] if decl.derived else []),
         *([f"    ctx.about = {about}, {'counts' if decl.has_lists else '()'}"] if kept else []),
         "    if run.watched:",
         f"        ctx.run, run.saved = run, ({saved})",
@@ -91,7 +95,7 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     many = len(results) > 1 or results[0].startswith("*")
     lines.append(f"    return {', '.join(results)}{',' if many else ''}")
     text = "\n".join(lines) + "\n"
-    return generated.run(text, f"<rawkern autograd {decl.qualified}>", {"last_edit": last_edit})["forward"]
+    return generated.run(text, f"<rawkern autograd {decl.qualified}>", {"runs": runs})["forward"]
 
 
 def _each(decl: Declaration, places: dict[str, str], what: str) -> str:
@@ -145,11 +149,15 @@ def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
         for name, grad in zip(decl.outputs, grads, strict=True):
             if grad is not None:
                 refuse_layout(decl.qualified, f"grad_{name}", grad)
-        if not torch.compiler.is_dynamo_compiling() and watching.look(*grads, *saved) is False:
-            with operator_state.inside_op():
-                found = reverse.compute(grads, saved, values, needs, shapes, counts)
-        else:
+        if torch.compiler.is_dynamo_compiling():
             found = reverse.call(grads, saved, values, needs, shapes, counts)
+        else:
+            with carried.by(getattr(ctx, "trace", None)):
+                if watching.look(*grads, *saved) is False:
+                    with operator_state.inside_op():
+                        found = reverse.compute(grads, saved, values, needs, shapes, counts)
+                else:
+                    found = reverse.call(grads, saved, values, needs, shapes, counts)
         return nothing + reverse.checked(found, shapes, dtypes, counts)
 
     return careful

@@ -34,8 +34,7 @@ class Reverse:
         self.recomputes = False
 
     def define(self, function: Callable[..., Any], library: torch.library.Library) -> None:
-        """Take the user's function, and put the operator around it into torch's registry."""
-        self.function = function
+        """Put the operator around the user's function into torch's registry; it is ready once `function` is set."""
         decl = self.declaration
         taken = {p.name for p in decl.params} | set(decl.outputs) | set(decl.hidden)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rawkern.base.nearest import did_you_mean
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -57,7 +59,10 @@ def gpu_named(name: str) -> Gpu:
         raise TypeError(f"device is {name!r}; pass the name of a GPU: {', '.join(GPUS)}")
     found = found_gpu(name)
     if found is None:
-        raise ValueError(f"device is {name!r}, of which rawkern knows no rates; pass one of {', '.join(GPUS)}, or None")
+        raise ValueError(
+            f"device is {name!r}, of which rawkern knows no rates; pass one of {', '.join(GPUS)}, or None"
+            f"{did_you_mean(name, GPUS)}"
+        )
     return found
 
 

@@ -16,6 +16,7 @@ from rawkern.base import streams
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
 from rawkern.base.nested import tensors_in
+from rawkern.base.scopes import Scope
 from rawkern.compile.programs import CPU_ARCH
 from rawkern.engines.devices import CPU
 from rawkern.errors import LaunchError
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
-_reports: list[Report] = []  # of the profiles that are on
+_reports: tuple[tuple[object, Report], ...] = ()  # of the profiles that are on; replaced as a whole
 _changing = Lock()  # held while one begins or ends
 
 
-class profile:
+class profile(Scope):
     """Count what every launch inside does: ``with rawkern.profile() as report: ...``
 
     A launch on CPU tensors runs as usual, built so that it counts, with the bounds of its memory checked. Of a launch
@@ -74,22 +75,31 @@ class profile:
             raise TypeError(f"sample is {sample!r}; pass a number of blocks such as 256, or None for all")
         if sample is not None and sample < 1:
             raise ValueError(f"sample is {sample}; count 1 block or more, or pass None for all")
+        super().__init__()
         self._report = Report(None if device is None else gpu_named(device), sample)
 
-    def __enter__(self) -> Report:
-        with _changing:
-            if any(report is self._report for report in _reports):
-                raise RuntimeError("this profile is on already; make another one: rawkern.profile()")
-            _reports.append(self._report)
-            if len(_reports) == 1:
-                intercept.add(_profiled)
+    def _entered(self) -> Report:
         return self._report
 
-    def __exit__(self, *_: object) -> None:
+    def _begin(self, token: list[Any]) -> None:
         with _changing:
-            del _reports[next(k for k, report in enumerate(_reports) if report is self._report)]
-            if not _reports:
-                intercept.remove(_profiled)
+            if any(report is self._report for _, report in _reports):
+                raise RuntimeError("this profile is on already; make another one: rawkern.profile()")
+            _settle((*_reports, (token, self._report)))
+
+    def _end(self, token: list[Any]) -> None:
+        with _changing:
+            _settle(tuple(each for each in _reports if each[0] is not token))
+
+
+def _settle(reports: tuple[tuple[object, Report], ...]) -> None:
+    """Have these profiles on."""
+    global _reports
+    _reports = reports
+    if not reports:
+        intercept.remove(_profiled)
+    elif not intercept.added(_profiled):  # the place among others is that of the first profile
+        intercept.add(_profiled, _profiled)
 
 
 def _profiled(given: intercept.Launch) -> None:
@@ -131,7 +141,7 @@ def _profiled(given: intercept.Launch) -> None:
 
 def _tell(told: Sequence[tuple[Report, Counted]]) -> None:
     for report, counted in told:
-        if any(report is each for each in tuple(_reports)):
+        if any(report is each for _, each in _reports):
             report.add(counted)
 
 
@@ -161,7 +171,7 @@ def _counted(
     profiled = _kernel(state)
     memory = _memory(bound, behind, profiled.kernel.module)
     ranges = [(start, size) for start, size, _ in memory]
-    samples = [(report, report.sampled(config.grid)) for report in tuple(_reports)]
+    samples = [(report, report.sampled(config.grid)) for _, report in _reports]
     found: dict[int | None, Counted] = {}
     for sample in sorted({sample for _, sample in samples}, key=lambda sample: sample is None):
         with _as_before(state, bound, behind) if sample is not None else contextlib.nullcontext():

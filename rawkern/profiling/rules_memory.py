@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rawkern.profiling.banks import BANKS, LANES, Rows, best_pitch, pitch_of, rows_of
 from rawkern.profiling.costs import ISSUE, SECTOR, WAVEFRONT
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ MUCH, SHIFTED = (
 PART = 0.5  # of a launch's sectors from which on it is told that they were read before
 MOST_OFTEN = 4  # times that a sector may be read
 VECTORS = {2: "char2", 4: "char4", 8: "float2", 16: "float4"}  # by their bytes
-BANKS = 128  # bytes in all banks of shared memory
 STRUCT = 128  # bytes that a struct of an array has at most, to be taken for one
 LOADS = {"reads": "loads", "writes": "stores", "copies": "copies", "updates": "atomics", "reduces": "atomics"}
 
@@ -128,6 +128,18 @@ def without_conflicts(stride: int, size: int) -> str:
     return f"pad rows of {stride} bytes to {padded}, or swizzle the column with the row"
 
 
+def _of_rows(launch: Counted, access: dict[str, Any], rows: Rows) -> str:
+    """What helps where a warp has several rows of the block: a pitch, where one does for all accesses to the array."""
+    same = [a for _, a in accesses(launch, "shared") if a is access or (a["root"] and a["root"] == access["root"])]
+    requests = [(a["lanes"], a["size"], a["shared"]) for a in same if a["lanes"]]
+    pitch = pitch_of(rows, access["size"])
+    best, times = best_pitch(pitch, rows.width, requests) if pitch else (0, 0.0)
+    if best == pitch:
+        return f"let blocks have rows of {LANES} threads, or swizzle the column with the row"
+    left = f", which leaves {times:.3g} times the wavefronts" if times > 1 else ""
+    return f"pad rows of {pitch} bytes to {best}{left}"
+
+
 def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
     """Wavefronts of shared memory beyond one for each row of banks."""
     for one, a in accesses(launch, "shared"):
@@ -136,7 +148,11 @@ def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
             continue
         times = a["wavefronts"] / a["wavefronts_ideal"]
         seen = f"{LOADS[a['what']]}{_of(launch, a)} take {times:.3g} times the wavefronts ({a['wavefronts']:,})"
-        if stride:
+        rows = rows_of(a["lanes"], launch.block[0])
+        if rows is not None and rows.width < LANES and rows.row != rows.width * rows.step:
+            why = f"{rows.width} lanes are {abs(rows.step)} bytes apart, and the next ones {abs(rows.row)} from those"
+            remedy = _of_rows(launch, a, rows)
+        elif stride and (rows_of(a["lanes"], LANES) is not None or len(a["lanes"]) < LANES):
             why, remedy = f"lanes are {abs(stride)} bytes apart", without_conflicts(abs(stride), a["size"])
         elif a["what"] in ("updates", "reduces"):
             why, remedy = "lanes' addresses share banks by their values", "keep a copy for each warp or some lanes"

@@ -19,8 +19,8 @@ def settle(config: pytest.Config, chosen: str) -> None:
     """Have a level of checks for the whole run, also in programs that the tests start."""
     environment = pytest.MonkeyPatch()
     environment.setenv(level.VARIABLE, chosen)
-    level.ask(chosen)
-    config.add_cleanup(lambda: level.give_up(chosen))
+    level.ask(config, chosen)
+    config.add_cleanup(lambda: level.give_up(config))
     config.add_cleanup(environment.undo)
     if chosen == level.FULL:
         config.pluginmanager.register(CheckedRun(config), "rawkern.testing.checked")

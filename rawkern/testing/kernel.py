@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rawkern.base.border import border
+from rawkern.base.nearest import did_you_mean
 from rawkern.base.progress import progress
 from rawkern.testing.reporting import Failure, KernelCheckError, KernelReport
 from rawkern.testing.running import Run
@@ -101,7 +102,10 @@ def check_kernel(
     >>> check_kernel(rawkern.square, torch.randn(37, 65), reference=torch.square)
     """
     if unknown := set(skip).difference(CHECKS):
-        raise ValueError(f"check_kernel: skip names {sorted(unknown)[0]!r}; the checks are {', '.join(CHECKS)}")
+        wrong = min(unknown, key=str)
+        raise ValueError(
+            f"check_kernel: skip names {wrong!r}; the checks are {', '.join(CHECKS)}{did_you_mean(wrong, CHECKS)}"
+        )
     name = getattr(op, "__name__", None) or getattr(op, "name", None) or getattr(op, "_opoverload", op)
     target = Target(op, reference, str(name), tolerance)
     sample = make_sample(op, sample_inputs, kwargs or {}, mutates)

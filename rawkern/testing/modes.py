@@ -22,7 +22,7 @@ def settle_architecture(config: pytest.Config, name: str) -> None:
     environment = pytest.MonkeyPatch()
     environment.setenv(modes.ARCHITECTURE, name)
     asked.__enter__()
-    config.add_cleanup(lambda: asked.__exit__())
+    config.add_cleanup(lambda: asked.__exit__(None, None, None))
     config.add_cleanup(environment.undo)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.base import torch_private as private
+from rawkern.base.nearest import did_you_mean
 from rawkern.base.nested import mapped
 from rawkern.formulas.elementwise import Elementwise
 from rawkern.formulas.reduction import Reduction
@@ -182,7 +183,9 @@ def _written(
         mutates = private.written_arguments(op)
     wanted = {called[m] if type(m) is int and m < len(called) else m for m in mutates}
     if unknown := wanted.difference(owners):
-        raise ValueError(f"{caller}: mutates names {unknown.pop()!r}, which is no tensor of the sample inputs")
+        wrong = min(unknown, key=str)
+        there = f"those are {', '.join(map(str, dict.fromkeys(owners)))}{did_you_mean(wrong, owners)}"
+        raise ValueError(f"{caller}: mutates names {wrong!r}, which is not a tensor of the sample inputs; {there}")
     return frozenset(i for i, owner in enumerate(owners) if owner in wanted)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.arguments.careful import DEVICES, arrange
-from rawkern.base import cache
+from rawkern.base import cache, environment
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock, cached_property
 from rawkern.base.progress import progress
@@ -82,6 +81,7 @@ class Choices:
         self.launchers: weakref.WeakSet[Any] = weakref.WeakSet()  # those that keep what depends on the choices
         self._build: Any = None
         self._working: Config | None = None
+        self._used = False  # whether all names of the configurations are known to be used
 
     @property
     def hot(self) -> Callable[[Sequence[Any]], Any]:
@@ -130,6 +130,8 @@ class Choices:
         """Return key and choice of a launch, which is tuned if need be; the key is None for a choice for this time."""
         if self._build is None or (self.changed is not None and self.changed()):
             self._renew()
+        if not self._used:
+            self._check_names(settle)
         with contextlib.suppress(TypeError):  # a list where a number was
             if not kwargs and (known := self._chosen.get(hot := self.hot(args))) is not None:
                 return hot, known
@@ -149,6 +151,21 @@ class Choices:
             choice = self._remember(hot, config)
         return hot, choice
 
+    def _check_names(self, settle: Settle) -> None:
+        """Refuse names of configurations that neither the source nor the launch uses: they are misspelled."""
+        given = self.settings
+        names = configurations.unused(given.kernel, given.configs)
+        for config in given.configs:
+            noting = configurations.Asked(config)
+            with contextlib.suppress(*FAILURES):
+                settle(self.kernel(config), noting)
+            names = [name for name in names if name not in noting.names]
+            if not names:
+                break
+        if names:
+            raise configurations.refusal(given.kernel, names[0], self.name)
+        self._used = True
+
     def _renew(self) -> None:
         """Forget the choices of a source that has been edited."""
         build = self.settings.kernel.build()
@@ -160,13 +177,12 @@ class Choices:
                 self.tunings.clear()
                 self._kernels.clear()  # theirs may not have seen the edit yet
                 self._working = None
+                self._used = False
                 self.changed = build.watch.changed if build.watch is not None else None
                 self._build = build
 
     def _decide(self, launch: Launch) -> tuple[Any, Choice]:
-        setting = os.environ.get("RAWKERN_AUTOTUNE", "").strip()
-        if setting not in ("", "off", "retune"):
-            raise ValueError(f"RAWKERN_AUTOTUNE is {setting!r}; it is off, retune, or not set")
+        setting = environment.choice("RAWKERN_AUTOTUNE", ("off", "retune"))
         first, nothing = self._first(launch)
         if nothing:
             return None, self._choice(first)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from rawkern.base.nearest import did_you_mean
+from rawkern.compile.files import read as read_file
+from rawkern.compile.includes import closure
+from rawkern.compile.nvrtc import include_path
+from rawkern.compile.source import Source
 from rawkern.kernel import RawKernel
 
 Config = dict[str, Any]
 Space = dict[str, list[Any]]
 
 LAUNCH = ("block", "grid", "shared_mem")  # names that say how to launch, and not what to compile
+OPTIONS = "options"
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
@@ -38,7 +45,7 @@ def read(
             f"configs is {type(configs).__name__}; pass a list of dicts, or a dict of lists for all of them"
         )
     if where is not None:
-        made = [config for config in made if where(config)]
+        made = [config for config in made if where(Asked(config))]
     if not made:
         raise ValueError(f"autotune of {kernel_name} has no configurations{' left' if where is not None else ''}")
     if len({hashed(config) for config in made}) < len(made):
@@ -47,6 +54,69 @@ def read(
         if any(name in config for config in made) and not all(name in config for config in made):
             raise ValueError(f"some configurations have {name!r} and some have not; give it to all of them")
     return tuple(made), space
+
+
+class Asked(Mapping[str, Any], dict[str, Any]):  # type: ignore[misc]  # a dict whose reads all go through here
+    """A configuration that notes the names that a function asks it for."""
+
+    def __init__(self, config: Config) -> None:
+        dict.__init__(self, config)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        if not dict.__contains__(self, name):
+            there = f"it has {', '.join(dict.keys(self)) or 'none'}{did_you_mean(name, dict.keys(self))}"
+            raise KeyError(f"the configuration has no {name!r}; {there}")
+        self.names.add(name)
+        return dict.__getitem__(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        self.names.add(str(name))
+        return dict.__contains__(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return dict.__iter__(self)
+
+    def __len__(self) -> int:
+        return dict.__len__(self)
+
+
+def unused(kernel: RawKernel, configs: Iterable[Config]) -> list[str]:
+    """The names of configurations that are neither in the source, its headers and options nor in the kernel's name."""
+    configs = list(configs)
+    names = dict.fromkeys(name for config in configs for name in config)
+    source = kernel.build().source
+    left = [name for name in names if name != OPTIONS and name not in places(kernel.name)]
+    if source.binary is not None:
+        return left
+    values = {str(value) for config in configs for value in config.values()}  # macros may stand for others
+    words = set(_WORD.findall(" ".join([*source.texts(), *source.options, *values])))
+    left = [name for name in left if name in LAUNCH or name not in words]
+    return [name for name in left if name in LAUNCH or not _in_headers(source, name)]
+
+
+def _in_headers(source: Source, name: str) -> bool:
+    """Whether a name is in a header that the source includes, CUDA's own among them."""
+    found, _, _ = closure(source.text, None, source.options, include_path(source))
+    word = re.compile(rf"\b{name}\b".encode())
+    return any(word.search(read_file(path) or b"") for path in found)
+
+
+def refusal(kernel: RawKernel, name: str, tuned: str) -> ValueError:
+    """The error for a name of configurations that nothing uses."""
+    if name in LAUNCH:
+        return ValueError(
+            f"autotune of {tuned}: {name!r} is in the configurations, and this launch does not use it; "
+            f"launch with a function that does: lambda c: c[{name!r}]"
+        )
+    source = kernel.build().source
+    words = dict.fromkeys([*LAUNCH, OPTIONS, *places(kernel.name), *_WORD.findall(" ".join(source.texts()))])
+    joined = any("##" in text for text in source.texts())
+    way = f"; a name that ## joins goes into options, ('-D{name}=...',)" if joined else ""
+    return ValueError(
+        f"autotune of {tuned}: nothing uses {name!r} of the configurations: {source.title} and its headers do not "
+        f"have the name, and no function of this launch asks for it{did_you_mean(name, words)}{way}"
+    )
 
 
 def hashed(config: Config) -> str:

@@ -9,6 +9,7 @@ import torch
 
 from rawkern.arguments.signature import Signature
 from rawkern.base.generated import run
+from rawkern.base.nearest import did_you_mean
 from rawkern.base.nested import tensors_in
 from rawkern.base.torch_private import PLAIN
 from rawkern.tuning.record import plain
@@ -42,7 +43,9 @@ class Key:
         at = {param.name: param.index for param in signature.params}
         for name in self.names:
             if name not in at:
-                raise ValueError(f"autotune: the key {name!r} is no parameter of {signature}")
+                raise ValueError(
+                    f"autotune: the key {name!r} is not a parameter of {signature}{did_you_mean(name, at)}"
+                )
         found = self._careful(args, [at[name] for name in self.names])
         plain(list(found))
         first = next((i for i, value in enumerate(args) if type(value) in PLAIN), None)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rawkern.base import pip
+from rawkern.base.nearest import did_you_mean
 from rawkern.errors import MissingDependencyError
 from rawkern.tuning.configs import Config, Space
 from rawkern.tuning.record import Trial
@@ -49,7 +50,7 @@ def run(
     elif strategy in interface.strategy_map:
         chosen = interface.strategy_map[strategy]
     else:
-        there = ", ".join(interface.strategy_map)
+        there = f"{', '.join(interface.strategy_map)}{did_you_mean(strategy, interface.strategy_map)}"
         raise ValueError(f"autotune: Kernel Tuner has no search {strategy!r}; it has {there}")
 
     names = list(space)

@@ -10,10 +10,11 @@ from typing import Any
 from rawkern.base import markup
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
+from rawkern.base.nearest import did_you_mean
 from rawkern.base.shared import Shared
 from rawkern.kernel import RawKernel
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
-from rawkern.tuning.configs import Config, read, shown
+from rawkern.tuning.configs import LAUNCH, Config, places, read, refusal, shown, unused
 from rawkern.tuning.keys import Key
 from rawkern.tuning.launches import TunedLauncher, forced
 from rawkern.tuning.record import Tuning
@@ -94,6 +95,11 @@ def autotune(
         if function is not None and not callable(function):
             raise TypeError(f"{what} is {function!r}; pass a function")
     made, space = read(configs, where, kernel.name)
+    said = dict.fromkeys(name for config in made for name in config)
+    for name in places(kernel.name):
+        if name not in said:
+            given = f"; they have {', '.join(said)}{did_you_mean(name, said)}" if said else ""
+            raise ValueError(f"autotune of {kernel.name}: no configuration has {name!r}, which is in its name{given}")
     tolerances = [value for value in (rtol, atol) if value is not None]
     if len(tolerances) == 1 or (tolerances and reference is None):
         raise TypeError("rtol and atol go together, with a reference")
@@ -212,7 +218,11 @@ class TunedKernel(Shared):
     def _read(self, config: Any, needed: frozenset[str]) -> Config:
         (given,), _ = read([config], None, self.name)
         if missing := needed - set(given):
-            raise ValueError(f"autotune of {self.name}: the configuration has no {', '.join(sorted(missing))}")
+            meant = did_you_mean(min(missing), given)
+            raise ValueError(f"autotune of {self.name}: the configuration has no {', '.join(sorted(missing))}{meant}")
+        kernel, known = self._settings.kernel, [name for config in self._settings.configs for name in config]
+        for name in unused(kernel, [{name: given[name] for name in given if name not in (*LAUNCH, *known)}]):
+            raise refusal(kernel, name, self.name)
         return given
 
     # Launches -----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import math
+import random
 import re
 import struct
 from decimal import Decimal
@@ -225,6 +226,83 @@ def test_float8() -> None:
             assert pack(name, args=(value,)) == np.array(value, np.float32).astype(kind).tobytes()
     with pytest.raises(OverflowError, match=r"out of range for __nv_fp8_e4m3 \(the largest is 448.0\)"):
         one("__nv_fp8_e4m3", 1000.0)
+
+
+#: Bits of precision and the exponent of the smallest number of the types that round.
+ROUNDED = {
+    "float": (24, -149, torch.float32),
+    "double": (53, -1074, torch.float64),
+    "__half": (11, -24, torch.float16),
+    "__nv_bfloat16": (8, -133, torch.bfloat16),
+    "__nv_fp8_e4m3": (4, -9, torch.float8_e4m3fn),
+    "__nv_fp8_e5m2": (3, -16, torch.float8_e5m2),
+}
+
+
+def nearest(value: Fraction, precision: int, lowest: int) -> Fraction:
+    """The nearest number of a type, in exact arithmetic; ties go to even."""
+    if not value:
+        return value
+    exponent = abs(value.numerator).bit_length() - value.denominator.bit_length()
+    exponent -= abs(value) < Fraction(2) ** exponent
+    unit = Fraction(2) ** max(exponent - precision + 1, lowest)
+    return round(value / unit) * unit
+
+
+def passed(name: str, value: Any) -> Fraction:
+    """What a kernel gets."""
+    dtype = ROUNDED[name][2]
+    return Fraction(torch.frombuffer(bytearray(pack(name, args=(value,))), dtype=dtype).double().item())
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_numbers_are_rounded_once(name: str) -> None:
+    """At ties and on both sides of them, by less than a double or a float can tell."""
+    precision, lowest, dtype = ROUNDED[name]
+    rng = random.Random(0)
+    largest = Fraction(torch.finfo(dtype).max)
+    for _ in range(200):
+        significand = rng.randrange(1 << precision - 1, 1 << precision)
+        places = rng.choice([p for p in (-140, -30, -8, 1, 4, 8, 40, 70) if lowest <= p])
+        tie = Fraction(2 * significand + 1) * Fraction(2) ** (places - 1)
+        for sign in (1, -1):
+            for by in (0, Fraction(2) ** (min(places, 1) - 71), Fraction(1, 10**30), Fraction(tie, 2**60), 1):
+                for value in (sign * (tie + by), sign * (tie - by)):
+                    want = nearest(value, precision, lowest)
+                    if abs(value) > largest or abs(want) > largest:
+                        continue
+                    assert passed(name, value) == want, (name, value)
+                    if value.denominator == 1:
+                        assert passed(name, int(value)) == want, (name, value)
+                    if Fraction(float(value)) == value:
+                        assert passed(name, float(value)) == want, (name, value)
+
+
+def test_ties_of_large_integers() -> None:
+    for name, value, want in (
+        ("float", 2**60 + 2**36, 2**60),
+        ("float", 2**60 + 2**36 + 1, 2**60 + 2**37),
+        ("float", np.uint64(2**63 + 2**39 + 1), 2**63 + 2**40),
+        ("float", np.longdouble(2**60 + 2**36) + np.longdouble(1), 2**60 + 2**37),
+        ("float", torch.tensor(-(2**60) - 2**36 - 1), -(2**60) - 2**37),
+        ("__nv_bfloat16", 2**60 + 2**52 + 1, 2**60 + 2**53),
+        ("__nv_fp8_e4m3", 1 + 2**-4 + 2**-30, 1.125),
+        ("__nv_fp8_e5m2", Decimal("1.125000000000000000000000000001"), 1.25),
+        ("double", 2**53 + 1, 2**53),
+    ):
+        assert passed(name, value) == Fraction(want), (name, value)
+    assert pack("cuda::std::complex<float>", args=(2**60 + 2**36 + 1,)) == struct.pack("<2f", 2**60 + 2**37, 0)
+    assert pack("float2", args=((2**60 + 2**36 + 1, 1),)) == struct.pack("<2f", 2**60 + 2**37, 1)
+    refuse(
+        "float",
+        10**39,
+        "is 1e+39, out of range for float (the largest is 3.4028234663852886e+38); declare a wider type in the kernel",
+        OverflowError,
+    )
+    with pytest.raises(OverflowError, match="out of range for float"):
+        one("float", Fraction(10**400))
+    with pytest.raises(OverflowError, match=r"-1.0, out of range for __nv_fp8_e8m0 \(no negative numbers"):
+        one("__nv_fp8_e8m0", -1)
 
 
 def test_complex() -> None:

@@ -2,65 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator
 
 import pytest
-import torch
 
-from rawkern.base.asked import Asked
-from rawkern.launch import level
+from rawkern.base.asked import Asked, Asking
 
 
-class Named:
-    """A value; `compared` runs once, when it is first compared with another."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.compared = lambda: None
-
-    def __eq__(self, other: object) -> bool:
-        compared, self.compared = self.compared, lambda: None
-        compared()
-        return self is other
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def test_a_value_is_given_up_while_another_is() -> None:
-    first, below, mine, above = (Named(name) for name in ("first", "below", "mine", "above"))
-    asked = Asked(first)
-    told: list[Named] = []
+def test_the_last_one_that_asks_and_has_not_ended_is_heard() -> None:
+    asked = Asked("first")
+    told: list[str] = []
     asked.followers.append(told.append)
-    for value in (below, mine, above):
-        asked.ask(value)
-    other = threading.Thread(target=lambda: asked.give_up(below))
+    for name in ("below", "mine", "above"):
+        asked.ask(name, name.upper())
+    asked.give_up("mine")
+    assert asked.all == ("first", "BELOW", "ABOVE") and told[-1] == asked.current == "ABOVE"
+    asked.give_up("above")
+    asked.give_up("above")  # once is enough, and twice is no mistake
+    assert told[-1] == asked.current == "BELOW" and asked.depth == 2
 
-    def meanwhile() -> None:
-        other.start()
-        other.join(0.2)  # it has to wait
 
-    above.compared = meanwhile
-    asked.give_up(mine)
+def test_threads_ask_while_others_are_told() -> None:
+    asked = Asked(0)
+    other = threading.Thread(target=lambda: asked.give_up("below"))
+    told: list[int] = []
+
+    def meanwhile(value: int) -> None:
+        if other.ident is None:
+            other.start()
+            other.join(0.2)  # it has to wait
+        told.append(value)
+
+    asked.ask("below", 1)
+    asked.followers.append(meanwhile)
+    asked.ask("mine", 2)
     other.join()
-    assert asked.depth == 2 and asked.current is above and told[-1] is above
+    assert asked.all == (0, 2) and told == [2, 2]
 
 
-def test_tensors_are_taken_back_while_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    below, mine = [torch.zeros(1)], [torch.ones(1)]
-    other = threading.Thread(target=lambda: level.take_back(below))
+def test_contexts_nest_and_are_decorators() -> None:
+    one, other = Asked(0), Asked("a")
+    context = Asking((one, 1), (other, "b"))
 
-    class Watched(list):
-        def __iter__(self) -> Iterator:
-            for one in super().__iter__():
-                if one is mine and other.ident is None:  # it is found, and not removed yet
-                    other.start()
-                    other.join(0.2)
-                yield one
+    @context
+    def inside(depth: int) -> int:
+        assert (one.current, other.current) == (1, "b")
+        return inside(depth - 1) if depth else one.depth
 
-    monkeypatch.setattr(level, "_lent", Watched())
-    for tensors in (below, mine):
-        level.lend(tensors)
-    level.take_back(mine)
-    other.join()
-    assert level._lent == []
+    assert inside(3) == 5
+    with context, contextlib.ExitStack() as stack:
+        stack.enter_context(one.asked(2))
+        assert one.current == 2
+        with pytest.raises(ZeroDivisionError), context:
+            raise ZeroDivisionError
+        assert one.current == 2 and one.depth == 3
+    assert (one.current, other.current, one.depth) == (0, "a", 1)
+    with pytest.raises(IndexError):
+        context.__exit__(None, None, None)
+
+
+def test_what_the_beginning_raises_leaves_nothing() -> None:
+    one, other = Asked(0), Asked("a")
+
+    def refuse(value: str) -> None:
+        if value == "b":
+            raise ValueError(value)
+
+    other.followers.append(refuse)
+    with pytest.raises(ValueError, match="b"), Asking((one, 1), (other, "b")):
+        raise AssertionError
+    assert (one.current, other.current, one.depth, other.depth) == (0, "a", 1, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -127,6 +128,61 @@ def test_unwritable_disk_only_costs_speed(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("RAWKERN_CACHE_DIR", "/proc/rawkern-cache")  # no file can be made there, not even by root
     cache.put("key", b"data")
     assert cache.get("key") is None
+
+
+def test_what_is_not_a_file_is_not_read(folder: Path) -> None:
+    """A pipe would be waited for, a device never ends, and a link leads elsewhere; what can be replaced, is."""
+    cache.put("key", b"data")
+    (entry,) = _files(folder)
+    content = entry.read_bytes()
+
+    def link() -> None:
+        entry.with_suffix(".other").write_bytes(content)
+        entry.symlink_to(entry.with_suffix(".other"))
+
+    def bound() -> None:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(os.path.relpath(entry))  # the name of a socket has to be short
+
+    for make in (lambda: os.mkfifo(entry), link, bound, lambda: entry.symlink_to("/dev/zero"), entry.mkdir):
+        entry.unlink()
+        make()
+        assert cache.get("key") is None
+        assert cache.put_file("key", b"x") is not None  # another file
+        cache.put("key", b"data")
+        if not entry.is_dir():
+            assert cache.get("key") == b"data"
+    os.mkfifo(source := cache.put_file("pipe", b"x").with_name("other.cu"))  # type: ignore[union-attr]
+    assert source.exists()
+
+
+def test_a_lock_that_is_a_pipe(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.mkfifo(folder / "one.lock")
+    with cache.exclusive("one"):
+        cache.put("key", b"data")
+    assert cache.get("key") == b"data"
+
+
+def test_a_directory_that_is_replaced_is_checked_again(folder: Path, tmp_path: Path) -> None:
+    cache.put("key", b"data")
+    folder.rename(tmp_path / "before")
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(RawkernError, match="others can write to the cache directory"):
+        cache.get("key")
+    folder.rmdir()
+    folder.symlink_to(tmp_path / "before")
+    assert cache.get("key") == b"data" and cache.directory() == tmp_path / "before"
+    (tmp_path / "before").chmod(0o770)
+    with pytest.raises(RawkernError, match="others can write to the cache directory"):
+        cache.put("key", b"data")
+    (tmp_path / "before").chmod(0o700)
+    assert cache.get("key") == b"data"
+    folder.unlink()
+    (tmp_path / "before").rename(tmp_path / "after")
+    cache.put("key", b"new")  # it is made again
+    assert folder.stat().st_mode & 0o777 == 0o700 and cache.get("key") == b"new"
 
 
 def test_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

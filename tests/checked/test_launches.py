@@ -114,7 +114,7 @@ def test_tensors_that_are_given_along_are_taken_back_in_any_order():
     with second:
         first.__enter__()
         with second:
-            first.__exit__()
+            first.__exit__(None, None, None)
             add(y)
             with pytest.raises(rawkern.OutOfBoundsError):
                 add(x)

@@ -96,9 +96,9 @@ def test_a_row_reaches_the_lanes_that_hold_it(rows, count, trans):
     assert outcomes == {True, False}
 
 
-@pytest.mark.parametrize("how, found", [(0, 0), (1, 1), (2, 1), (3, 1), (4, 0), (5, 1), (6, 1), (7, 0), (8, 0)])
+@pytest.mark.parametrize("how, found", [(0, 0), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 0), (8, 0)])
 def test_what_is_a_use(rows, how, found):
-    """As for plain loads: what bit operations and shuffles give counts as set."""
+    """As for plain loads: what bit operations put together counts as set."""
     assert bool(unset(rows.uses, torch.zeros(32, dtype=torch.uint32), how)) == bool(found)
 
 

@@ -83,7 +83,7 @@ def test_templates_are_named(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     file.write_text("template <class T> __global__ void half_of(T* x) { x[threadIdx.x] /= 2; }")
     status, out, err = run(capsys, file)
     assert (status, out) == (1, "") and "has no kernel that is not a template" in err
-    assert "hint: --kernel 'half_of<...>' compiles an instance" in err
+    assert "name an instance of half_of, such as half_of<" in err
     status, out, _ = run(capsys, file, "--kernel", "half_of<float>")
     assert status == 0 and "void half_of<float>(float *x)" in out
 
@@ -121,7 +121,7 @@ def test_a_mistake_is_shown_with_its_place(file: Path, capsys: pytest.CaptureFix
         (["{file}", "--kernel", "missing"], "there is no kernel 'missing'; the source has saxpy, template half_of"),
         (
             ["{file}", "--kernel", "half_of"],
-            "'half_of' is a template; ask for an instance of it, such as 'half_of<float>'",
+            "'half_of' is a template, half_of<",
         ),
         (
             ["{file}", "--kernel", "half_of<nothing>"],

@@ -43,6 +43,15 @@ def test_all_is_well_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path(headers["cuda_fp16.h"]).is_file()
 
 
+def test_environment_variables(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("RAWKERN_CHEKC", "full")
+    monkeypatch.setenv("RAWKERN_ARCH", "h100")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "RAWKERN_CHEKC is set, which rawkern does not read; did you mean 'RAWKERN_CHECK'?" in out
+    assert "cpu engine: unset RAWKERN_ARCH, or give it such a value" in out
+
+
 @pytest.mark.gpu
 def test_gpu_is_seen_and_its_engine_runs(capsys: pytest.CaptureFixture[str]) -> None:
     import torch

@@ -64,7 +64,7 @@ def test_nothing_else_is_evaluated(text: str) -> None:
         ("1.5 << 2", "cannot be evaluated: unsupported operand"),
         ("randn(3) + 1", r"randn\(3\) in 'randn\(3\) \+ 1' is no number, and arithmetic is for numbers"),
         ("zeros(-1)", "-1 is no shape"), ("zeros(2.0)", "2.0 is no shape"), ("ones(True)", "True is no shape"),
-        ("zeros(10, dtype=float33)", "float33 is no dtype of torch"),
+        ("zeros(10, dtype=float33)", "float33 is not a dtype of torch"),
         ("zeros(10, size=3)", "takes dtype=NAME"), ("zeros(10, dtype='float16')", "takes dtype=NAME"),
         ("full(10)", "takes a shape and a value"), ("randint(5)", "takes the lowest number, the one behind"),
         ("arange()", "arange\\(\\) takes an end"), ("tensor(1, 2)", "takes one number or list"),

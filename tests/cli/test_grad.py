@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -30,6 +32,14 @@ def test_prints_the_text(file, capsys) -> None:
     assert "gain_backward" in text and "grad_x[i] =" in text and "grad_w" not in text
 
 
+def test_prints_the_kernel_after_each_pass(file, capsys) -> None:
+    assert main(["grad", file, "gain", "-D", "GAIN=0.5f", "--passes"]) == 0
+    text = capsys.readouterr().out
+    heads = [line for line in text.splitlines() if line.startswith("--- ")]
+    assert heads[0] == "--- read" and heads[-1] == "--- dead code" and len(heads) == len(set(heads)) > 5
+    assert "load x[" in text and "gain_backward" in text.rpartition("---")[2]
+
+
 def test_writes_a_file_that_can_be_launched(file, tmp_path, capsys) -> None:
     out = str(tmp_path / "backward.cu")
     assert main(["grad", file, "gain", "-D", "GAIN=0.5f", "-o", out]) == 0
@@ -43,15 +53,22 @@ def test_writes_a_file_that_can_be_launched(file, tmp_path, capsys) -> None:
         torch.testing.assert_close(grads[1], x * 0.5 * torch.exp(w * 0.5))
 
 
+def test_json(file, capsys) -> None:
+    assert main(["grad", file, "gain", "-D", "GAIN=0.5f", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["kernel"] == "gain" and shown["backward"] == "gain_backward<4>" and shown["wrt"] == ["x", "w"]
+    assert "grad_x[i] =" in shown["source"] and shown["atomics"] == 0 and shown["block"] == [256, 1, 1]
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
         (["bits"], r"gain.cu:5: bits has no derived backward: __float_as_int has no known derivative"),
         (["gain", "--block", "a"], "'a' is no shape"),
         (["gain", "-D", "GAIN=2", "--wrt", "n"], "wrt names 'n'"),
-        (["nothing"], "nothing has no derived backward: its text is not at the top"),
+        (["gian"], "rawkern: there is no kernel 'gian'; the source has gain, bits; did you mean 'gain'?"),
     ],
 )
 def test_says_what_is_wrong(file, capsys, arguments, said) -> None:
-    assert main(["grad", file, *arguments]) == 1
+    assert main(["grad", file, *arguments, *(["-D", "GAIN=2"] if arguments[0] != "gain" else [])]) == 1
     assert said in capsys.readouterr().err

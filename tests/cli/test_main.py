@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import rawkern as package
+from rawkern.base import environment
 from rawkern.cli import main
 from tests.cli.command import ROOT, rawkern
 
@@ -42,6 +44,34 @@ def test_a_wrong_command_line_ends_with_2(arguments: list[str], capsys: pytest.C
         main(arguments)
     out, err = capsys.readouterr()
     assert stopped.value.code == 2 and not out and err.startswith("usage: rawkern")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("RAWKERN_CHECK", "fulll", "'fulll'; it is one of off, bounds, full; did you mean 'full'?"),
+        ("RAWKERN_ARCH", "h100", "'h100'; it is one of sm_70"),
+        ("RAWKERN_ORDER", "-1", "'-1'; a seed is an int, 0 or more"),
+        ("RAWKERN_TIME_LIMIT", "soon", "'soon'; a time limit is a number of seconds"),
+    ],
+)
+def test_a_wrong_environment_variable_ends_with_2(name: str, value: str, said: str) -> None:
+    command = "profile" if name == "RAWKERN_ORDER" else "run"
+    words = [command, str(ROOT / "tests/cli/kernels.cu"), "plain", "0", "zeros(1)", "--forall", "1"]
+    done = rawkern(*words, **{name: value})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"rawkern: the environment variable {name} is {said}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_environment_variable_is_known() -> None:
+    read = {
+        name for file in (ROOT / "rawkern").rglob("*.py") for name in re.findall(r"RAWKERN_[A-Z_]+", file.read_text())
+    }
+    told = set(re.findall(r"^\| `(RAWKERN_[A-Z_]+)", (ROOT / "docs/modules.md").read_text(), re.M))
+    assert (
+        set(environment.VARIABLES) == told == {name for name in read if name != "RAWKERN_RANDOM_EFFORT"} - {"RAWKERN_"}
+    )
 
 
 def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

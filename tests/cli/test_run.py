@@ -278,7 +278,7 @@ def test_save_and_load(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "1.5", "--block", "32"], "grid is an int or a tuple"),
         (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "m", "--block", "32"], "m in 'm' is not known; the names here"),
         (["missing", "--forall", "1"], "there is no kernel 'missing'"),
-        (["fill", "--forall", "1"], "'fill' is a template; ask for an instance of it"),
+        (["fill", "--forall", "1"], "'fill' is a template, fill<class T, int N>; ask for an instance of it"),
         (["saxpy", "--device", "tpu"], "--device tpu: rawkern runs on cpu and cuda"),
         (["saxpy", "a=n", "n=a", "ones(1)", "ones(1)", "--forall", "1"], "n=a, a=n: each needs the other first"),
         (["saxpy", "n=n", "1", "ones(1)", "ones(1)", "--forall", "1"], "n=n: each needs the other first"),

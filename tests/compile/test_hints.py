@@ -37,11 +37,7 @@ def test_missing_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "hint"),
     [
-        ("#include <iostream>", "<iostream> is for host code"),
-        (
-            "int main() { square<<<1, 1>>>(0, 0, 0); }",
-            "put main() and other host code between #ifndef __CUDACC_RTC__",
-        ),
+        ("int main() { return 0; }", "put main() and other host code between #ifndef __CUDACC_RTC__"),
         (
             "float helper(float x) { return x; }",
             "mark a kernel __global__, helpers, constructors and operators __device__",
@@ -56,11 +52,10 @@ def test_missing_header(tmp_path: Path) -> None:
             "__device__ int f() { return call([] __device__ (int a) { return a; }); }",
             "leave out the lambda's __device__: in device code it is the device's anyway",
         ),
-        ("#include <torch/all.h>", "<torch/all.h> is for host code"),
         (
-            "#include <cublas_v2.h>",
-            "h> is for host code, which is not compiled here",
-        ),  # or what it includes, if installed
+            "#include <torch/all.h>\n__device__ void f() { at::Generator g; }",
+            "of PyTorch's C++ library, device code has types",
+        ),
         ("__device__ half x;", "#include <cuda_fp16.h>"),
         ("__global__ void k(const __nv_bfloat16* x, int n) {}", "#include <cuda_bf16.h>"),
         ("__device__ void f() { std::string s; }", "std::string is for host code, which is not compiled here"),
@@ -125,7 +120,11 @@ K = 'extern "C" __global__ void k'
             "#include <cuda/std/array>",
         ),
         (K + "(int* x) { cuda::atomic_ref<int> r(*x); }", 'namespace or class "cuda" is undefined', "<cuda/atomic>"),
-        (K + "(at::Half* x) {}", 'namespace or class "at" is undefined, in at::Half', "__half of <cuda_fp16.h>"),
+        (
+            K + "(at::Half* x) {}",
+            'namespace or class "at" is undefined, in at::Half',
+            "bring them (<torch/extension.h>",
+        ),
         (K + "() { mine::f(); }", 'namespace or class "mine" is undefined, in mine::f', "or a name is misspelled"),
         (K + '() { printf("a\n"); }', "missing closing quote", "make it a raw string"),
         (
@@ -150,8 +149,10 @@ def test_headline_and_hint(code: str, headline: str, hint: str) -> None:
 
 
 def test_headers_of_thrust() -> None:
-    error = _refused("#include <thrust/sort.h>\n" + SQUARE)
-    assert "hint: Thrust is for host code" in str(error) and "/thrust/" in str(error.file)
+    sorts = "void sort(float* x) { thrust::sort(thrust::device, x, x + 3); }\n"
+    compile_program(from_text(f"#include <thrust/sort.h>\n{sorts}{SQUARE}"), CPU_ARCH)  # left out with the function
+    error = _refused("#include <thrust/sort.h>\n__device__ thrust::complex<float> z;\n" + SQUARE)
+    assert "hint: Thrust is for host code" in str(error) and error.line == 2
 
 
 def test_missing_quote_in_a_file(tmp_path: Path) -> None:
@@ -190,5 +191,69 @@ def test_a_hint_whose_header_is_nowhere(tmp_path: Path) -> None:
         words = hints.hint(text, source.name, source, (str(tmp_path),))
         assert f"<{header}> is not among the CUDA headers at hand" in words
         (tmp_path / header).parent.mkdir(exist_ok=True)
-        (tmp_path / header).touch()
+        (tmp_path / header).write_text(text.split('"')[-2])
         assert hints.hint(text, source.name, source, (str(tmp_path),)) == f"hint: #include <{header}>"
+
+
+KERNEL = 'extern "C" __global__ void k(float* x, int n) {{ {} }}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x[0] = half_width;", "x[0] = curand_idx;", "x[0] = cuComplexity;", "x[0] = cudaIndex;", "x[0] = __pipeline_depth;",
+        "x[0] = CUDART_HOME;", "x[0] = __half_life;", "x[0] = bfloat16s;",
+    ],
+)  # fmt: skip
+def test_names_like_those_of_cuda_have_no_hint(body: str) -> None:
+    error = _refused(KERNEL.format(body))
+    assert "is undefined" in str(error) and "hint:" not in str(error)
+
+
+def test_a_type_in_another_error_is_no_hint() -> None:
+    error = _refused("#include <cuda_fp16.h>\nstruct S { __half h; };\n" + KERNEL.format("S s; s.g = 1;"))
+    assert 'has no member "g"' in str(error) and "hint:" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "half h;", "__half2float(__half());", "__nv_bfloat16 b;", "__nv_fp8_e4m3 q;", "curandState s;",
+        "curandStatePhilox4_32_10_t s;", "make_cuFloatComplex(1, 2);", "__pipeline_commit();", "x[0] = CUDART_INF_F;",
+    ],
+)  # fmt: skip
+def test_with_the_header_of_the_hint_it_compiles(body: str) -> None:
+    code = KERNEL.format(body)
+    found = re.search(r"hint: (#include <[\w.]+>)$", str(_refused(code)), re.M)
+    assert found is not None
+    compile_program(from_text(f"{found[1]}\n{code}"), CPU_ARCH)
+
+
+@pytest.mark.parametrize(
+    ("code", "hint", "better"),
+    [
+        ("x[0] = threadIdX.x;", "did you mean 'threadIdx'?", "x[0] = threadIdx.x;"),
+        ("float total = 1; x[0] = totel;", "did you mean 'total'?", "float total = 1; x[0] = total;"),
+        ("__shared__ float s = 3.f; x[0] = s;", "set it in the kernel: if (threadIdx.x == 0) s = ...; and then",
+         "__shared__ float s; if (threadIdx.x == 0) s = 3.f; __syncthreads(); x[0] = s;"),
+        ("extern __shared__ float s[]; { extern __shared__ int s[]; s[0] = 1; } x[0] = s[0];", "declare it once, extern __shared__ char s[];",
+         "extern __shared__ char s[]; float* a = reinterpret_cast<float*>(s); x[0] = a[0];"),
+        ("x[0] = std::min(x[0], 1.0);", "write the arguments of std::min in one type, such as 2.0f", "x[0] = std::min(x[0], 1.0f);"),
+        ("x[0] = max(x[0], 1);", "write the arguments of max in one type, such as 2.0f", "x[0] = max(x[0], 1.0f);"),
+    ],
+)  # fmt: skip
+def test_what_a_hint_says_compiles(code: str, hint: str, better: str) -> None:
+    assert hint in str(_refused(f"#include <algorithm>\n{KERNEL.format(code)}")).partition("hint: ")[2]
+    compile_program(from_text(f"#include <algorithm>\n{KERNEL.format(better)}"), CPU_ARCH)
+
+
+def test_other_hints() -> None:
+    texture = _refused("texture<float> t;\n" + KERNEL.format("x[0] = tex1Dfetch(t, 0);"))
+    assert "hint: texture references ended with CUDA 12; read a pointer instead" in str(texture)
+    fragment = KERNEL.format("wmma::fragment<wmma::accumulator, 16, 16, 16, float> a;")
+    assert "hint: #include <mma.h> and write nvcuda::wmma" in str(_refused(fragment))
+    compile_program(from_text("#include <mma.h>\n" + fragment.replace("wmma::", "nvcuda::wmma::")), CPU_ARCH)
+    assert "CUDA headers at hand" not in str(_refused(KERNEL.format("at::Half h;")))
+    options = _refused(KERNEL.format(""), options=("-fast-math",))
+    assert "leave it out; did you mean '--use_fast_math'?" in str(options)
+    compile_program(from_text(KERNEL.format(""), options=("--use_fast_math",)), CPU_ARCH)

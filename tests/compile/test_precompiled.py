@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rawkern.compile import precompiled, programs
+from rawkern.compile.elf import Section
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_path, from_text
 from rawkern.errors import RawkernError, UnsupportedError
@@ -75,7 +76,7 @@ def test_what_this_compiler_makes(kind: str, tmp_path: Path) -> None:
 def test_parameters_stand_where_machine_code_has_them() -> None:
     places = [(0, 1), (4, 12), (16, 2), (24, 8), (32, 8), (48, 16), (64, 3), (67, 1)]
     at, offsets = 0, []
-    for param in precompiled._aligned(places):
+    for param in precompiled._aligned(places, Section(".nv.info.k", 0, 0, 0, 0)):
         at += -at % param.align
         offsets.append((at, param.size))
         at += param.size

@@ -8,7 +8,9 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
+import rawkern
 from rawkern.compile import source
 from rawkern.compile.declarations import blank, declarations
 from rawkern.compile.source import Watch, from_path, from_text
@@ -273,3 +275,34 @@ def test_declarations() -> None:
     }
     assert [kernel.line for kernel in found if kernel.name == "last"] == [21]
     assert [kernel.definition for kernel in found if kernel.name in ("a", "b")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda code: rawkern.RawKernel(code, "f<\ud800>").signature,
+        lambda code: rawkern.RawKernel(code, "f(\ud800)").signature,
+        lambda code: rawkern.RawKernel(code, "f", ("-DX=\ud800",)).signature,
+        lambda code: rawkern.RawKernel(path="/\ud800.cu").signature,
+        lambda code: rawkern.RawModule(code, name_expressions=("f<\ud800>",)).get_function("f").signature,
+        lambda code: rawkern.RawModule(code).get_global("f\ud800"),
+        lambda code: rawkern.RawModule(code).constant("f\ud800"),
+        lambda code: rawkern.elementwise("T x", "T y", "y = x + \ud800", "half")(torch.ones(1)),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused_in_words(use) -> None:
+    with pytest.raises(ValueError, match=r"half of a surrogate pair") as caught:
+        use('extern "C" __global__ void f(float* y) { *y = 1; }')
+    assert type(caught.value) is ValueError
+
+
+def test_names_of_files_that_are_not_text(tmp_path: Path) -> None:
+    """The bytes of a path are what they are; Python has them as halves of surrogate pairs."""
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    (folder / "two.h").write_text("#define TWO 2")
+    file = folder / os.fsdecode(b"k\xfe.cu")
+    file.write_text('#include "two.h"\nextern "C" __global__ void f(float* y) { *y = TWO; }')
+    y = torch.zeros(1)
+    rawkern.RawKernel(path=file)[1, 1](y)
+    assert y.item() == 2

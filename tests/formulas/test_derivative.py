@@ -197,3 +197,26 @@ def test_names_in():
     assert names_in('y = x2 * 1e3f; // z\n/* w */ const char* s = "v"; p.member') == {
         "y", "x2", "const", "char", "s", "p",
     }  # fmt: skip
+
+
+NAN = math.nan
+CONVENTIONS = {
+    "clamped angle": ("y = acos(min(max(x, T(-1)), T(1))) + w", [2.0, 0.0], [0, 0], [0, -1], [1, 1]),
+    "clamped root": ("y = sqrt(max(x, T(0))) + w", [-2.0, 0.25], [0, 0], [0, 1], [1, 1]),
+    "chosen root": ("y = x > 0 ? sqrt(x) * w : w", [-1.0, 4.0], [1, 1], [0, 0.25], [1, 2]),
+    "root of chosen": ("y = sqrt(x > 0 ? x : 0) + w", [-1.0, 4.0], [1, 1], [0, 0.25], [1, 1]),
+    "chosen quotient": ("y = x > 0 ? w / x : 0", [0.0, 2.0], [1, 1], [0, -0.25], [0, 0.5]),
+    "power of clamped": ("y = pow(max(x, T(0)), w)", [-1.0, 4.0], [0.5, 0.5], [0, 0.25], [0, 2 * math.log(4)]),
+    "maximum beside NaN": ("y = fmax(x, w)", [NAN, 1.0, 2.0, 3.0], [1.0, NAN, 2.0, 5.0], [0, 1, 0.5, 0], [1, 0, 0.5, 1]),
+    "minimum beside NaN": ("y = min(x, w)", [NAN, 1.0, 2.0, 3.0], [1.0, NAN, 2.0, 5.0], [0, 1, 0.5, 1], [1, 0, 0.5, 0]),
+    "angle at the origin": ("y = atan2(x, w)", [0.0, 1.0], [0, 1], [0, 0.5], [0, -0.5]),
+    "rest": ("y = fmod(x, w)", [1.0, -7.5], [0.1, 2.0], [1, 1], [-9, 3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CONVENTIONS)
+def test_conventions_where_functions_are_not_smooth(what):
+    text, x, w, *expected = CONVENTIONS[what]
+    inputs = [torch.tensor(t, dtype=torch.float32, requires_grad=True) for t in (x, w)]
+    found = torch.autograd.grad(rawkern.elementwise("T x, T w", "T y", text, "convention")(*inputs).sum(), inputs)
+    torch.testing.assert_close(found, tuple(torch.tensor(t, dtype=torch.float32) for t in expected))

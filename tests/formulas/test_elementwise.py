@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -338,3 +339,42 @@ def test_one_element_needs_no_kernel_of_its_own(device):
         x = values(*shape, device=device)
         torch.testing.assert_close(op(x), x**3 + 1)
     assert len(op.loop.kernels) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        ("z = x * yy", 'mul: the operation does not compile: identifier "yy" is undefined\n  z = x * yy\n          ^'),
+        ("T s = w[i];\nz = x * s + foo(y)", 'does not compile: identifier "foo" is undefined\n  z = x * s + foo(y)\n              ^'),
+        ("z = x * w", "hint: w is raw, so the operation has to index it: w[i]"),
+        ("z = x * w[i] + byte(3)", "hint: neither nvcc nor this compiler declares byte"),
+    ],
+)  # fmt: skip
+def test_errors_show_the_formula_as_it_was_written(operation: str, message: str) -> None:
+    with pytest.raises(rawkern.CompileError) as caught:
+        rawkern.elementwise("T x, T y, raw T w", "T z", operation, "mul", preamble="\n")(*torch.zeros(3, 4))
+    told = str(caught.value)
+    assert message in told
+    assert "in0" not in told and "mul_element" not in told and ".cuh" not in told
+
+
+def test_what_is_raw_is_named_where_it_is_read_outside_of_it() -> None:
+    x = torch.zeros(4)
+    for name in ("w", "load", "in0", "block", "RawArray"):  # the last ones are names of the kernel's own
+        shift = rawkern.elementwise(f"T x, raw T {name}", "T z", f"z = x + {name}[i + 4]", "shift")
+        with pytest.raises(rawkern.OutOfBoundsError) as caught:
+            shift(x, x)
+        told = str(caught.value)
+        assert "pack.cuh" not in told and f"z = x + {name}[i + 4]" in told
+        assert f"reads {name}[4]; {name} has 4 elements" in told or name != "w"
+
+
+@pytest.mark.parametrize("what", ["in_params", "out_params", "operation", "name", "backward", "preamble"])
+def test_texts_that_are_none(what: str) -> None:
+    given: dict[str, Any] = {"in_params": "T x", "out_params": "T z", "operation": "z = x", "name": "same"}
+    with pytest.raises(TypeError, match=f"elementwise: {what} is the int 3; pass"):
+        rawkern.elementwise(**(given | {what: 3}))
+    with pytest.raises(TypeError, match=r"options is '-G'; pass a tuple of strings"):
+        rawkern.elementwise(**given, options="-G")
+    with pytest.raises(TypeError, match="same: out is the int 3; pass 1 tensor"):
+        rawkern.elementwise(**given)(torch.zeros(3), out=3)

@@ -214,7 +214,6 @@ DECLARATIONS = [
     (("what x", "T y", "y = x", "f"), "has no known type"),
     (("T x, T x", "T y", "y = x", "f"), "the name x stands twice"),
     (("T x", "T x", "x = x", "f"), "x is an input and an output"),
-    (("T x", "raw T y", "y = x", "f"), "the output y is raw"),
     (("T x", "T y", "z = x", "f"), "does not assign the output y"),
     (("T i", "T y", "y = i", "f"), "takes a name that the loop has"),
     (("k x", "k y", "y = x", "f"), "takes a name that the loop has: k"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -276,3 +279,44 @@ def test_a_struct_is_not_kept_for_the_backward():
     torch.testing.assert_close(torch.autograd.grad(by_count(x, axis=1).sum(), x)[0], torch.full_like(x, 1 / 5))
     with pytest.raises(rawkern.NotDifferentiable, match="mean_of: can't derive the backward of a struct, Mean"):
         _ = rawkern.reduction(*parts, **options).backward_source
+
+
+def made(**given: Any) -> Any:
+    parts = {
+        "map_expr": "x * x",
+        "reduce_expr": "a + b",
+        "post_map_expr": "y = sqrt(a)",
+        "identity": "0",
+        "name": "norm",
+    }
+    return rawkern.reduction(**({"in_params": "T x", "out_params": "T y"} | parts | given))
+
+
+@pytest.mark.parametrize("axis", [1.0, "1", (0, 1.0), b"1.", object()])
+def test_axes_that_are_no_ints(axis: Any) -> None:
+    with pytest.raises(TypeError, match=r"norm: axis is .*; pass an int, a tuple of ints, or None for all"):
+        made()(torch.ones(4, 5), axis=axis)
+
+
+@pytest.mark.parametrize("axis", [np.int64(1), torch.tensor(1), [1], np.array(1), range(1, 2)])
+def test_axes_that_are_ints(axis: Any) -> None:
+    assert torch.equal(made()(torch.ones(4, 4), axis=axis), torch.full((4,), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"identity": None}, TypeError, "reduction: identity is None .*; pass the expression to start from as a string"),
+        ({"identity": float("inf")}, TypeError, "identity is the float inf; pass the expression"),
+        ({"identity": " "}, ValueError, "norm: identity is ' '; pass an expression"),
+        ({"identity": "zero"}, rawkern.CompileError, 'norm: identity does not compile: identifier "zero" is undefined\n  zero\n  \\^'),
+        ({"map_expr": "x * y"}, rawkern.CompileError, 'norm: map_expr does not compile: identifier "y" is undefined\n  x \\* y\n      \\^'),
+        ({"reduce_expr": "a + c"}, rawkern.CompileError, "norm: reduce_expr does not compile"),
+        ({"post_map_expr": "y = b"}, rawkern.CompileError, "norm: post_map_expr does not compile"),
+        ({"reduce_type": 3}, TypeError, "reduction: reduce_type is the int 3; pass the name of a type"),
+    ],
+)  # fmt: skip
+def test_expressions_that_cannot_be(given: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        made(**given)(torch.ones(4, 5))
+    assert made(identity=0.0)(torch.ones(4)).item() == 2

@@ -9,6 +9,8 @@
 
 using std::max;
 using std::min;
+using std::isnan;
+using std::signbit;
 #define __device__
 #define __builtin_assume(what) do { if (!(what)) abort(); } while (0)
 #define __launch_bounds__(...)

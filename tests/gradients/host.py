@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import rawkern
-from rawkern.gradients.analysis.coverage import at_most, begin
+from rawkern.gradients.analysis.definite_writes import at_most, begin
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.launching import times_of
 from rawkern.gradients.reading.reader import Launched

@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 
-from rawkern.gradients.analysis import digits
-from rawkern.gradients.backward import barriers, block_sums, dealt, tile_reverse
+from rawkern.gradients.analysis import injectivity
+from rawkern.gradients.backward import block_redistribution, privatized_sums, tile_reverse
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
+from rawkern.gradients.code.tree import BARRIER
 from tests.conftest import SEED
 from tests.gradients import host
 from tests.gradients.random_programs import kept, outcome
@@ -51,7 +52,7 @@ def test_the_comparison_sees_additions_that_meet(monkeypatch) -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_sums_of_blocks_that_meet(monkeypatch) -> None:
-    monkeypatch.setattr(block_sums, "_one_thread", lambda kernel, reads: True)
+    monkeypatch.setattr(privatized_sums, "_one_thread", lambda kernel, reads: True)
     _, _, wrong = host.outcomes(range(60, 72))
     assert sum("without an atomic operation" in said for said in wrong.values()) >= 2
 
@@ -66,15 +67,15 @@ def test_the_comparison_sees_tiles_of_another_threads_values(monkeypatch) -> Non
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_missing_barriers(monkeypatch) -> None:
-    monkeypatch.setattr(dealt, "sparse", lambda lines, _: [line for line in lines if line != barriers.BARRIER])
+    monkeypatch.setattr(block_redistribution, "sparse", lambda lines, _: [line for line in lines if line != BARRIER])
     _, _, wrong = host.outcomes(range(11, 100, 16))
     assert len(wrong) >= 2
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_offsets_that_lead_to_another_threads_element(monkeypatch) -> None:
-    fits = digits.fits
+    fits = injectivity.fits
     beside = lambda total: any("beside" in key for key in total)  # noqa: E731
-    monkeypatch.setattr(digits, "fits", lambda total, *others: beside(total) or fits(total, *others))
+    monkeypatch.setattr(injectivity, "fits", lambda total, *others: beside(total) or fits(total, *others))
     _, _, wrong = host.outcomes(range(9, 200, 16))
     assert sum("without an atomic operation" in said for said in wrong.values()) >= 2

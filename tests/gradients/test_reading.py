@@ -27,7 +27,8 @@ def test_pointers_that_move_and_functions_by_their_types() -> None:
         float s = 0.f;
         for (int j = 0; j < 3; ++j) { s += f(*p) + f(p); p += 8; }
         if (threadIdx.x > 31) p -= 16; else p = p - 8;
-        y[threadIdx.x] = s + f(*p++, 3) + p[-1] + (y != nullptr ? 1.f : x[0]);
+        s += f(*p++, 3);
+        y[threadIdx.x] = s + p[-1] + (y != nullptr ? 1.f : x[0]);
     }"""
     x = torch.rand(64).requires_grad_()
     t = torch.arange(64)
@@ -210,3 +211,66 @@ def test_conditions_that_change_something(what) -> None:
     x = torch.rand(32 * 6, generator=torch.Generator().manual_seed(1)) * 2 - 1
     found = rawkern.RawKernel(source, "k").derive(block=32, max_iterations=8)
     assert found.verify(1, (x, torch.zeros(32), 6)) < 1e-5
+
+
+NEXT = """
+__device__ int next(int& s) { s = s * 3 + 1; return s; }
+__device__ float pair(float a, float b) { return a + 100.f * b; }
+struct Kept { int a, b; };
+"""
+ORDERED = {
+    "++ on the left": "y[k++] = x[k] * x[k];",
+    "++ on the right": "y[k] = x[k++];",
+    "added to": "y[k++] += x[k];",
+    "a factor": "y[k] = k++ * x[i];",
+    "the same variable": "k = k++ + 1; y[k] = x[i];",
+    "the same, added to": "k += k++; y[i] = (k + 1) * x[i];",
+    "set in the index": "y[(k = 1)] = (k + 1) * x[i];",
+    "a call on the left": "y[next(k) % 8] = x[i] * (k + 1);",
+    "a call on the right": "y[k] = x[i] * next(k);",
+    "a variable behind a call": "float z = next(k) - 3 * k; y[i] = z * x[i];",
+    "a value before a call": "float z = (k + 1) * 2 - next(k); y[i] = z * x[i];",
+    "calls as operands": "float z = next(k) + 10 * next(k); y[i] = z * x[i];",
+    "calls as arguments": "float z = pair(next(k), next(k)); y[i] = z * x[i];",
+    "a local array": "float a[2]; int j = 0; a[j++] = x[j]; a[j++] = x[j]; y[i] = a[0] * a[1];",
+    "a pointer": "const float* p = x; float z = *p++ * 2.f; z += *p; y[i] = z;",
+    "chosen": "float z = (k++ > 0 ? k : k + 1) * x[i]; y[i] = z + (k++ && k > 1);",
+}
+UNORDERED = {
+    "++ beside": "float z = k++ + 10 * k; y[i] = z * x[i];",
+    "a call beside": "float z = k - next(k); y[i] = z * x[i];",
+    "arguments": "float z = pair(k, k++); y[i] = z * x[i];",
+    "arguments of CUDA's": "float z = fmaf(k, 2.f, k++); y[i] = z * x[i];",
+    "an assignment beside": "float z = x[i]; y[i] = z * (z = 3.f);",
+    "memory": "y[i] = (y[i] = 2.f) * x[i] + y[i];",
+    "a pointer": "const float* p = x; y[i] = *p++ + *p;",
+    "a list": "Kept s = {k++, k}; y[i] = x[i] * s.a;",
+    "comparisons": "y[i] = k++ < k ? x[i] : 0.f;",
+}  # fmt: skip
+
+
+def sequenced(text):
+    return rawkern.RawKernel(
+        NEXT + f"""extern "C" __global__ void k(const float* x, float* y, int n) {{
+        int i = threadIdx.x;
+        if (i >= n / 2) return;
+        int k = 2 * i;
+        {text}
+    }}""", "k").derive(block=32)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ORDERED)
+def test_the_order_of_evaluation_is_that_of_cpp17(what) -> None:
+    """The right side of an assignment comes first; `verify` compares with the compiled kernel, too."""
+    threads = (
+        1
+        if what in ("set in the index", "a local array", "a pointer", "a call on the left", "a call on the right")
+        else 4
+    )
+    assert sequenced(ORDERED[what]).verify(1, (torch.linspace(0.5, 2.0, 12), torch.zeros(40), 2 * threads)) < 1e-5
+
+
+@pytest.mark.parametrize("what", UNORDERED)
+def test_an_order_that_is_left_open_is_refused(what) -> None:
+    with pytest.raises(rawkern.NotDifferentiable, match=r"changes \w and uses it, in an order that C\+\+ leaves open"):
+        sequenced(UNORDERED[what])

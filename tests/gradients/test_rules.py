@@ -159,3 +159,50 @@ def test_functions_with_two_results_and_of_integers() -> None:
     found = rawkern.RawKernel(source, "k").derive(block=8)
     grads = found(1, (x.detach(), torch.empty(8)), {"y": torch.ones(8)})
     torch.testing.assert_close(grads["x"], torch.autograd.grad(y.sum(), x)[0], rtol=1e-4, atol=1e-4)
+
+
+NAN, INF = math.nan, math.inf
+#: An expression of x and w; values of x and w; what torch, or C's own meaning, gives their gradients.
+CONVENTIONS = {
+    "clamped root": ("sqrtf(fmaxf(x[i], 0.f)) + w[i]", [-2.0, 0.25], [0, 0], [0, 1], [1, 1]),
+    "clamped angle": ("acosf(fminf(fmaxf(x[i], -1.f), 1.f)) * w[i]", [2.0, 0.0], [1, 1], [0, -1], [0, math.pi / 2]),
+    "clamped logarithm": ("logf(fmaxf(x[i], 0.f)) + w[i]", [-2.0, 0.5], [0, 0], [0, 2], [1, 1]),
+    "saturated": ("sqrtf(__saturatef(x[i])) + w[i]", [-2.0, 0.25], [0, 0], [0, 1], [1, 1]),
+    "positive difference": ("sqrtf(fdimf(x[i], w[i]))", [1.0, 5.0], [2, 1], [0, 0.25], [0, -0.25]),
+    "absolute": ("sqrtf(fabsf(x[i])) + w[i]", [0.0, -4.0], [0, 0], [0, -0.25], [1, 1]),
+    "power": ("sqrtf(powf(x[i], w[i]) - 1.f)", [3.0, 5.0], [0, 1], [0, 0.25], [INF, 5 * math.log(5) / 4]),
+    "angle at the origin": ("atan2f(x[i], w[i])", [0.0, 1.0], [0, 1], [0, 0.5], [0, -0.5]),
+    "chosen root": ("x[i] > 0.f ? sqrtf(x[i]) * w[i] : w[i]", [-1.0, 4.0], [1, 1], [0, 0.25], [1, 2]),
+    "chosen quotient": ("x[i] != 0.f ? w[i] / x[i] : 0.f * w[i]", [0.0, 2.0], [1, 1], [0, -0.25], [0, 0.5]),
+    "chosen product": ("isinf(x[i]) ? 0.f : x[i] * w[i]", [INF, 2.0], [1, 3], [0, 3], [0, 2]),
+    "sign bits": ("copysignf(x[i], w[i])", [2.0, -2.0, -2.0, 0.0], [-0.0, -0.0, 1.0, 1.0], [-1, 1, -1, 0], [0] * 4),
+    "maximum beside NaN": ("fmaxf(x[i], w[i])", [NAN, 1.0, 2.0, 3.0], [1.0, NAN, 2.0, 5.0], [0, 1, 0.5, 0], [1, 0, 0.5, 1]),
+    "minimum beside NaN": ("fminf(x[i], w[i])", [NAN, 1.0, 2.0, 3.0], [1.0, NAN, 2.0, 5.0], [0, 1, 0.5, 1], [1, 0, 0.5, 0]),
+    "rest": ("fmodf(x[i], w[i])", [1.0, -7.5], [0.1, 2.0], [1, 1], [-9, 3]),
+    "remainder": ("remainderf(x[i], w[i])", [1.0, 7.5], [0.1, 2.0], [1, 1], [-10, -4]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CONVENTIONS)
+def test_conventions_where_functions_are_not_smooth(what) -> None:
+    text, x, w, by_x, by_w = CONVENTIONS[what]
+    source = f'extern "C" __global__ void k(const float* x, const float* w, float* y) {{ int i = threadIdx.x; y[i] = {text}; }}'
+    x, w = torch.tensor(x), torch.tensor(w, dtype=torch.float32)
+    found = rawkern.RawKernel(source, "k").derive(block=len(x))(
+        1, (x, w, torch.empty_like(x)), {"y": torch.ones_like(x)}
+    )
+    for name, expected in (("x", by_x), ("w", by_w)):
+        if name in found:
+            torch.testing.assert_close(found[name], torch.tensor(expected, dtype=torch.float32), rtol=1e-5, atol=1e-6)
+
+
+def test_an_if_that_guards_an_infinite_slope() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        int i = threadIdx.x;
+        float r = 0.f;
+        if (x[i] > 0.f) r = sqrtf(x[i]) / x[i];
+        y[i] = r;
+    }"""
+    x = torch.tensor([0.0, -1.0, 4.0])
+    found = rawkern.RawKernel(source, "k").derive(block=3)(1, (x, torch.empty(3)), {"y": torch.ones(3)})
+    torch.testing.assert_close(found["x"], torch.tensor([0.0, 0.0, -0.0625]))

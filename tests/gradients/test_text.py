@@ -7,7 +7,24 @@ import re
 import pytest
 
 import rawkern
-from rawkern.gradients.layout import Group, Names, finished, rendered, total
+from rawkern.gradients.code.expressions import total
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.passes.renumbering import finished
+from rawkern.gradients.code.tree import (
+    BARRIER,
+    Assign,
+    Declare,
+    For,
+    If,
+    Jump,
+    Note,
+    Run,
+    Scope,
+    Statement,
+    While,
+    continued,
+    rendered,
+)
 
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 
@@ -28,42 +45,91 @@ def printed(lines: list, *hints: str, head: str = "", free: frozenset = frozense
 
 
 def test_names_are_numbered_in_the_order_of_the_text() -> None:
-    lines = ["int t_2 = 1;", "int t = t_2;", "int t_3 = t + t_2;"]
+    lines = [Declare("int", "t_2", "1"), Declare("int", "t", "t_2"), Declare("int", "t_3", "t + t_2")]
     assert printed(lines, "t", "t", "t") == ["int t = 1;", "int t_2 = t;", "int t_3 = t_2 + t;"]
 
 
+def counted(name: str, *body: Statement) -> For:
+    return For(Declare("int", name, "0"), f"{name} < 3", Assign(name, "1", "+="), list(body))
+
+
 def test_blocks_that_lie_apart_share_names() -> None:
-    loop = [Group(f"for (int k_{n} = 0; k_{n} < 3; ++k_{n}) {{", [f"x[k_{n}] = 1;"]) for n in (2, 3)]
-    found = printed(["int j = 0;", *loop], "k", "k", "k")
+    first, second = (counted(f"k_{n}", Assign(f"x[k_{n}]", "1")) for n in (2, 3))
+    found = printed([Declare("int", "j", "0"), first, second], "k", "k", "k")
     assert found.count("for (int k = 0; k < 3; ++k) {") == 2
-    inner = [Group(loop[0].head, [loop[1]])]
-    assert "for (int k_2 = 0; k_2 < 3; ++k_2) {" in "".join(printed(inner, "k", "k", "k"))
+    assert "for (int k_2 = 0; k_2 < 3; ++k_2) {" in "".join(printed([counted("k_2", second)], "k", "k", "k"))
 
 
 def test_a_name_of_an_outer_block_is_taken_within() -> None:
-    lines = ["int t_2 = 1;", Group("if (n) {", ["int t = t_2;", "y[0] = t;"]), "y[1] = t_2;"]
+    inner = If("n", [Declare("int", "t", "t_2"), Assign("y[0]", "t")])
+    lines = [Declare("int", "t_2", "1"), inner, Assign("y[1]", "t_2")]
     assert printed(lines, "t", "t")[:3] == ["int t = 1;", "if (n) {", "    int t_2 = t;"]
 
 
 def test_one_name_declared_in_several_blocks() -> None:
-    apart = [Group("if (n) {", ["const float t_2 = 1;", "y[0] = t_2;"]) for _ in range(2)]
-    assert "t_2" not in "\n".join(printed([*apart, "int t = 1;"][:2], "t", "t"))
-    around = ["float t_2;", Group("if (n) {", ["t_2 = 1;"]), Group("if (m) {", ["const float t = t_2;", "y[0] = t;"])]
+    apart = [If("n", [Declare("float", "t_2", "1", const=True), Assign("y[0]", "t_2")]) for _ in range(2)]
+    assert "t_2" not in "\n".join(printed(apart, "t", "t"))
+    around = [
+        Declare("float", "t_2"),
+        If("n", [Assign("t_2", "1")]),
+        If("m", [Declare("float", "t", "t_2", const=True), Assign("y[0]", "t")]),
+    ]
     assert "const float t_2 = t;" in "\n".join(printed(around, "t", "t"))
 
 
 def test_words_of_the_head_and_what_is_called_keep_their_meaning() -> None:
-    assert printed(["int lane_2 = lane();"], "lane") == ["int lane_2 = lane();"]
-    assert printed(["int lane_2 = 1;"], "lane", free=frozenset({"lane"})) == ["int lane = 1;"]
-    assert printed(["int n_2 = n;"], "n", "n", head="void f(int n)") == ["int n_2 = n;"]
-    assert printed(["int each = s.t;", "int t_2 = each;"], "t", "t") == ["int each = s.t;", "int t = each;"]
+    assert printed([Declare("int", "lane_2", "lane()")], "lane") == ["int lane_2 = lane();"]
+    assert printed([Declare("int", "lane_2", "1")], "lane", free=frozenset({"lane"})) == ["int lane = 1;"]
+    assert printed([Declare("int", "n_2", "n")], "n", "n", head="void f(int n)") == ["int n_2 = n;"]
+    lines = [Declare("int", "each", "s.t"), Declare("int", "t_2", "each")]
+    assert printed(lines, "t", "t") == ["int each = s.t;", "int t = each;"]
 
 
 def test_sums() -> None:
     assert total(["d_a", "-d_b * c", "(p ? d : 0.0f)"]) == "d_a - d_b * c + (p ? d : 0.0f)"
     assert total(["-d_a", "-(a + b) * c"]) == "-d_a - (a + b) * c"
     assert total(["d_a", "-d_b + c"]) == "d_a + (-d_b + c)"
-    assert printed(["d_x += -d_y * z;", "d_x += -d_y + z;"]) == ["d_x -= d_y * z;", "d_x += -d_y + z;"]
+    lines = [Assign("d_x", "-d_y * z", "+="), Assign("d_x", "-d_y + z", "+=")]
+    assert printed(lines) == ["d_x -= d_y * z;", "d_x += -d_y + z;"]
+
+
+def test_statements() -> None:
+    step = Assign("i", "64", "+=")
+    loop = For(Declare("int", "i", "threadIdx.x"), "i < n", step, [Assign("s[i]", "0.0f")], inline=True)
+    lines: list[Statement] = [
+        Note("// All threads."),
+        Declare("__shared__ float", "s", extent="[64]"),
+        Declare("int", "at", "-1", also=(("k", "0"),)),
+        If("flag", [loop], inline=True),
+        BARRIER,
+        BARRIER,
+        If("flag", [Run("f(s)")], [Run("g(s)")], inline=True),
+        If("at < k", [Assign("at", "k"), Assign("k", "0")], inline=True),
+        If("at < k", [Jump("return", "at")], [Scope([Jump("break")])]),
+        While("k > 0", [Assign("k", "1", "-=")]),
+    ]
+    assert rendered(lines, 0) == [
+        "// All threads.",
+        "__shared__ float s[64];",
+        "int at = -1, k = 0;",
+        "if (flag) for (int i = threadIdx.x; i < n; i += 64) s[i] = 0.0f;",
+        "__syncthreads();",
+        "if (flag) f(s);",
+        "else g(s);",
+        "if (at < k) at = k, k = 0;",
+        "if (at < k) {",
+        "    return at;",
+        "} else {",
+        "    {",
+        "        break;",
+        "    }",
+        "}",
+        "while (k > 0) {",
+        "    --k;",
+        "}",
+    ]
+    assert [s for s in continued(lines) if isinstance(s, If)][-1].body == [Jump("return", "at")]
+    assert continued([If("n", [Jump()])]) == [If("n", [Jump("continue")])]
 
 
 @pytest.mark.parametrize(

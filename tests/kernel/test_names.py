@@ -38,7 +38,11 @@ def test_kernels_are_found_by_name(recorder: Recorder, name: str, signature: str
             ValueError,
             "more than one kernel 'scale': scale(float*, float, int), scale(double*, double, int);",
         ),
-        ("axpy", ValueError, "'axpy' is a template; ask for an instance of it, such as 'axpy<float>'"),
+        (
+            "axpy",
+            ValueError,
+            "'axpy' is a template, axpy<class T, int N>; ask for an instance of it, such as 'axpy<float, 4>'",
+        ),
         (
             "nope",
             ValueError,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from rawkern import RawModule
+from rawkern import CompileError, RawModule
 from rawkern.compile.source import Watch
 
 MODULE = RawModule("""
@@ -94,9 +94,10 @@ def test_template_arguments_without_a_name(argument: Any) -> None:
         ("axpy", (2.0, torch.zeros(2), torch.zeros(2).double(), 2), "'x' is float32, 'y' is float64"),
         ("axpy", (np.float64(2), torch.zeros(2), torch.zeros(2), 2), "'a' is float64, 'x' is float32"),
         ("axpy", (torch.zeros(2), torch.zeros(2)), "no one template axpy takes 2 arguments: axpy(T a, const T*"),
-        ("convert", (torch.zeros(2), torch.zeros(2)), """'int N'; name an instance, such as get_function("convert<float, float, 4, 4"""),
+        ("convert", (torch.zeros(2), torch.zeros(2)), """'int N'; name an instance, such as get_function("convert<float, float, 4, true>"""),
         ("only_a_number", (2.0, torch.zeros(1).double()), """name an instance, such as get_function("only_a_number<float>")"""),
-        ("fill", (torch.zeros(2, dtype=torch.complex64), 2), """name an instance, such as get_function("fill<float>")"""),
+        ("fill", (torch.zeros(2, dtype=torch.complex64), 2), """such as get_function("fill<cuda::std::complex<float>>")"""),
+        ("fill", (torch.zeros(2, dtype=torch.float8_e4m3fnuz), 2), "CUDA C has no type; pass x.view(torch.uint8)"),
     ],
 )  # fmt: skip
 def test_what_the_arguments_do_not_tell(name: str, args: tuple[Any, ...], message: str) -> None:
@@ -159,5 +160,78 @@ def test_a_specialization_does_not_stand_for_its_template(device: str) -> None:
     module.size[1, 1](d)
     assert (x.item(), d.item()) == (-1, 4)
     for name in ("fill", "size"):
-        with pytest.raises(ValueError, match=f"{name!r} is a template; ask for an instance of it"):
+        with pytest.raises(ValueError, match=f"{name!r} is a template, .*; ask for an instance of it"):
             module.get_function(name)
+
+
+COPY = "template <typename T> __global__ void copy(const T* x, T* y) { y[threadIdx.x] = x[threadIdx.x]; }"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "include", "spelled"),
+    [
+        (torch.complex64, "cuda/std/complex", "cuda::std::complex<float>"),
+        (torch.complex64, "cuComplex.h", "cuFloatComplex"),
+        (torch.complex128, "cuComplex.h", "cuDoubleComplex"),
+        (torch.float16, "cuda_fp16.h", "__half"),
+        (torch.bfloat16, "cuda_bf16.h", "__nv_bfloat16"),
+        (torch.float8_e4m3fn, "cuda_fp8.h", "__nv_fp8_e4m3"),
+        (torch.float8_e5m2, "cuda_fp8.h", "__nv_fp8_e5m2"),
+    ],
+)
+def test_types_that_a_header_declares(dtype: torch.dtype, include: str, spelled: str, device: str) -> None:
+    x = torch.arange(1, 9, device=device).to(dtype)
+    y = torch.zeros_like(x)
+    RawModule(f"#include <{include}>\n{COPY}").copy[1, 8](x, y)
+    assert torch.equal(y.view(torch.uint8), x.view(torch.uint8))
+    with pytest.raises((CompileError, TypeError)) as caught:  # without the header the message names it
+        RawModule(COPY).copy[1, 8](x, y)
+    assert f"#include <{'cuda/std/complex' if dtype.is_complex else include}>" in str(caught.value)
+    assert spelled in str(caught.value)
+
+
+def test_complex_numbers_of_a_source_with_several_types(device: str) -> None:
+    module = RawModule(f"#include <cuComplex.h>\n#include <cuda/std/complex>\n{COPY}")
+    x, y = torch.ones(8, dtype=torch.complex64, device=device), torch.zeros(8, dtype=torch.complex64, device=device)
+    with pytest.raises(TypeError, match="uses several of them; name an instance, such as") as caught:
+        module.copy[1, 8](x, y)
+    module.get_function(str(caught.value).split('"')[1])[1, 8](x, y)
+    assert torch.equal(x, y)
+
+
+def test_bytes_of_a_type_that_cuda_lacks(device: str) -> None:
+    x, y = torch.ones(8, device=device).to(torch.float8_e4m3fnuz), torch.zeros(8, dtype=torch.uint8, device=device)
+    RawModule(COPY).copy[1, 8](x.view(torch.uint8), y)
+    assert torch.equal(x.view(torch.uint8), y)
+
+
+FORMS = (
+    "typename T, int N", "typename, int", "bool B, class U", "typename T, T v", "unsigned int N, std::size_t M",
+    "size_t N, int8_t q", "class... Ts", "int... N", "auto V", "typename T, int N = 3", "typename T, class S = T",
+)  # fmt: skip
+
+
+def test_examples_of_instances_compile() -> None:
+    kernels = "".join(f"template <{form}> __global__ void k{i}(int* x) {{}}\n" for i, form in enumerate(FORMS))
+    other = "enum class M { A };\ntemplate <M m> __global__ void other(int* x) {}\n"
+    module = RawModule(f"#include <cstdint>\n#include <cstddef>\n{kernels}{other}__global__ void plain(int* x) {{}}")
+    examples = []
+    for i, form in enumerate(FORMS):
+        with pytest.raises(ValueError, match=re.escape(f"is a template, k{i}<{form}>; ask for an instance")) as caught:
+            module.get_function(f"k{i}")
+        examples.append(str(caught.value).rpartition("such as ")[2].strip("'"))
+    with pytest.raises(ValueError, match=r"'other' is a template, other<M m>; ask for an instance of it$"):
+        module.get_function("other")
+    again = RawModule(module.unit.settings.code, name_expressions=examples)
+    assert [again.get_function(name).name for name in examples] == examples
+
+
+def test_misspelled_names() -> None:
+    with pytest.raises(AttributeError, match="did you mean 'fill'"):
+        RawModule("__global__ void fill(int* x) {}").fil  # noqa: B018
+    with pytest.raises(CompileError, match="did you mean 'convert'"):
+        MODULE.get_function("convrt<float, float, 4, true>")
+    with pytest.raises(CompileError, match="did you mean 'plain'"):
+        RawModule("__global__ void plain(int* x) {}").get_function("Plain(int*)")
+    with pytest.raises(TypeError, match=r"fill has no parameter 'valu': .*; did you mean 'value'"):
+        MODULE.fill[1, 1](torch.zeros(1), valu=3.0, n=1)

@@ -272,7 +272,7 @@ def test_repeated_launches_of_other_kinds() -> None:
         ("unsigned long long", (0, 2**63, 2**64 - 1), (-1, 2**64, -(2**70))),
         ("bool", (True, False), (0, 1, None)),
         ("double", (0.1, -0.0, float("inf"), 3, 2**53 + 1, True), (2**64, None, "x", np.float32(1))),
-        ("float", (0.1, -1e-46, 3.4028235e38, float("-inf"), 2**60 + 1), (3.5e38, -1e39, 2**64, 1j)),
+        ("float", (0.1, -1e-46, 3.4028235e38, float("-inf"), 2**50 + 1), (3.5e38, -1e39, 2**60 + 1, 2**64, 1j)),
     ],
 )
 def test_numbers(type_: str, good: tuple[Any, ...], handed: tuple[Any, ...]) -> None:
@@ -298,6 +298,17 @@ def test_wide_integers() -> None:
             assert repeated.takes(value, x) and repeated.launched[-1] == bind(signature, (value, x)).values
         for value in handed:
             assert not repeated.takes(value, x)
+
+
+@pytest.mark.parametrize("type_", ["float", "__nv_bfloat16"])
+def test_ints_that_a_double_rounds_go_the_careful_way(type_: str) -> None:
+    signature, x = make(type_, "float const*"), torch.ones(1)
+    repeated = Repeated(signature)
+    for value in (2**53 - 1, 1 - 2**53, 2.0**60):
+        want = struct.pack(signature.format, *bind(signature, (value, x)).values)
+        assert repeated.takes(value, x) and struct.pack(signature.format, *repeated.launched[-1]) == want
+    for value in (2**53 + 1, -(2**53) - 1, 2**60 + 2**36 + 1, 2**63 - 1, -(2**63)):
+        assert not repeated.takes(value, x)
 
 
 @pytest.mark.parametrize(("type_", "dtype"), [("__half", np.float16), ("__nv_bfloat16", ml_dtypes.bfloat16)])

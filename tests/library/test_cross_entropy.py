@@ -105,5 +105,8 @@ def test_refusals(device: str) -> None:
 
 
 def test_a_target_that_is_no_class_is_reported() -> None:
-    with pytest.raises(rawkern.RawkernError, match="a target is no class"):
+    message = r"cross_entropy: target\[1\] is 3, and there are 3 classes; pass 0 to 2, or ignore_index, -100$"
+    with pytest.raises(IndexError, match=message):
         rawkern.cross_entropy(torch.zeros(2, 3), torch.tensor([0, 3]))
+    with pytest.raises(IndexError, match=r"target\[0, 1\] is -1, .*, or ignore_index, 2"):
+        rawkern.cross_entropy(torch.zeros(2, 3, 2), torch.tensor([[0, -1], [2, 7]]), ignore_index=2)

@@ -76,5 +76,11 @@ def test_gradcheck_and_refusals(device: str) -> None:
 
 def test_an_index_outside_the_table_is_reported() -> None:
     for wrong in (5, -1):
-        with pytest.raises(rawkern.RawkernError, match="an index is outside the table"):
+        with pytest.raises(
+            IndexError, match=rf"embedding: input\[1\] is {wrong}, and there are 5 entries; pass 0 to 4$"
+        ):
             rawkern.embedding(torch.tensor([0, wrong]), torch.zeros(5, 3))
+    with pytest.raises(IndexError, match=r"input\[1, 0\] is 7"):
+        rawkern.embedding(torch.tensor([[0, 1], [7, 1]], dtype=torch.int32), torch.zeros(5, 3))
+    with pytest.raises(IndexError, match=r"input is 7"):
+        rawkern.embedding(torch.tensor(7), torch.zeros(5, 3))

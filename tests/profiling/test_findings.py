@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from random import Random
 
 import pytest
 import torch
 
 import rawkern
+from rawkern.profiling import banks
 from rawkern.profiling.rules_memory import without_conflicts
 from tests.engines.cpu.profiler.formulas import wavefronts
 
@@ -206,6 +208,70 @@ def test_what_is_said_against_bank_conflicts_mends_them(size):
         else:
             more, after = map(int, re.findall(r"\d+", remedy))
             assert not conflicts(lambda t, s=stride, m=more, n=after: t * s + t * s // n * m, size), stride
+
+
+TILES = """
+#define TILE(name, load, store) extern "C" __global__ void name(const ELEMENT* x, ELEMENT* y) { \\
+  __shared__ ELEMENT s[SIDE][PITCH];                                                            \\
+  for (int r = threadIdx.y; r < SIDE; r += blockDim.y) s load = x[r * SIDE + threadIdx.x];      \\
+  __syncthreads();                                                                              \\
+  for (int r = threadIdx.y; r < SIDE; r += blockDim.y) y[r * SIDE + threadIdx.x] = s store; }
+TILE(rows, [r][threadIdx.x], [r][threadIdx.x])
+TILE(columns, [threadIdx.x][r], [threadIdx.x][r])
+TILE(transposed, [r][threadIdx.x], [threadIdx.x][r])
+"""
+
+
+def tile(name, pitch, block=(16, 16), dtype=torch.float32):
+    """The remedies against conflicts of a tile, and the wavefronts, as times of those without conflicts."""
+    of = {torch.float32: "float", torch.float64: "double", torch.int16: "short"}[dtype]
+    options = (f"-DELEMENT={of}", f"-DSIDE={block[0]}", f"-DPITCH={pitch}")
+    x = torch.ones(block[0] ** 2, dtype=dtype)
+    with rawkern.profile() as report:
+        rawkern.RawModule(TILES, options=options).get_function(name)[1, block](x, x.clone())
+    counted = report.as_dict()["launches"][0]["counters"]
+    times = counted["memory_l1_wavefronts_shared"] / counted["memory_l1_wavefronts_shared_ideal"]
+    return {f.remedy for f in report.findings if f.kind == "bank_conflicts"}, times
+
+
+@pytest.mark.parametrize("name", ["rows", "columns", "transposed"])
+@pytest.mark.parametrize(
+    ("pitch", "block", "dtype"),
+    [
+        (20, (16, 16), torch.float32), (17, (16, 16), torch.float32), (16, (16, 16), torch.float32),
+        (9, (8, 8), torch.float32), (16, (16, 8), torch.float64), (16, (16, 4), torch.int16),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_blocks_with_short_rows_mends_them(name, pitch, block, dtype):
+    remedies, before = tile(name, pitch, block, dtype)
+    for remedy in remedies:
+        found = re.fullmatch(
+            r"pad rows of (\d+) bytes to (\d+)(?:, which leaves ([\d.]+) times the wavefronts)?", remedy
+        )
+        if found is None:
+            assert remedy == "let blocks have rows of 32 threads, or swizzle the column with the row"
+            assert name == "transposed"
+            continue
+        assert int(found[1]) == pitch * dtype.itemsize
+        again, after = tile(name, int(found[2]) // dtype.itemsize, block, dtype)
+        assert after < before and after == pytest.approx(float(found[3] or 1), rel=0.01)
+        assert not again or found[3]
+        assert not any(other.startswith("pad rows") for other in again)  # nothing goes round in circles
+
+
+def test_blocks_with_short_rows_as_they_are_known():
+    assert tile("rows", 20)[0] == {"pad rows of 80 bytes to 192"}
+    assert tile("rows", 48) == (set(), 1.0) and tile("rows", 33)[1] > 1
+    assert tile("transposed", 33, (32, 8)) == (set(), 1.0)  # rows of 32 threads
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+def test_wavefronts_are_those_of_the_formulas(size):
+    draw = Random(size)
+    for reach in (4, 16, 64, 1024):
+        for _ in range(50):
+            lanes = {k: draw.randrange(reach) * size for k in range(32) if draw.random() < 0.9}
+            assert banks.wavefronts(lanes, size) == wavefronts(lanes, size)
 
 
 def conflicts(place, size):

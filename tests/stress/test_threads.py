@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -105,5 +108,39 @@ def test_edits_while_threads_launch(device: str, tmp_path: Path) -> None:
             if k == 0 and edit <= last and seen == edit - 1:
                 save(edit)
                 edit += 1
+
+    in_threads(4, work)
+
+
+def test_a_first_launcher_made_by_several_threads() -> None:
+    """They make a plan each, and all that native code was told of stays there."""
+    x, before = torch.arange(1000.0), sys.getswitchinterval()
+    rawkern.RawKernel(AXPB).compile()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(40):
+            kernel, start = rawkern.RawKernel(AXPB), threading.Barrier(8)
+
+            def work(k: int, kernel: Any = kernel, start: threading.Barrier = start) -> None:
+                y = torch.zeros(1000)
+                start.wait()
+                for _ in range(4):
+                    kernel[4, 256](1000, 0.0, float(k), 0, y)
+                    kernel.forall(1000)(1000, 2.0, 0.0, 0, y)
+                assert torch.equal(y, torch.full_like(x, 2.0 * k))
+
+            in_threads(8, work)
+            assert len(kernel._plans) == 2
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_formula_declared_by_several_threads() -> None:
+    start = threading.Barrier(4)
+
+    def work(k: int) -> None:
+        start.wait()
+        twice = rawkern.elementwise("T x", "T y", "y = x + x", "twice_of_threads")
+        assert twice(torch.ones(3)).tolist() == [2, 2, 2]
 
     in_threads(4, work)

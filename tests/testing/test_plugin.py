@@ -284,7 +284,7 @@ MORE = """
 def test_caught():
     with pytest.raises(RuntimeError):
         launch(1)
-    rawkern.check().__enter__().__exit__()
+    rawkern.check().__enter__().__exit__(None, None, None)
 
 def test_caught_and_failed():
     with pytest.raises(RuntimeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,7 +178,7 @@ def test_settings_that_cannot_work() -> None:
     with pytest.raises(ValueError, match="left"):
         rawkern.autotune(kernel, good, where=lambda c: False)
     x = torch.ones(3)
-    with pytest.raises(ValueError, match="'m' is no parameter of void saxpy"):
+    with pytest.raises(ValueError, match="'m' is not a parameter of void saxpy"):
         rawkern.autotune(kernel, good, key=["m"]).forall(3)(3, 1.0, x, x.clone())
     with pytest.raises(TypeError, match="key of autotune has a Tensor"):
         rawkern.autotune(kernel, good, key=lambda n, a, x, y: x).forall(3)(3, 1.0, x, x.clone())
@@ -198,3 +199,56 @@ def test_settings_that_cannot_work() -> None:
         rawkern.autotune(kernel, {"WORK": [0, 1]})(3, 2.0, x)
     with pytest.raises(TypeError, match=r"\(arg, ...\)\); got tuned\(int, float, Tensor, Tensor\)"):
         rawkern.autotune(kernel, {"WORK": [0, 1]})(3, 2.0, x, x)
+
+
+def launched(configs: Any, form: Any = lambda tuned: tuned.forall(100), source: str = SOURCE, **options: Any) -> None:
+    x = torch.ones(100)
+    form(rawkern.autotune(rawkern.RawKernel(source), configs, **options))(100, 1.0, x, x.clone())
+
+
+@pytest.mark.parametrize(
+    ("configs", "form", "message"),
+    [
+        ({"WROK": [0, 1]}, lambda t: t.forall(100), "nothing uses 'WROK' .*; did you mean 'WORK'"),
+        ({"blok": [32, 64]}, lambda t: t[4, 32], "nothing uses 'blok' .*; did you mean 'block'"),
+        ({"grid": [1, 2]}, lambda t: t[1, 128], r"this launch does not use it; launch with .*: lambda c: c\['grid'\]"),
+        ({"PER": [1, 2]}, lambda t: t[lambda c: 1, 128], "nothing uses 'PER'"),
+    ],
+)
+def test_names_that_nothing_uses(configs: Any, form: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        launched(configs, form)
+
+
+@pytest.mark.parametrize(
+    "grid", [lambda c: c["PER"], lambda c: {**c}["PER"], lambda c: dict(c)["PER"], lambda c: c.get("PER")]
+)
+def test_names_that_the_launch_alone_uses(grid: Any) -> None:
+    launched({"PER": [1, 2]}, lambda tuned: tuned[grid, 128])
+    launched({"grid": [1, 2]}, lambda tuned: tuned[lambda c: c["grid"], 128])
+
+
+def test_names_that_headers_use(tmp_path: Path) -> None:
+    (tmp_path / "own.h").write_text("#ifdef FAST\n#endif\n")
+    launched({"FAST": [0, 1]}, source=f'#include "{tmp_path}/own.h"\n{SOURCE}')
+    launched({"NDEBUG": [0, 1]}, source=f"#include <cuda/std/cassert>\n{SOURCE}")
+    with pytest.raises(ValueError, match="nothing uses 'NDEBUGS'"):
+        launched({"NDEBUGS": [0, 1]}, source=f"#include <cuda/std/cassert>\n{SOURCE}")
+    joined = "#define JOIN(a, b) a##b\n#define MACRO(a, b) JOIN(a, b)\n" + SOURCE.replace("ADDED;", "MACRO(AD, D);")
+    with pytest.raises(ValueError, match=r"a name that ## joins goes into options, \('-DADD=...',\)"):
+        launched({"ADD": [0, 1]}, source=joined)
+    launched([{"options": ("-DADD=0",)}, {"options": ("-DADD=1",)}], source=joined)
+
+
+def test_names_that_functions_ask_for_in_vain() -> None:
+    with pytest.raises(KeyError, match="the configuration has no 'WROK'; it has WORK; did you mean 'WORK'"):
+        launched({"WORK": [0, 1]}, where=lambda c: c["WROK"] < 5)
+    with pytest.raises(KeyError, match="did you mean 'WORK'"):
+        launched({"WORK": [0, 1]}, lambda tuned: tuned[lambda c: c["work"], 128])
+    tuned = rawkern.autotune(rawkern.RawKernel(SOURCE), {"WORK": [0, 1]})
+    with pytest.raises(ValueError, match="nothing uses 'WROK'"):
+        tuned.kernel({"WROK": 0})
+    with pytest.raises(ValueError, match="nothing uses 'WROK'"), tuned.using({"WORK": 0, "WROK": 0}):
+        pass
+    with pytest.raises(ValueError, match="no configuration has 'TILE', which is in its name; they have TIEL"):
+        rawkern.autotune(rawkern.RawKernel(TRANSPOSE, "transpose<float, {TILE}>"), {"TIEL": [8, 16]})

@@ -1,3 +1,4 @@
+#define CLOCKS_PER_SEC 1000000
 namespace std {
 using ::clock; using ::clock_t;
 }

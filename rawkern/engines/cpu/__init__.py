@@ -22,7 +22,8 @@ from rawkern.compile import diagnostics
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.mode import FIRST, Mode
 from rawkern.engines.cpu.needs import refusal
-from rawkern.errors import LaunchError, UnsupportedError
+from rawkern.engines.cpu.ptx.tokens import MALFORMED
+from rawkern.errors import LaunchError, RawkernError, UnsupportedError
 
 if TYPE_CHECKING:
     from rawkern.arguments.signature import Signature
@@ -57,8 +58,11 @@ def load_module(program: Program, *, device: Any = None, variables: Variables | 
         )
     from rawkern.engines.cpu.checker.bounds import Bounds
 
-    asked_for_variables = any(name.startswith("&") for name, _ in program.symbols)
-    module = Module(program.ptx, Bounds, program.source.readable, variables, asked_for_variables)
+    foreign = program.source.path if program.source.binary is not None else None
+    module = Module(
+        program.ptx, Bounds, readable=program.source.readable, foreign=foreign, variables=variables,
+        every_variable=any(name.startswith("&") for name, _ in program.symbols),
+    )  # fmt: skip
     if log := refusal(module.needs):
         raise diagnostics.compile_error(program.source, log)
     return module
@@ -81,21 +85,18 @@ def get_limit(device: Any, name: str) -> int:
 class Module:
     """One PTX module with its variables' memory; its kernels are built with an instrument.
 
-    `readable` puts messages that hold lines and symbols of the PTX into the user's words. `variables` are shared with
-    the programs of one source; with `every_variable` those that no function uses are there, too.
+    `readable` puts messages that hold lines and symbols of the PTX into the user's words. `foreign` is the file of PTX
+    that was not compiled here, and may be anything. `variables` are shared with the programs of one source; with
+    `every_variable` those that no function uses are there, too.
     """
 
     def __init__(
-        self,
-        text: str,
-        instrument: type[Instrument] = Instrument,
-        readable: Callable[[str], str] = lambda text: text,
-        variables: Variables | None = None,
-        every_variable: bool = False,
-    ):
+        self, text: str, instrument: type[Instrument] = Instrument, readable: Callable[[str], str] = lambda text: text,
+        foreign: str | None = None, variables: Variables | None = None, every_variable: bool = False,
+    ):  # fmt: skip
         from rawkern.engines.cpu.runtime.jit import Translation
 
-        self.translation, self.readable = Translation(text, every_variable), readable
+        self.translation, self.readable, self.foreign = Translation(text, every_variable), readable, foreign
         with self.named():
             self.variables = variables or shared_variables()
             self.layout = self.variables.add(self.translation)
@@ -120,7 +121,15 @@ class Module:
         try:
             yield
         except UnsupportedError as error:
-            raise UnsupportedError(self.readable(str(error))) from None
+            where = f"{self.foreign}: " if self.foreign else ""
+            raise UnsupportedError(where + self.readable(str(error))) from None
+        except (*MALFORMED, ArithmeticError, AssertionError, MemoryError, StopIteration, RuntimeError) as error:
+            if self.foreign is None or isinstance(error, RawkernError):
+                raise
+            raise UnsupportedError(
+                f"{self.foreign}: PTX not understood ({type(error).__name__}: {error}); compile it again, or run "
+                "it on a GPU, whose driver says what is wrong"
+            ) from error
 
     def global_view(self, name: str) -> tuple[int, int]:
         """Address and size in bytes of a ``__device__`` or ``__constant__`` variable; KeyError where there is none."""

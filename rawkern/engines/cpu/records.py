@@ -83,13 +83,13 @@ CPU_TARGET = Record(
 #: Launches call no other threads before the clock is at `until`, but for work that takes more than `worth` nanoseconds.
 HELPERS = Record("Helpers", (("until", "i64"), ("worth", "double")))
 #: What launches of a kernel whose accesses are compared know of their memory besides the parameters' extents: ranges in
-#: order, each a start and a length, that Python has told of and of the module's variables; where among the parameters
-#: addresses stand, each with the place of its extent.
+#: order, each a start and a length, that Python has told of and of the module's variables, and as many again of those
+#: that may be written; where among the parameters addresses stand, each with the place of its extents.
 MEMORY = Record(
     "Memory",
     (
-        ("told", "ptr"), ("variables", "ptr"), ("nvariables", "i64"), ("pointers", "ptr"), ("npointers", "i64"),
-        ("heap", "ptr"),
+        ("told", "ptr"), ("told_writable", "ptr"), ("variables", "ptr"), ("variables_writable", "ptr"),
+        ("nvariables", "i64"), ("pointers", "ptr"), ("npointers", "i64"), ("heap", "ptr"),
     ),
 )  # fmt: skip
 #: Their device heap: `table` has `count` pieces in order, each a start and its bytes, none where it is free; free
@@ -104,13 +104,14 @@ HEAP = Record(
 #: A call's local variables, in a chain of the warp's: `size` bytes for each lane, from `low` on.
 FRAME = Record("Frame", (("before", "i64"), ("low", "i64"), ("size", "i64")))
 #: Accesses that are compared together, in the kernel's code: how the lanes' addresses grow, by `stride` or by `scale`
-#: times an extended 32-bit sum; where the memory lies that they are meant for (`guard.Range`); each one's offset, size,
-#: alignment less one, and site.
+#: times an extended 32-bit sum; where the memory lies that they are meant for (`guard.Range`); whether they write; each
+#: one's offset, size, alignment less one, and site.
 TOUCHED = Record(
     "Touched",
     (
         ("count", "i64"), ("service", "ptr"), ("kind", "i64"), ("start", "i64"), ("size", "i64"), ("pitch", "i64"),
-        ("stride", "i64"), ("scale", "i64"), ("signed", "i64"), ("rows", "[4 x i64]"),
+        ("stride", "i64"), ("scale", "i64"), ("signed", "i64"), ("writes", "i64"),
+        ("rows", "[4 x i64]"),
     ),
 )  # fmt: skip
 RECORDS = {r.name: r for r in (BAR, ORDER, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
@@ -134,6 +135,8 @@ REASONS = {
     "UNMET": 10,
     "BOUNDS": 11,
     "BAD_FREE": 12,
+    "TILE": 13,
+    "OTHER_TYPE": 14,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

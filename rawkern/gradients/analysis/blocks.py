@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.gradients.analysis import fresh, loops, ownership
+from rawkern.gradients.analysis import affine, loops, privatizable
 from rawkern.gradients.analysis.activity import Activity
-from rawkern.gradients.analysis.needed import TRIVIAL
+from rawkern.gradients.analysis.recompute_slice import TRIVIAL
 from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import (
     COLLECTIVE,
@@ -54,7 +54,7 @@ def deals(kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Callabl
     found: dict[str, list[tuple[Array, list[Value]]]] = {}
     for array in (kernel.arrays[n] for n in wrt if n in kernel.arrays):
         read = [r for r in loops.reads(kernel.body, array) if r in active.values]
-        read = [r for r in read if ownership.loops_around(r.block) == [loop]]
+        read = [r for r in read if affine.loops_around(r.block) == [loop]]
         fits = {a: [r for r in read if not any(_depends(i, f"blockIdx.{a}") for i in r.args)] for a in axes}
         axis = max(axes, key=lambda a: len(fits[a]), default="")
         if axis and fits[axis]:
@@ -99,10 +99,10 @@ def _each_alone(kernel: Kernel, loop: Loop, active: Activity, plain: Callable[[S
     return (
         all(s.adds or plain(s) for s in given)
         and read <= tiles
-        and all(fresh.fresh(a, loop, kernel) for a in tiles)
-        and fresh.any_order(loop, kernel, active.arrays, plain)
+        and all(privatizable.fresh(a, loop, kernel) for a in tiles)
+        and privatizable.any_order(loop, kernel, active.arrays, plain)
         and all(loops.is_sum(c, loop, uses) for c in loop.carried if c.phi in active.values)
-        and all(by.op in TRIVIAL or not _within(by, loop) for _, by in ownership.induction(loop).values())
+        and all(by.op in TRIVIAL or not _within(by, loop) for _, by in affine.induction(loop).values())
     )
 
 
@@ -117,7 +117,7 @@ def _alike(loop: Loop, what: str) -> bool:
     found = loops.bounds(loop)
     if found is None:
         return False
-    values = (found[1], *ownership.induction(loop)[found[0].phi])
+    values = (found[1], *affine.induction(loop)[found[0].phi])
     return all(uniform(v) and not _depends(v, what) for v in values)
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import digits, loops, ownership
+from rawkern.gradients.analysis import affine, injectivity, loops
 from rawkern.gradients.analysis.activity import Activity
-from rawkern.gradients.analysis.facts import facts
-from rawkern.gradients.analysis.ownership import Poly, add, multiply, poly
+from rawkern.gradients.analysis.affine import Poly, add, multiply, poly
+from rawkern.gradients.analysis.guards import facts
 from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Kernel, Loop, Store, Value, operands, walk
 
 MOST = 27  # different steps
@@ -72,7 +72,7 @@ def short_loops(kernel: Kernel) -> frozenset[int]:
     """The loops to write out, so that what they read may be gathered: all, if each place in them runs a few times."""
     found = [i for i in walk(kernel.body) if isinstance(i, Loop)]
     for loop in found:
-        runs = [loops.iterations(each) for each in (loop, *ownership.loops_around(loop.block))]
+        runs = [loops.iterations(each) for each in (loop, *affine.loops_around(loop.block))]
         if None in runs or math.prod(n for n in runs if n is not None) > MOST:
             return frozenset()
     return frozenset() if kernel.shared else frozenset(loop.node for loop in found)
@@ -192,7 +192,7 @@ def _outside(kernel: Kernel, read: Value, axes: tuple[Axis, ...], step: tuple[in
     for k, (axis, by) in enumerate(zip(axes, step, strict=True)):
         to = add(whole[axis.name], {(): by} if by else {})
         positive = by >= 0 or any(_at_least(add(to, {(): 1}), fact) for fact in known.above)
-        if axis.extent is not None and not (positive and digits.fits(to, None, axis.extent, known)):
+        if axis.extent is not None and not (positive and injectivity.fits(to, None, axis.extent, known)):
             return None
         if by > 0 or not positive:
             found.append((k, by))

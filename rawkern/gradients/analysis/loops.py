@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import ownership
+from rawkern.gradients.analysis import affine
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
@@ -99,13 +99,13 @@ def check_condition(loop: Loop, refuse: Any) -> None:
 def bounds(loop: Loop) -> tuple[Carried, Value, bool] | None:
     """The variable of ``i < bound`` (or ``<=``: True) that grows evenly, if that alone decides when the loop ends."""
     test = loop.condition
-    steps = ownership.induction(loop)
+    steps = affine.induction(loop)
     if test.op != "binary" or test.attr not in ("<", "<=", ">", ">="):
         return None
     low, high = test.args if test.attr in ("<", "<=") else test.args[::-1]
     low = low.args[0] if low.op == "cast" and low.type == high.type else low
     found = next((c for c in loop.carried if c.phi is low and c.phi in steps), None)
-    return (found, high, "=" in test.attr) if found is not None and ownership.invariant(high, loop) else None
+    return (found, high, "=" in test.attr) if found is not None and affine.invariant(high, loop) else None
 
 
 def iterations(loop: Loop) -> int | None:
@@ -124,19 +124,19 @@ def _counted(loop: Loop, test: Value, goes_on: Value | None) -> int | None:
     """As many as one comparison allows; its variable changes where the loop goes on."""
     if test.op != "binary" or test.attr not in ("<", "<=", ">", ">=", "!="):
         return None
-    args = [ownership.plain(a) for a in test.args]
+    args = [affine.plain(a) for a in test.args]
     for c in loop.carried:
-        change = ownership.plain(c.next)
+        change = affine.plain(c.next)
         around: Any = change.attr
         if goes_on is not None and isinstance(around, If) and around.condition is goes_on:
-            change = ownership.plain(next(a for r, a, _ in around.results if r is change))
+            change = affine.plain(next(a for r, a, _ in around.results if r is change))
         if c.phi not in args or c.init.const is None or change.op != "binary":
             continue
-        inner = [ownership.plain(a) for a in change.args]
+        inner = [affine.plain(a) for a in change.args]
         other, bound = inner[1 - inner.index(c.phi)] if c.phi in inner else None, test.args[1 - args.index(c.phi)].const
         if other is None or other.const is None or bound is None or (change.attr not in "+*" and inner[0] is not c.phi):
             continue
-        if not (ownership.invariant(other, loop) and ownership.invariant(args[1 - args.index(c.phi)], loop)):
+        if not (affine.invariant(other, loop) and affine.invariant(args[1 - args.index(c.phi)], loop)):
             continue
         now, first = c.init.const, args[0] is c.phi
         if now < 0 and any(a.type.startswith("unsigned") for a in (*test.args, c.phi)):
@@ -192,7 +192,7 @@ def shrinks(loop: Loop) -> bool:
 
 def shifts(c: Carried) -> tuple[str, int] | None:
     """How an iteration shifts a variable that starts at a constant: the operator and by how many bits."""
-    v = ownership.plain(c.next)
+    v = affine.plain(c.next)
     by = v.args[1].const if v.op == "binary" and v.args[0] is c.phi else None
     if c.init.const is None or c.init.const < 0 or by is None or by < 1:
         return None

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import fresh, loops, ownership
-from rawkern.gradients.analysis.needed import TRIVIAL
-from rawkern.gradients.analysis.ownership import frozen, poly
+from rawkern.gradients.analysis import affine, loops, privatizable
+from rawkern.gradients.analysis.affine import frozen, poly
+from rawkern.gradients.analysis.recompute_slice import TRIVIAL
 from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Exit, Kernel, Loop, Value, inside
 
@@ -49,7 +49,7 @@ def tiles(kernel: Kernel, loop: Loop, active: set[Value], conflicting: set[Value
     """The tiles of a loop; `conflicting` are the reads whose gradients threads would add to at the same time."""
     if not _reached_by_all(kernel, loop):
         return []
-    extents = {**ownership.threads(kernel, True), loop: loops.iterations(loop)}
+    extents = {**affine.threads(kernel, True), loop: loops.iterations(loop)}
     groups: dict[Any, list[Value]] = {}
     for r in loop.body.items:
         if r in conflicting:
@@ -67,14 +67,18 @@ def _frozen(index: Value) -> Any:
 
 def _reached_by_all(kernel: Kernel, loop: Loop) -> bool:
     """Whether all threads of a block come to the loop and run it as often, and it computes from what is known."""
-    steps = ownership.induction(loop)
+    steps = affine.induction(loop)
     body = loop.body.items
     return (
         bool(loops.iterations(loop))
         and not any(isinstance(i, Exit) for i in kernel.body.items)
         and any(isinstance(i, Barrier) and i.text == "__syncthreads()" for i in loop.block.items)
         and all(isinstance(i, Value) and i.op not in (*COLLECTIVE, "result") for i in body)
-        and all(fresh.late(i.attr.array, loop, kernel) is None for i in body if i.op == "load" and i.attr.array.shared)
+        and all(
+            privatizable.late(i.attr.array, loop, kernel) is None
+            for i in body
+            if i.op == "load" and i.attr.array.shared
+        )
         and all(c.phi in steps or types.is_float(c.phi.type) for c in loop.carried)
         and all(_known(v) for c in loop.carried if c.phi in steps for v in (c.init, steps[c.phi][1]))
         and all(_known(a) for i in body for a in i.args if not inside(a.block, loop.body))
@@ -98,7 +102,7 @@ def _tile(
             return None
         used += digits
     free = tuple(d for d in extents if d not in used)
-    threads, count, others = (math.prod(extents[d] for d in ds) for ds in (ownership.threads(kernel, True), used, free))
+    threads, count, others = (math.prod(extents[d] for d in ds) for ds in (affine.threads(kernel, True), used, free))
     if not used or not free or others * -(-count // threads) > MOST * extents[loop]:
         return None
     wanted = set(reads)

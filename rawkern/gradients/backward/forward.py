@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rawkern.gradients import types
-from rawkern.gradients.analysis.needed import TRIVIAL, Copy
-from rawkern.gradients.analysis.ownership import induction, plain
+from rawkern.gradients import ir, types
+from rawkern.gradients.analysis.affine import induction, plain
+from rawkern.gradients.analysis.recompute_slice import TRIVIAL, Copy
+from rawkern.gradients.code.expressions import bare, is_product, operand
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Jump, Run, Statement, While
 from rawkern.gradients.ir import (
     COLLECTIVE,
-    Barrier,
     Block,
     Carried,
     Exit,
-    If,
     Loop,
     Place,
     Store,
@@ -28,7 +28,6 @@ from rawkern.gradients.ir import (
     operands,
     walk,
 )  # fmt: skip
-from rawkern.gradients.layout import Group, bare, is_product, operand, step_text
 
 CONVERSIONS = {"__half": "__half2float", "__nv_bfloat16": "__bfloat162float"}
 
@@ -109,8 +108,8 @@ class Frame(Copy):
         inner = "".join(f"[{bare(self.express(i))}]" for i in index)
         return f"{name}{inner}{place.suffix}"
 
-    def printed(self) -> list[Any]:
-        """The lines of the copy; after `settle`."""
+    def printed(self) -> list[Statement]:
+        """The statements of the copy; after `settle`."""
         return self.lines(self.block)
 
     def _converted(self, value: Value) -> str:
@@ -118,94 +117,95 @@ class Frame(Copy):
         once = value.op == "cast" and not self._is_named(value) and not types.is_float(value.args[0].type)
         return bare(self.text(value.args[0] if once else value))
 
-    def lines(self, block: Block) -> list[Any]:
-        out: list[Any] = []
+    def lines(self, block: Block) -> list[Statement]:
+        out: list[Statement] = []
         for item in block.items:
             if item in self.skip:
                 continue
             if isinstance(item, Value):
                 if item in self.needed and item.op not in (*TRIVIAL, "phi", "result") and self._is_named(item):
-                    kind = "" if item in self.hoisted else f"const {self.names.type(item.type)} "
                     # A declaration converts by itself.
-                    right = self.text(item.args[0]) if item.op == "cast" else self.right(item)
-                    out.append(f"{kind}{self.name(item)} = {bare(right)};")
+                    right = bare(self.text(item.args[0]) if item.op == "cast" else self.right(item))
+                    out.append(self._set(item, self.name(item), right, const=True))
             elif isinstance(item, Store) and item in self.kept:
                 target, value = self.element(item.place, item.index), self.text(item.value)
                 half = f"({item.place.type})" if item.place.type in types.HALVES and not self.names.double else ""
                 out.append(
-                    f"atomicAdd(&{target}, {half}{value});"
+                    Run(f"atomicAdd(&{target}, {half}{value})")
                     if item.adds == "atomic"
-                    else f"{target} {'+=' if item.adds else '='} {value};"
+                    else Assign(target, value, "+=" if item.adds else "=")
                 )
-            elif isinstance(item, Barrier) and self.syncs:
-                out.append(f"{item.text};")
+            elif isinstance(item, ir.Barrier) and self.syncs:
+                out.append(Barrier(item.text))
             elif isinstance(item, Exit):
-                out.append(f"if ({bare(self.text(item.condition))}) return;")
-            elif isinstance(item, If | Loop) and item in self.kept:
-                out += self._if(item) if isinstance(item, If) else self._watched(item)
+                out.append(If(bare(self.text(item.condition)), [Jump("return")], inline=True))
+            elif isinstance(item, ir.If | Loop) and item in self.kept:
+                out += self._if(item) if isinstance(item, ir.If) else self._watched(item)
             elif (
-                isinstance(item, If | Loop)
+                isinstance(item, ir.If | Loop)
                 and self.syncs
-                and any(isinstance(i, Barrier) for b in children(item) for i in walk(b))
+                and any(isinstance(i, ir.Barrier) for b in children(item) for i in walk(b))
             ):
-                out.append("__syncthreads();")
+                out.append(BARRIER)
         return out
 
-    def _if(self, item: If) -> list[Any]:
-        out: list[Any] = []
+    def _set(self, value: Value, name: str, right: str, const: bool = False) -> Statement:
+        """The declaration of a value; its assignment where it was declared before."""
+        return (
+            Assign(name, right) if value in self.hoisted else Declare(self.names.type(value.type), name, right, const)
+        )
+
+    def _if(self, item: ir.If) -> list[Statement]:
+        out: list[Statement] = []
         for block in children(item):
             for each in walk(block):
                 wanted = isinstance(each, Value) and each in self.named and each.op not in ("phi", *TRIVIAL)
                 if wanted and each not in self.hoisted and not _in_loop(each.block, block):
                     self.hoisted.add(each)
-                    out.append(f"{self.names.type(each.type)} {self.name(each)};")
-        group = Group(f"if ({bare(self.text(item.condition))}) {{")
+                    out.append(Declare(self.names.type(each.type), self.name(each)))
+        condition = bare(self.text(item.condition))
         then, other = self.lines(item.then), self.lines(item.other)
         for r, a, b in item.results:
             if r not in self.needed:
                 continue
-            kind = "" if r in self.hoisted else f"{self.names.type(r.type)} "
             name = self.name(r)
             if not inside(b.block, item.other) and not inside(b.block, item.then):
-                out.append(f"{kind}{name} = {self.text(b)};")
-                then.append(f"{name} = {self.text(a)};")
+                out.append(self._set(r, name, self.text(b)))
             else:
-                out += [f"{kind}{name};"] if kind else []
-                then.append(f"{name} = {self.text(a)};")
-                other.append(f"{name} = {self.text(b)};")
-        group.body, group.other = then, other
+                out += [] if r in self.hoisted else [Declare(self.names.type(r.type), name)]
+                other.append(Assign(name, self.text(b)))
+            then.append(Assign(name, self.text(a)))
         if not then and other:
-            group = Group(f"if ({self.negated(item.condition, self.text)}) {{", other)
-        return [*out, group] if then or other else out
+            return [*out, If(self.negated(item.condition, self.text), other)]
+        return [*out, If(condition, then, other)] if then or other else out
 
-    def _watched(self, item: Loop) -> list[Any]:
+    def _watched(self, item: Loop) -> list[Statement]:
         before, last = self.watched.get(item, ([], []))
         return [*before, *self.loop_lines(item, last=last)]
 
-    def loop_lines(self, item: Loop, first: list[Any] | None = None, last: list[Any] | None = None) -> list[Any]:
+    def loop_lines(
+        self, item: Loop, first: list[Statement] | None = None, last: list[Statement] | None = None
+    ) -> list[Statement]:
         """A loop as it was, with what is kept of its body, and lines before and after that in each iteration."""
-        out: list[Any] = []
+        out: list[Statement] = []
         steps = induction(item)
         carried = [c for c in item.carried if c.phi in self.needed]
         header = header_of(item, carried, steps) or self._stepping(item, carried)
         for c in carried:
-            kind = "" if c.result in self.hoisted else f"{self.names.type(c.phi.type)} "
             if c is not header or c.result in self.needed:
-                out.append(f"{kind}{self.name(c.phi)} = {self._converted(c.init)};")
-        group = Group("", [*(first or []), *self.lines(item.body), *(last or [])])
+                name, start = self.name(c.phi), self._converted(c.init)
+                new = Declare(self.names.type(c.phi.type), name, start)
+                out.append(Assign(name, start) if c.result in self.hoisted else new)
+        body = [*(first or []), *self.lines(item.body), *(last or [])]
         condition = bare(self.text(item.condition))
-        if header is not None:
-            name = self.name(header.phi)
-            kind, init = header.phi.type, self._converted(header.init)
-            start = "" if header.result in self.needed else f"{kind} {name} = {init}"
-            by = self.outside(steps[header.phi][1], item) if header.phi in steps else None
-            step = step_text(name, by) if by is not None else _update(name, self._next(header)).removesuffix(";")
-            group.head = f"for ({start}; {condition}; {step}) {{"
-            self.names.loops[group.head] = item
-        else:
-            group.head = f"while ({condition}) {{"
-        group.body += self._advance([c for c in carried if c is not header])
-        return [*out, group]
+        advance = self._advance([c for c in carried if c is not header])
+        if header is None:
+            return [*out, While(condition, [*body, *advance])]
+        name = self.name(header.phi)
+        start = None if header.result in self.needed else Declare(header.phi.type, name, self._converted(header.init))
+        by = self.outside(steps[header.phi][1], item) if header.phi in steps else None
+        step = Assign(name, by, "+=") if by is not None else _update(name, self._next(header))
+        return [*out, For(start, condition, step, [*body, *advance], loop=item)]
 
     def _stepping(self, item: Loop, carried: list[Carried]) -> Carried | None:
         """A variable that the condition compares, whose next value is made of it alone and used for nothing else."""
@@ -230,32 +230,30 @@ class Frame(Copy):
     def _paren(text: str) -> str:
         return text if re.fullmatch(r"[\w.]+", text) else f"({text})"
 
-    def _advance(self, carried: list[Carried]) -> list[str]:
+    def _advance(self, carried: list[Carried]) -> list[Statement]:
         """Assignments at the end of an iteration; through temporaries where one would overwrite what another reads."""
         pairs = [(self.name(c.phi), self._next(c), c.phi.type) for c in carried]
         pairs = [p for p in pairs if p[0] != p[1]]
-        lines: list[str] = []
+        lines: list[Statement] = []
         while ready := [a for a in pairs if not any(_mentions(b[1], a[0]) for b in pairs if b is not a)]:
             lines += [_update(name, right) for name, right, _ in ready[:1]]
             pairs.remove(ready[0])
         temporary = [(name, self.names.fresh(f"{name}_next"), right, kind) for name, right, kind in pairs]
-        lines += [f"const {self.names.type(k)} {t} = {r};" for _, t, r, k in temporary]
-        return [*lines, *(f"{n} = {t};" for n, t, _, _ in temporary)]
+        lines += [Declare(self.names.type(k), t, r, const=True) for _, t, r, k in temporary]
+        return [*lines, *(Assign(n, t) for n, t, _, _ in temporary)]
 
 
 def _mentions(text: str, name: str) -> bool:
     return re.search(rf"(?<![\w.]){name}\b", text) is not None
 
 
-def _update(name: str, right: str) -> str:
+def _update(name: str, right: str) -> Statement:
     found = re.fullmatch(rf"{re.escape(name)} ([-+*/]|<<|>>) (.*)", right)
     if found is None:
-        return f"{name} = {right};"
+        return Assign(name, right)
     sign, by = found[1], found[2]
     whole = is_product(by) if sign in ("+", "-") else re.fullmatch(r"[\w.]+", by) or bare(by) != by
-    if not whole:
-        return f"{name} = {right};"
-    return f"{step_text(name, bare(by))};" if sign == "+" else f"{name} {sign}= {bare(by)};"
+    return Assign(name, bare(by), f"{sign}=") if whole else Assign(name, right)
 
 
 def header_of(loop: Loop, carried: list[Carried], steps: dict[Value, Any]) -> Carried | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
-from typing import Any
 
 from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.code.expressions import bare
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.passes.dce import without_unused
+from rawkern.gradients.code.passes.renumbering import finished
+from rawkern.gradients.code.tree import Assign, Declare, Jump, Statement, rendered
 from rawkern.gradients.ir import Function, Kernel, Store, Value
-from rawkern.gradients.layout import Names, bare, finished, rendered, without_unused
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 
@@ -21,15 +24,15 @@ class _Backward(Reverse):
 
     upstream = ""
 
-    def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
+    def store(self, s: Store, frame: Frame, out: list[Statement]) -> None:
         self.contribute(s.value, self.upstream, out)
 
-    def ends(self, body: list[Any], result: dict[str, str]) -> None:
+    def ends(self, body: list[Statement], result: dict[str, str]) -> None:
         """Put what the parameters get behind the lines; `result`: by parameter, where it goes, "" for a return."""
         for item in self.kernel.body.items:
             if isinstance(item, Value) and item.op == "param" and item.attr in result:
                 d = self.adjoint(item, body) or number(0.0, self.names.type(item.type))
-                body.append(f"{result[item.attr]} = {d};" if result[item.attr] else f"return {d};")
+                body.append(Assign(result[item.attr], d) if result[item.attr] else Jump("return", d))
 
 
 def texts(code: str, kernel: Kernel, names: Names, where: Where) -> tuple[list[str], set[str]]:
@@ -65,7 +68,7 @@ def _text(f: Function, names: Names) -> str:
     result = frame.use(f.result)
     frame.settle()
     head = f"__device__ __forceinline__ {names.type(f.type)} {f.name}({', '.join(_parameters(f, names))}) {{"
-    lines = _returned([*frame.printed(), f"return {bare(result)};"])
+    lines = _returned([*frame.printed(), Jump("return", bare(result))])
     return "\n".join([head, *_rendered(lines, names, head), "}", ""])
 
 
@@ -79,7 +82,7 @@ def _text_of_backward(f: Function, kernel: Kernel, names: Names, where: Where) -
     reverse = _Backward(inner, activity(inner, f.floats), names, where, None)
     reverse.upstream = upstream
     frame = Frame(f.body, None, names)
-    out: list[Any] = []
+    out: list[Statement] = []
     reverse.block(f.body, frame, out)
     reverse.ends(out, outputs)
     frame.settle()
@@ -94,16 +97,15 @@ def _text_of_backward(f: Function, kernel: Kernel, names: Names, where: Where) -
     return "\n".join([said, head, *_rendered(lines, names, head), "}", ""]), reverse.helpers
 
 
-def _rendered(lines: list[Any], names: Names, head: str) -> list[str]:
+def _rendered(lines: list[Statement], names: Names, head: str) -> list[str]:
     return rendered(finished(lines, names, head, helpers.unused("\n".join(rendered(lines)))))
 
 
-def _returned(lines: list[Any]) -> list[Any]:
-    """Lines at whose end is returned what the line before names."""
-    last = re.fullmatch(r"return (\w+);", lines[-1])
-    before = lines[-2] if len(lines) > 1 and isinstance(lines[-2], str) else ""
-    named = re.fullmatch(r"const \w+ (\w+) = (.*);", before)
-    return [*lines[:-2], f"return {named[2]};"] if last and named and named[1] == last[1] else lines
+def _returned(lines: list[Statement]) -> list[Statement]:
+    """Statements at whose end is returned what the line before names."""
+    last, before = lines[-1], lines[-2] if len(lines) > 1 else None
+    named = isinstance(before, Declare) and before.const and isinstance(last, Jump) and last.value == before.name
+    return [*lines[:-2], Jump("return", before.value)] if named and isinstance(before, Declare) else lines
 
 
 def _parameters(f: Function, names: Names) -> list[str]:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Set
 
-from rawkern.gradients.layout import thread_number
+from rawkern.gradients.code.expressions import thread_number
 
 HEADERS = {
     "cuda_fp16.h": "__half",

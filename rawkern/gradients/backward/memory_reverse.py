@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rawkern.gradients import types
-from rawkern.gradients.analysis import digits, inplace, keys, loops, offsets, ownership
-from rawkern.gradients.analysis.facts import facts
-from rawkern.gradients.analysis.phases import Phases
+from rawkern.gradients import ir, types
+from rawkern.gradients.analysis import access_groups, affine, injectivity, loops, value_numbering
+from rawkern.gradients.analysis.barrier_intervals import Phases
+from rawkern.gradients.analysis.guards import facts
 from rawkern.gradients.analysis.uniform import together, uniform
-from rawkern.gradients.backward import block_sums
-from rawkern.gradients.backward.block_sums import BlockSum
-from rawkern.gradients.backward.deferred import Added
+from rawkern.gradients.backward import privatized_sums
 from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.backward.privatized_sums import BlockSum
 from rawkern.gradients.backward.tile_reverse import TileReverse
-from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
-from rawkern.gradients.layout import Group, bare, thread_number
+from rawkern.gradients.code.expressions import bare, thread_number
+from rawkern.gradients.code.passes.accumulation_sinking import Added
+from rawkern.gradients.code.tree import Assign, Declare, If, Run, Statement, declared
+from rawkern.gradients.ir import Array, Block, Loop, Store, Value, inside, walk
+from rawkern.gradients.passes import in_place
 from rawkern.gradients.rules import number
 
 
@@ -29,7 +30,7 @@ class MemoryReverse(TileReverse):
     after_loop: dict[Loop, list[tuple[Value, Value, Frame]]]
     helpers: set[str]
     exchanged: set[Array]
-    assumed: list[tuple[ownership.Poly, ownership.Poly]] | None  # of numbers of the launch: at most; None: nothing
+    assumed: list[tuple[affine.Poly, affine.Poly]] | None  # of numbers of the launch: at most; None: nothing
     beside: frozenset[str]  # arrays to whose gradients other lines add, too
     owned: dict[Array, bool]
     set_alone: dict[Array, bool]
@@ -41,7 +42,7 @@ class MemoryReverse(TileReverse):
     steady: set[Any]  # loops in which adjoints of what lies outside stay as they are
     give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
 
-    def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
+    def store(self, s: Store, frame: Frame, out: list[Statement]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
         array = s.place.array
         if array not in self.active.arrays or not types.is_float(s.place.type):
@@ -62,7 +63,7 @@ class MemoryReverse(TileReverse):
                 text, clear = f"take(&{place})", False
             else:
                 text, clear = place, array not in self.set_whole
-        elif self.injective(s) and not (before is not None and inplace.mixed(self.kernel, before.name)):
+        elif self.injective(s) and not (before is not None and in_place.mixed(self.kernel, before.name)):
             text, clear = place, False
         else:
             self.helpers.add("take")
@@ -70,7 +71,7 @@ class MemoryReverse(TileReverse):
             text, clear = f"take(&{place})", False
         if s.value in self.active.values:
             name = self.names.fresh(f"d_{array.name}")
-            out += [f"const {kind} {name} = {text};", *self._lost(s, before, frame)]
+            out += [Declare(kind, name, text, const=True), *self._lost(s, before, frame)]
             kept = self._kept(s) if clear else None
             if kept is not None:
                 self.dropped.add(kept[0])  # its part stays where it is
@@ -78,30 +79,29 @@ class MemoryReverse(TileReverse):
                 return
             self.contribute(s.value, name, out)
         elif not clear:
-            out += [f"{text};"] if text != place else []
+            out += [Run(text)] if text != place else []
             out += self._lost(s, before, frame)
         if clear:
-            out.append(f"{place} = {number(0.0, kind)};")
+            out.append(Assign(place, number(0.0, kind)))
 
     def _before(self, array: Array) -> Array | None:
         """An array as it was before, if that has a gradient."""
         found = next((self.kernel.arrays[n] for n, of in self.kernel.before.items() if of == array.name), None)
         return found if found in self.active.arrays else None
 
-    def _lost(self, s: Store, before: Array | None, frame: Frame) -> list[str]:
+    def _lost(self, s: Store, before: Array | None, frame: Frame) -> list[Statement]:
         """What was in an element before it was set has no part in it."""
-        if before is None or inplace.mixed(self.kernel, before.name):
+        if before is None or in_place.mixed(self.kernel, before.name):
             return []
-        return [
-            f"{frame.used(s.place, s.index, self.grad(before.name))} = {number(0.0, self.names.type(s.value.type))};"
-        ]
+        place = frame.used(s.place, s.index, self.grad(before.name))
+        return [Assign(place, number(0.0, self.names.type(s.value.type)))]
 
     def _overwrites(self, s: Store) -> bool:
         """Whether a store may come after one of a value that has a gradient, which is lost then."""
-        around = set(ownership.loops_around(s.block))
+        around = set(affine.loops_around(s.block))
         return any(
             i.value in self.active.values and i.place == s.place
-            and (i.order < s.order or around & set(ownership.loops_around(i.block)))
+            and (i.order < s.order or around & set(affine.loops_around(i.block)))
             for i in loops.stores(self.kernel.body, s.place.array)
         )  # fmt: skip
 
@@ -124,24 +124,24 @@ class MemoryReverse(TileReverse):
 
     def _several(self, s: Store) -> bool:
         known = facts(s.block, s.order)
-        return bool(set(ownership.threads(self.kernel, True)) - set(known.fixed))
+        return bool(set(affine.threads(self.kernel, True)) - set(known.fixed))
 
     def injective(self, s: Store) -> bool:
         """Whether an output's elements are each set once: by one store, by one thread in one iteration."""
         stores = [i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]
-        numbers = offsets.which(self.kernel, stores, iterations=True, assumed=self.assumed)
+        numbers = access_groups.which(self.kernel, stores, iterations=True, assumed=self.assumed)
         return numbers is not None and len(set(numbers.values())) == len(stores)
 
     def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         if len(index) > 1:  # row-major, if each index stays within its extent
             return self._rows(array, index, block, order)
-        return digits.signature(self.kernel, index[0], block, order, within_block=array.shared)
+        return injectivity.signature(self.kernel, index[0], block, order, within_block=array.shared)
 
     def _rows(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         """Several indices, each a digit of threadIdx with a constant: together they tell threads apart."""
-        extents = ownership.threads(self.kernel, True)
+        extents = affine.threads(self.kernel, True)
         known = facts(block, order)
-        found = [ownership.poly(i) for i in index]
+        found = [affine.poly(i) for i in index]
         alone = [{k: v for k, v in p.items() if k != ()} for p in found]
         seen = {k[0] for p in alone if len(p) == 1 for k, v in p.items() if len(k) == 1 and v == 1 and k[0] in extents}
         if set(extents) - seen - set(known.fixed):
@@ -157,7 +157,7 @@ class MemoryReverse(TileReverse):
         if array not in self.owned:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
             if all(len(r.args) == 1 for r in read):
-                found = offsets.which(self.kernel, read, within_block=array.shared, assumed=self.assumed)
+                found = access_groups.which(self.kernel, read, within_block=array.shared, assumed=self.assumed)
                 self.owned[array] = bool(read) and found is not None
             else:
                 rows = {self._signature(array, r.args, r.block, r.order) if r.args else None for r in read}
@@ -192,22 +192,24 @@ class MemoryReverse(TileReverse):
         alike: dict[Any, list[Value]] = {}
         for r in read:
             alike.setdefault(self._index(r), []).append(r)
-        if len(read) > 1 and (None in alike or any(len(set(map(keys.reach, a))) > 1 for a in alike.values())):
+        if len(read) > 1 and (
+            None in alike or any(len(set(map(value_numbering.reach, a))) > 1 for a in alike.values())
+        ):
             return False
         if len(alike) == 1:
             return all(map(self.once, read))
-        numbers = offsets.which(self.kernel, read, iterations=True, assumed=self.assumed)
+        numbers = access_groups.which(self.kernel, read, iterations=True, assumed=self.assumed)
         return numbers is not None and len({numbers[a[0]] for a in alike.values()}) == len(alike)
 
     def _index(self, r: Value) -> Any:
-        found = keys.reach(r)
+        found = value_numbering.reach(r)
         return None if found is None else found[: len(r.args)]
 
     def once(self, r: Value) -> bool:
         """Whether no two executions of a read, in any threads and iterations, mean the same element."""
-        return offsets.which(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
+        return access_groups.which(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
 
-    def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+    def load(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
         array = v.attr.array
         if self.give is not None:
@@ -227,7 +229,7 @@ class MemoryReverse(TileReverse):
                 while level.outer is not None and level.covers(parent.body):
                     level = level.outer
                 outermost, around = parent, level
-            elif not isinstance(parent, If):
+            elif not isinstance(parent, ir.If):
                 break
             block = parent.block
         if outermost is None or any(inside(i.block, outermost.body) for i in v.args):
@@ -240,7 +242,7 @@ class MemoryReverse(TileReverse):
             self.declare(total, self.home[outermost.block], const=False)
         return None
 
-    def add(self, v: Value, d: str, frame: Frame, out: list[Any], some: bool = False) -> None:
+    def add(self, v: Value, d: str, frame: Frame, out: list[Statement], some: bool = False) -> None:
         """Add to the gradient of a place; `some`: under a condition of the backward's own."""
         array = v.attr.array
         place = frame.used(v.attr, v.args, self.grad(array.name))
@@ -254,24 +256,24 @@ class MemoryReverse(TileReverse):
             self.set_lines.setdefault((v.attr, self._index(v)), []).append(added)
             out.append(added.line("=" if first else "+="))
         elif self.owns(array) or (array.shared and self.alone(v)):
-            out.append(f"{place} += {d};")
+            out.append(Assign(place, d, "+="))
         else:
             sums = None if array.shared else self.block_sum(array.name, v.attr.type)
             index = bare(frame.express(v.args[0])) if sums else ""
 
-            def adds(line: Callable[[str], str]) -> list[str]:
-                return sums.adding(place, index, v.attr.suffix, line) if sums else [line(place)]
+            def adds(line: Callable[[str], Statement]) -> Statement:
+                return sums.adding(place, index, v.attr.suffix, line) if sums else line(place)
 
             if sums is not None and sums.own:
-                out += adds(lambda p: f"{p} += {d};" if p != place else f"atomicAdd(&{p}, {d});")
+                out.append(adds(lambda p: Assign(p, d, "+=") if p != place else Run(f"atomicAdd(&{p}, {d})")))
             elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
                 first = array.shared and math.prod(self.kernel.block) > 32 and self.alone(v, but_itself=True)
                 self.add_once(adds, v.type, d, out, self.outer_of(v.block, d, out), alone=first)
             elif not any(self._by_lane(i) for i in v.args):
                 self.helpers.add("warp_add")
-                out += adds(lambda p: f"warp_add(&{p}, {d});")
+                out.append(adds(lambda p: Run(f"warp_add(&{p}, {d})")))
             else:
-                out += adds(lambda p: f"atomicAdd(&{p}, {d});")
+                out.append(adds(lambda p: Run(f"atomicAdd(&{p}, {d})")))
 
     def block_sum(self, name: str, kind: types.Type) -> BlockSum | None:
         """Sums of a block's own for the gradient of an array or a number, if all blocks add to the same elements."""
@@ -280,23 +282,24 @@ class MemoryReverse(TileReverse):
             found = [] if array is None else loops.reads(self.kernel.body, array)
             reads = [r for r in found if r in self.active.values]
             of = kind if array is None else array.type
-            self.block_sums[name] = block_sums.block_sum(self.kernel, name, of, reads, self.names)
+            self.block_sums[name] = privatized_sums.block_sum(self.kernel, name, of, reads, self.names)
         return self.block_sums[name]
 
     def warps_together(self, block: Block) -> bool:
         """Whether whole warps come to a block."""
         return math.prod(self.kernel.block) % 32 == 0 and together(self.kernel, block)
 
-    def outer_of(self, block: Block, d: str, out: list[Any]) -> list[Any]:
+    def outer_of(self, block: Block, d: str, out: list[Statement]) -> list[Statement]:
         """Where the sum over a warp of an adjoint is made: before a loop that leaves it as it is."""
-        changed = rf"((const )?\w+ )?{re.escape(d)} \+?= "
-        if block.parent not in self.steady or any(re.match(changed, x) for x in out if isinstance(x, str)):
+        changes = any(d in declared(s) or (isinstance(s, Assign) and s.target == d) for s in out)
+        if block.parent not in self.steady or changes:
             return out
         return self.home[block.parent.block]
 
     def add_once(
-        self, adds: Callable[..., list[str]], kind: str, d: str, out: list[Any], sum_at: list[Any], alone: bool = False
-    ) -> None:
+        self, adds: Callable[..., Statement], kind: str, d: str, out: list[Statement], sum_at: list[Statement],
+        alone: bool = False,
+    ) -> None:  # fmt: skip
         """Add to a place that all threads mean, once for each block; `adds` makes lines of one for a place.
 
         `alone`: only this line of the text adds to the place between two barriers.
@@ -305,13 +308,13 @@ class MemoryReverse(TileReverse):
         whole, first = ("warp_sum", "lane()") if math.prod(block) == 32 else ("block_sum", thread_number(block))
         self.helpers |= {whole, "lane"}
         name = self.names.fresh(f"{d}_all")
-        sum_at.append(f"const {self.names.type(kind)} {name} = {whole}({d});")
-        lines = adds(lambda p: f"{p} += {name};" if alone else f"atomicAdd(&{p}, {name});")
-        out.append(Group(f"if ({first} == 0) {{", lines) if len(lines) > 1 else f"if ({first} == 0) {lines[0]}")
+        sum_at.append(Declare(self.names.type(kind), name, f"{whole}({d})", const=True))
+        does = adds(lambda p: Assign(p, name, "+=") if alone else Run(f"atomicAdd(&{p}, {name})"))
+        out.append(If(f"{first} == 0", [does], inline=not isinstance(does, If)))
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""
-        for key in ownership.poly(index):
+        for key in affine.poly(index):
             for s in key:
                 if (isinstance(s, str) and s == "threadIdx.x") or isinstance(s, Value):
                     return True
@@ -325,5 +328,5 @@ class MemoryReverse(TileReverse):
     def grad(self, name: str) -> str:
         raise NotImplementedError
 
-    def declare(self, value: Value, out: list[Any], const: bool) -> None:
+    def declare(self, value: Value, out: list[Statement], const: bool) -> None:
         raise NotImplementedError

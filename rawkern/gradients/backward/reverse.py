@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rawkern.gradients.analysis import fresh, loops
+from rawkern.gradients import ir
+from rawkern.gradients.analysis import loops, privatizable
 from rawkern.gradients.analysis.activity import Activity
-from rawkern.gradients.analysis.phases import Phases
-from rawkern.gradients.backward.deferred import defer
+from rawkern.gradients.analysis.barrier_intervals import Phases
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
+from rawkern.gradients.code.expressions import bare, total
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.passes.accumulation_sinking import defer
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, If, Run, Statement
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
-    Barrier,
     Block,
-    If,
     Kernel,
     Loop,
     Store,
@@ -25,7 +27,6 @@ from rawkern.gradients.ir import (
     inside,
     walk,
 )
-from rawkern.gradients.layout import Group, Names, bare, total
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 
@@ -40,7 +41,7 @@ class Reverse(ValueReverse):
         self.kernel, self.active, self.names, self.where = kernel, active, names, where
         self.max_iterations, self.assumed = max_iterations, assumed
         self.uses = loops.totals(kernel)
-        self.home: dict[Block, list[Any]] = {}
+        self.home: dict[Block, list[Statement]] = {}
         self.pending: dict[Value, list[str]] = {}
         self.declared: dict[Value, str] = {}
         self.after_loop: dict[Loop, list[tuple[Value, Value, Frame]]] = {}
@@ -62,7 +63,7 @@ class Reverse(ValueReverse):
         self.set_by: dict[Array, list[Value]] = {}  # reads whose elements' gradients are set, not added to
         self.read: set[Array] = set()
         self.give = None
-        self.exchanges: list[str] = []
+        self.exchanges: list[Statement] = []
         self.set_whole: set[Array] = set()
         self.block_sums: dict[str, Any] = {}
         self.set_lines: dict[Any, Any] = {}
@@ -83,10 +84,10 @@ class Reverse(ValueReverse):
         """Whether an adjoint is of use."""
         return value in self.active.values and value not in self.dropped
 
-    def run(self) -> list[Any]:
+    def run(self) -> list[Statement]:
         """The lines of the backward's body."""
         frame = Frame(self.kernel.body, None, self.names)
-        out: list[Any] = []
+        out: list[Statement] = []
         self.block(self.kernel.body, frame, out)
         for item in self.kernel.body.items:
             if isinstance(item, Value) and item.op == "param" and item in self.active.values:
@@ -94,14 +95,14 @@ class Reverse(ValueReverse):
                 if d is not None:
                     place, sums = f"{self.grad(item.attr)}[0]", self.block_sum(item.attr, item.type)
 
-                    def adds(line: Any, place: str = place, sums: Any = sums) -> list[str]:
-                        return sums.adding(place, "0", "", line) if sums else [line(place)]
+                    def adds(line: Any, place: str = place, sums: Any = sums) -> Statement:
+                        return sums.adding(place, "0", "", line) if sums else line(place)
 
                     if self.warps_together(self.kernel.body):
                         self.add_once(adds, item.type, d, out, out)
                         continue
                     self.helpers.add("warp_add")
-                    out += adds(lambda p, d=d: f"warp_add(&{p}, {d});")
+                    out.append(adds(lambda p, d=d: Run(f"warp_add(&{p}, {d})")))
         frame.settle()
         self.finished(frame)
         lines = _joined(frame.printed(), out)
@@ -121,13 +122,13 @@ class Reverse(ValueReverse):
             found = frame.loads | frame.after
             if frame.loop is not None:  # what an iteration itself writes before it reads it
                 body = frame.loop.body
-                own = {a for a in found if loops.stores(body, a) and fresh.fresh(a, frame.loop, self.kernel)}
-                found = {a for a in found if a not in own or not fresh.same_places(a, frame.loop, self.kernel)}
+                own = {a for a in found if loops.stores(body, a) and privatizable.fresh(a, frame.loop, self.kernel)}
+                found = {a for a in found if a not in own or not privatizable.same_places(a, frame.loop, self.kernel)}
             frame.outer.after |= found
 
     # Adjoints -----------------------------------------------------------------------------------------------------
 
-    def contribute(self, value: Value, text: str, out: list[Any]) -> None:
+    def contribute(self, value: Value, text: str, out: list[Statement]) -> None:
         """Add to the adjoint of a value."""
         if not self.wants(value):
             return
@@ -137,9 +138,9 @@ class Reverse(ValueReverse):
             return
         if value not in self.declared:
             self.declare(value, home, const=False)
-        out.append(f"{self.declared[value]} += {bare(text)};")
+        out.append(Assign(self.declared[value], bare(text), "+="))
 
-    def adjoint(self, value: Value, out: list[Any]) -> str | None:
+    def adjoint(self, value: Value, out: list[Statement]) -> str | None:
         """A name for the adjoint, complete; None if it is 0."""
         if value in self.declared:
             return self.declared[value]
@@ -151,16 +152,16 @@ class Reverse(ValueReverse):
         self.declare(value, out, const=True)
         return self.declared[value]
 
-    def declare(self, value: Value, out: list[Any], const: bool) -> None:
+    def declare(self, value: Value, out: list[Statement], const: bool) -> None:
         terms = self.pending.pop(value, [])
         name = self.names.fresh("d_" + (value.name or (value.attr.array.name if value.op == "load" else "t")))
         start = (bare(terms[0]) if len(terms) == 1 else total(terms)) or number(0.0, self.names.type(value.type))
-        out.append(f"{'const ' if const else ''}{self.names.type(value.type)} {name} = {start};")
+        out.append(Declare(self.names.type(value.type), name, start, const))
         self.declared[value] = name
 
     # Items --------------------------------------------------------------------------------------------------------
 
-    def block(self, block: Block, frame: Frame, out: list[Any]) -> None:
+    def block(self, block: Block, frame: Frame, out: list[Statement]) -> None:
         """Put the reverse of a block behind what is there."""
         self.home[block] = out
         for item in reversed(block.items):
@@ -171,22 +172,22 @@ class Reverse(ValueReverse):
                         self.value(item, d, frame, out)
             elif isinstance(item, Store):
                 self.store(item, frame, out)
-            elif isinstance(item, Barrier) and self.kernel.shared:
-                out.append(f"{item.text};")
-            elif isinstance(item, If):
+            elif isinstance(item, ir.Barrier) and self.kernel.shared:
+                out.append(Barrier(item.text))
+            elif isinstance(item, ir.If):
                 self.branch(item, frame, out)
             elif isinstance(item, Loop):
                 self.loop(item, frame, out)
                 for total, load, around in self.after_loop.pop(item, []):
                     d = self.adjoint(total, out)
                     if d is not None:
-                        group = Group(f"if ({d} != {number(0.0, self.names.type(total.type))}) {{")
-                        self.add(load, d, around, group.body, some=True)
-                        out.append(group)
+                        some = If(f"{d} != {number(0.0, self.names.type(total.type))}", [])
+                        self.add(load, d, around, some.body, some=True)
+                        out.append(some)
 
     # Branches -----------------------------------------------------------------------------------------------------
 
-    def branch(self, item: If, frame: Frame, out: list[Any]) -> None:
+    def branch(self, item: ir.If, frame: Frame, out: list[Statement]) -> None:
         """The reverse of an if: of the side that was taken."""
         found = [(r, a, b, self.adjoint(r, out)) for r, a, b in item.results if r in self.active.values]
         for r, a, b, d in found:
@@ -194,12 +195,12 @@ class Reverse(ValueReverse):
                 if d is not None and r not in self.special and (link := self._added_to(kept, other, item)) is not None:
                     self.contribute(kept, d, out)  # on either side
                     self.passed |= {link, (r, kept)}
-        sides: list[list[Any]] = []
+        sides: list[list[Statement]] = []
         late = self._late(item, frame)
         if late and self._final(item):
             frame.skip.add(item)
         for which, block in enumerate(children(item)):
-            lines: list[Any] = []
+            lines: list[Statement] = []
             self.home[block] = lines
             inner = Frame(block, frame, self.names) if late else frame
             for r, a, b, d in found:
@@ -219,11 +220,11 @@ class Reverse(ValueReverse):
             sides.append(lines)
         if sides[0] or sides[1]:
             if sides[0]:
-                out.append(Group(f"if ({bare(frame.express(item.condition))}) {{", sides[0], sides[1]))
+                out.append(If(bare(frame.express(item.condition)), sides[0], sides[1]))
             else:
-                out.append(Group(f"if ({frame.negated(item.condition, frame.express)}) {{", sides[1]))
+                out.append(If(frame.negated(item.condition, frame.express), sides[1]))
 
-    def _added_to(self, kept: Value, other: Value, item: If) -> tuple[Value, Value] | None:
+    def _added_to(self, kept: Value, other: Value, item: ir.If) -> tuple[Value, Value] | None:
         """Where one side of a branch only adds to a value that the other keeps: the sum with it as an operand."""
         around = children(item)
         if kept is other or any(inside(kept.block, block) for block in around) or kept not in self.active.values:
@@ -240,19 +241,19 @@ class Reverse(ValueReverse):
                 return None
         return None
 
-    def block_lines(self, block: Block, frame: Frame, out: list[Any]) -> None:
+    def block_lines(self, block: Block, frame: Frame, out: list[Statement]) -> None:
         self.block(block, frame, out)
 
-    def _late(self, item: If, frame: Frame) -> bool:
+    def _late(self, item: ir.If, frame: Frame) -> bool:
         """Whether a branch is computed again together with its reverse, not where it stood."""
         return self._final(item) or not any(
-            isinstance(i, Barrier) or getattr(i, "op", "") in COLLECTIVE
+            isinstance(i, ir.Barrier) or getattr(i, "op", "") in COLLECTIVE
             or (isinstance(i, Value) and i.op == "load" and i.attr.array.shared)
             or (isinstance(i, Store) and i.place.array.shared)
             for block in children(item) for i in walk(block)
         )  # fmt: skip
 
-    def _final(self, item: If) -> bool:
+    def _final(self, item: ir.If) -> bool:
         """Whether nothing comes after a branch, so that its reverse follows it at once."""
         block = item.block
         if not all(
@@ -260,13 +261,13 @@ class Reverse(ValueReverse):
             for i in block.items[block.items.index(item) + 1 :]
         ):
             return False
-        return block.parent is None or (isinstance(block.parent, If) and self._final(block.parent))
+        return block.parent is None or (isinstance(block.parent, ir.If) and self._final(block.parent))
 
 
-def _joined(first: list[Any], second: list[Any]) -> list[Any]:
+def _joined(first: list[Statement], second: list[Statement]) -> list[Statement]:
     """Two lists of lines, without barriers that follow one another."""
-    found: list[Any] = []
+    found: list[Statement] = []
     for line in [*first, *second]:
-        if not (found and line == "__syncthreads();" and found[-1] == line):
+        if not (found and line == BARRIER and found[-1] == line):
             found.append(line)
     return found

@@ -6,15 +6,17 @@ import math
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import ownership, tiles
+from rawkern.gradients.analysis import affine, tiles
 from rawkern.gradients.analysis.activity import Activity
-from rawkern.gradients.analysis.needed import TRIVIAL
+from rawkern.gradients.analysis.recompute_slice import TRIVIAL
 from rawkern.gradients.analysis.tiles import Tile
 from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.loop_reverse import LoopReverse
+from rawkern.gradients.code.expressions import thread_number
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, Scope, Statement
 from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Place, Value, inside
-from rawkern.gradients.layout import Group, Names, thread_number
 from rawkern.gradients.rules import number
 
 
@@ -83,7 +85,7 @@ class TileReverse(LoopReverse):
     shadows: set[Array]
     give: Any
     set_whole: set[Array]  # shared arrays whose gradients are set each time before they are taken
-    exchanges: list[str]  # declarations of the arrays through which threads exchange values
+    exchanges: list[Statement]  # declarations of the arrays through which threads exchange values
 
     def tiles(self, item: Loop) -> list[Tile]:
         """What of a loop is transposed."""
@@ -91,46 +93,54 @@ class TileReverse(LoopReverse):
         reads = {r for r in found if r.attr.array.shared and not self.owns(r.attr.array) and not self.alone(r)}
         return tiles.tiles(self.kernel, item, self.active.values, reads) if reads and self.give is None else []
 
-    def transpose(self, item: Loop, found: list[Tile], sums: dict[Carried, str], frame: Frame, out: list[Any]) -> None:
+    def transpose(
+        self, item: Loop, found: list[Tile], sums: dict[Carried, str], frame: Frame, out: list[Statement]
+    ) -> None:
         """Lines that add to the elements of tiles what all threads give to them; `sums` with their adjoints."""
         exchanged: dict[Any, str] = {}
-        groups: list[Any] = []
+        groups: list[Statement] = []
         for k, tile in enumerate(found):
             if any(tile.reads[0].attr.array == t.reads[0].attr.array for t in found[:k]):
-                groups.append("__syncthreads();")  # another thread may take the element next
+                groups.append(BARRIER)  # another thread may take the element next
             groups.append(self._elements(item, tile, sums, exchanged, frame))
         for (value, layout), name in exchanged.items():
             kind, text = (value.type, frame.use(value)) if isinstance(value, Value) else (value.phi.type, sums[value])
-            self.exchanges.append(f"__shared__ {self.names.type(kind)} {name}[{math.prod(self.kernel.block)}];")
+            extent = f"[{math.prod(self.kernel.block)}]"
+            self.exchanges.append(Declare(f"__shared__ {self.names.type(kind)}", name, extent=extent))
             at = self.outer_of(item.block, text, out)
             if isinstance(value, Value) and inside(value.block, item.block):
                 at = out
-            at.append(f"{name}[{_number(self.kernel.block, layout)}] = {text};")
-        out += ["__syncthreads();", *groups, "__syncthreads();"]
+            at.append(Assign(f"{name}[{_number(self.kernel.block, layout)}]", text))
+        out += [BARRIER, *groups, BARRIER]
 
     def _elements(
         self, item: Loop, tile: Tile, sums: dict[Carried, str], exchanged: dict[Any, str], frame: Frame
-    ) -> Group:
+    ) -> Statement:
         array = tile.reads[0].attr.array
         self.shadows.add(array.whole)
         copy = Elsewhere(item.body, frame, self.names, loop=item)
-        steps = ownership.induction(item)
+        steps = affine.induction(item)
         plain = next((p for p, (start, by) in steps.items() if (start.const, by.const, p.type) == (0, 1, "int")), None)
         digits = {d: copy.name(plain) if d is item and plain else self.names.fresh(_hint(d)) for d in tile.extents}
         copy.prepare(digits, _number(self.kernel.block, tile.layout, digits), exchanged, tile.layout)
-        head, lines = self._owner(tile, digits)
+        loop, lines = self._owner(tile, digits)
         totals: dict[Place, str] = {}
         for r in tile.reads:
             if r.attr not in totals:
                 totals[r.attr] = self.names.fresh(f"d_{array.name}")
                 kind = self.names.type(r.type)
-                lines.append(f"{kind} {totals[r.attr]} = {number(0.0, kind)};")
+                lines.append(Declare(kind, totals[r.attr], number(0.0, kind)))
         body = self._given(item, tile, sums, copy, totals)
         index = "".join(f"[{copy.outside(i, item)}]" for i in tile.reads[0].args)
         copy.settle()
         self.finished(copy)
         begins = [
-            f"const {p.type} {copy.name(p)} = {copy.outside(a, item)} + {digits[item]} * ({copy.outside(by, item)});"
+            Declare(
+                p.type,
+                copy.name(p),
+                f"{copy.outside(a, item)} + {digits[item]} * ({copy.outside(by, item)})",
+                const=True,
+            )
             for p, (a, by) in steps.items()
             if p in copy.needed and p is not plain
         ]
@@ -144,16 +154,17 @@ class TileReverse(LoopReverse):
         if tiles.whole(self.kernel, item, tile, self.active.values):
             self.set_whole.add(array)
             sign = "="
-        lines += [f"{self.grad(array.name)}{index}{place.suffix} {sign} {name};" for place, name in totals.items()]
-        return Group(head, lines)
+        lines += [Assign(f"{self.grad(array.name)}{index}{place.suffix}", name, sign) for place, name in totals.items()]
+        loop.body = lines
+        return loop
 
     def _given(
         self, item: Loop, tile: Tile, sums: dict[Carried, str], copy: Elsewhere, totals: dict[Place, str]
-    ) -> list[Any]:
+    ) -> list[Statement]:
         """The reverse of an iteration as another thread has it, of what leads to the tile."""
         inner, body = self.another(), []
         inner.dropped = self.active.values - tile.wanted
-        inner.give = lambda v, d, frame: f"{totals[v.attr]} += {d};"
+        inner.give = lambda v, d, frame: Assign(totals[v.attr], d, "+=")
         inner.home[item.body] = body
         for c, d in sums.items():
             if c.next in tile.wanted:
@@ -162,44 +173,41 @@ class TileReverse(LoopReverse):
         self.helpers |= inner.helpers
         return body
 
-    def _owner(self, tile: Tile, digits: dict[Any, str]) -> tuple[str, list[Any]]:
-        """How a thread takes its element, or one after another."""
+    def _owner(self, tile: Tile, digits: dict[Any, str]) -> tuple[Scope | For, list[Statement]]:
+        """How a thread takes its element, or one after another; and with which statements that begins."""
         kinds = {d: "int" if isinstance(d, Loop) else "unsigned int" for d in tile.used}
         axes = [(a, e) for a, e in zip("zyx", reversed(self.kernel.block), strict=True) if e > 1]
         if [tile.extents[d] for d in tile.used] == [e for _, e in axes]:
-            return "{", [
-                f"const {kinds[d]} {digits[d]} = threadIdx.{a};" for d, (a, _) in zip(tile.used, axes, strict=True)
+            return Scope([]), [
+                Declare(kinds[d], digits[d], f"threadIdx.{a}", const=True)
+                for d, (a, _) in zip(tile.used, axes, strict=True)
             ]
         e, stride, lines = self.names.fresh("e"), 1, []
         for d in reversed(tile.used):
             by = f" / {stride}" if stride > 1 else ""
             rest = f" % {tile.extents[d]}" if d is not tile.used[0] else ""
-            lines.append(f"const {kinds[d]} {digits[d]} = {e}{by}{rest};")
+            lines.append(Declare(kinds[d], digits[d], f"{e}{by}{rest}", const=True))
             stride *= tile.extents[d]
-        threads = math.prod(self.kernel.block)
-        return (
-            f"for (int {e} = {thread_number(self.kernel.block)}; {e} < {stride}; {e} += {threads}) {{",
-            lines,
-        )
+        start = Declare("int", e, thread_number(self.kernel.block))
+        step = Assign(e, str(math.prod(self.kernel.block)), "+=")
+        return For(start, f"{e} < {stride}", step, []), lines
 
-    def _others(self, tile: Tile, digits: dict[Any, str], lines: list[Any]) -> list[Any]:
+    def _others(self, tile: Tile, digits: dict[Any, str], lines: list[Statement]) -> list[Statement]:
         """Loops over the digits that all give to one element."""
         for d in reversed(tile.free):
             kind = "int" if isinstance(d, Loop) else "unsigned int"
             name, extent = digits[d], tile.extents[d]
             if d is tile.free[-1] and tile.skewed:
                 step = self.names.fresh("step")
-                lines.insert(
-                    0,
-                    f"const {kind} {name} = ({step} + {thread_number(self.kernel.block)}) % {extent};",
-                )
+                other = f"({step} + {thread_number(self.kernel.block)}) % {extent}"
+                lines.insert(0, Declare(kind, name, other, const=True))
                 name, kind = step, "unsigned int"
-            lines = [Group(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{", lines)]
+            lines = [For(Declare(kind, name, "0"), f"{name} < {extent}", Assign(name, "1", "+="), lines)]
         return lines
 
     # Of `Reverse`.
     def another(self) -> TileReverse: ...
-    def outer_of(self, block: Block, d: str, out: list[Any]) -> list[Any]: ...
+    def outer_of(self, block: Block, d: str, out: list[Statement]) -> list[Statement]: ...
     def grad(self, name: str) -> str: ...
     def owns(self, array: Array) -> bool: ...
     def alone(self, v: Value) -> bool: ...

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from rawkern.gradients.analysis.ownership import loops_around
+from rawkern.gradients.analysis.affine import loops_around
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
+from rawkern.gradients.code.expressions import bare
+from rawkern.gradients.code.tree import Declare, Run, Statement
 from rawkern.gradients.ir import Block, Function, Loop, Value, inside
-from rawkern.gradients.layout import bare
 from rawkern.gradients.rules import derivative, number
 
 
@@ -19,7 +19,7 @@ class ValueReverse(MemoryReverse):
     maximum_of: dict[Value, Loop]
     passed: set[tuple[Value, Value]]  # sums, and operands that have the adjoint already
 
-    def value(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+    def value(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
         """What a value's operands get of its adjoint."""
         args = v.args
         if v.op == "binary":
@@ -56,7 +56,7 @@ class ValueReverse(MemoryReverse):
     def _zero(self, v: Value) -> str:
         return number(0.0, self.names.type(v.type))
 
-    def _binary(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+    def _binary(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
         a, b = v.args
         active = [self.wants(x) for x in v.args]
         if v.attr in "+-":
@@ -86,7 +86,7 @@ class ValueReverse(MemoryReverse):
             return []
         return [value for a in value.args if a is x] + [p for a in value.args for p in self._factors(a, x, block)]
 
-    def _quotient(self, v: Value, active: list[bool], d: str, frame: Frame, out: list[Any]) -> None:
+    def _quotient(self, v: Value, active: list[bool], d: str, frame: Frame, out: list[Statement]) -> None:
         """Of a / b: d / b and -d / b * a / b; by a reciprocal where that saves a division, or a loop can share it."""
         a, b = v.args
         around = loops_around(v.block)
@@ -101,13 +101,13 @@ class ValueReverse(MemoryReverse):
             self.contribute(a, f"{d} * {exact}", out)
             return
         by = self.names.fresh("inverse")
-        out.append(f"const {kind} {by} = {number(1.0, kind)} / {frame.use(b)};")
+        out.append(Declare(kind, by, f"{number(1.0, kind)} / {frame.use(b)}", const=True))
         if active[0]:
             self.contribute(a, f"{d} * {by}", out)
         if active[1]:
             self.contribute(b, f"-{d} * {by} * ({frame.use(a)} * {by})", out)
 
-    def _call(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+    def _call(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
         rule = v.attr[0]
         if isinstance(rule, Function):
             self._called(v, rule, d, frame, out)
@@ -125,22 +125,12 @@ class ValueReverse(MemoryReverse):
         for k, arg in enumerate(v.args):
             if not active[k] or rule.derivatives[k] is None:
                 continue
-            probe = derivative(rule, k, "double", marks, "{r}", alike) or ""
+            probe = derivative(rule, k, "double", marks, "{r}", "{g}", alike) or ""
             args = [frame.use(a) if mark in probe else "" for a, mark in zip(v.args, marks, strict=False)]
             result = frame.use(v) if "{r}" in probe else ""
-            text = derivative(rule, k, self.names.type(v.type), args, result, alike)
-            one = number(1.0, self.names.type(v.type))
-            self.contribute(
-                arg,
-                d
-                if text == one
-                else f"{d} * {text}"
-                if not (text or "").startswith(f"{one} / ")
-                else f"{d} / {(text or '').removeprefix(one + ' / ')}",
-                out,
-            )
+            self.contribute(arg, derivative(rule, k, self.names.type(v.type), args, result, d, alike) or "", out)
 
-    def _called(self, v: Value, function: Function, d: str, frame: Frame, out: list[Any]) -> None:
+    def _called(self, v: Value, function: Function, d: str, frame: Frame, out: list[Statement]) -> None:
         """Of a device function, whose backward is one, too."""
         args = ", ".join([*(bare(frame.use(a)) for a in v.args), d])
         if len(function.floats) == 1:
@@ -150,13 +140,13 @@ class ValueReverse(MemoryReverse):
         parts = {n: self.names.fresh(f"d_{n}") for n in function.floats}
         for kind in dict.fromkeys(self.names.type(dict(function.params)[n]) for n in parts):
             same = [d for n, d in parts.items() if self.names.type(dict(function.params)[n]) == kind]
-            out.append(f"{kind} {', '.join(same)};")
-        out.append(f"{function.name}_backward({args}, {', '.join(parts.values())});")
+            out.append(Declare(kind, same[0], also=tuple((name, "") for name in same[1:])))
+        out.append(Run(f"{function.name}_backward({args}, {', '.join(parts.values())})"))
         for a, (n, _) in zip(v.args, function.params, strict=True):
             if n in parts:
                 self.contribute(a, parts[n], out)
 
-    def _shuffle(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+    def _shuffle(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
         """The lanes that a value came from get its adjoint back."""
         by = frame.express(v.args[1])
         if v.attr == "xor":
@@ -165,13 +155,15 @@ class ValueReverse(MemoryReverse):
             self.helpers |= {"warp_sum", "lane"}
             text = f"(lane() == {by} ? warp_sum({d}) : {self._zero(v)})"
             name = self.names.fresh("d_lanes")
-            out.append(f"const {self.names.type(v.type)} {name} = warp_sum({d});")
+            out.append(Declare(self.names.type(v.type), name, f"warp_sum({d})", const=True))
             text = f"(lane() == {by} ? {name} : {self._zero(v)})"
         else:
             self.helpers.add("lane")
             other = "up" if v.attr == "down" else "down"
             name = self.names.fresh("d_lanes")
-            out.append(f"const {self.names.type(v.type)} {name} = __shfl_{other}_sync(0xffffffff, {d}, {by});")
+            out.append(
+                Declare(self.names.type(v.type), name, f"__shfl_{other}_sync(0xffffffff, {d}, {by})", const=True)
+            )
             came, stayed = (
                 ("lane() >= {0}", "lane() + {0} >= 32") if v.attr == "down" else ("lane() + {0} < 32", "lane() < {0}")
             )
@@ -181,18 +173,18 @@ class ValueReverse(MemoryReverse):
             self.contribute(v.args[0], f"({stayed.format(by)} ? {d} : {zero})", out)
             return
         name = self.names.fresh("d_lanes")
-        out.append(f"const {self.names.type(v.type)} {name} = {bare(text)};")
+        out.append(Declare(self.names.type(v.type), name, bare(text), const=True))
         self.contribute(v.args[0], name, out)
 
-    def _reduced(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+    def _reduced(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
         """Of a reduction, which all of its threads have: of a maximum those that brought it share the sum."""
         (scope, _, sign), value, kind = v.attr.partition("_"), v.args[0], self.names.type(v.type)
         every = self.names.fresh(f"{d}_all")
-        out.append(f"const {kind} {every} = {scope}_sum({d});")
+        out.append(Declare(kind, every, f"{scope}_sum({d})", const=True))
         if sign != "sum":
             brought, ties = f"{frame.use(value)} == {frame.use(v)}", self.names.fresh("ties")
             count = "__syncthreads_count({})" if scope == "block" else "__popc(__ballot_sync(0xffffffff, {}))"
-            out.append(f"const int {ties} = {count.format(brought)};")
+            out.append(Declare("int", ties, count.format(brought), const=True))
             every = f"({brought} ? {every} / ({kind}){ties} : {self._zero(v)})"
         self.contribute(value, every, out)
 

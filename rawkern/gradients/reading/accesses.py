@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rawkern.base.tree import text_of
 from rawkern.gradients import types
@@ -29,6 +29,15 @@ class Either:
     value: Value | None = None
 
 
+class Noted(NamedTuple):
+    """A variable or array that an expression reads or changes."""
+
+    what: Var | Array
+    changed: bool
+    depth: int  # of calls
+    late: bool = False  # read when all operands have been
+
+
 Stored = dict[Array, dict[Any, tuple[Value | Either, Block]]]  # by place and index; with where it was written
 
 
@@ -49,6 +58,8 @@ class Accesses:
     views: dict[str, set[Aggregate | None]]  # what each array is accessed as; None: as it is
     updated: frozenset[str]  # arrays of which += reads what there is and sets the sum
     kind_alone: bool  # whether only the type of what is read is asked for
+    callers: list[Any]
+    noted: list[Noted] | None  # what the expression at hand reads and changes, while that is asked for
 
     # Values -------------------------------------------------------------------------------------------------------
 
@@ -128,6 +139,7 @@ class Accesses:
         if isinstance(found, Pointer):
             return found
         if isinstance(found, Var):
+            self.note_variable(found)
             if found.whole or isinstance(found.value, Pointer | Local):
                 return found if found.whole else found.value
             if isinstance(found.value, Cell):
@@ -147,7 +159,18 @@ class Accesses:
             )
         return self.load(node, found.place, found.index, found.type)
 
+    def note(self, what: Var | Array, changed: bool, late: bool = False) -> None:
+        """A variable or array is read or changed."""
+        if self.noted is not None:
+            self.noted.append(Noted(what, changed, len(self.callers), late))
+
+    def note_variable(self, var: Var, changed: bool = False, late: bool = False) -> None:
+        """`note`, for each number of it."""
+        for leaf in var.leaves() if self.noted is not None else ():
+            self.note(leaf, changed, late)
+
     def load(self, node: Any, place: Place, index: tuple[Value, ...], kind: str) -> Value:
+        self.note(place.array, False)
         value, block = self.stored.get(place.array, {}).get((place, index), (None, None))
         if value is not None and self._goes_through(block):
             return self._either(value)
@@ -208,6 +231,7 @@ class Accesses:
     def write(self, node: Any, cell: Cell, value: Value, adds: str = "") -> None:
         if cell.place.array.const:
             raise self.refuse(node, f"{cell.place.array.name} is const", "write to another array")
+        self.note(cell.place.array, True)
         if cell.volatile:
             self._in_step(node, cell)
         made = Store(node.start_point[0] + 1, self.block, place=cell.place, index=cell.index, value=value, adds=adds)

@@ -28,10 +28,15 @@ class Calls(Philox):
         sign = text_of(node.child_by_field_name("operator"))
         left = node.child_by_field_name("left")
         value = node.child_by_field_name("right")
-        found = self.target(left)
+        given: Any = None
+        if self.right_first(node, left, value):
+            read, found = self.assigned_to(node, lambda: self.expression(value), lambda: self.target(left))
+            given = Given(value, read)
+        else:
+            found = self.target(left)
         kind = None if isinstance(found, Var) and not found.whole else getattr(found, "type", None)
         if isinstance(kind, Aggregate) and (sign != "=" or self._assigns(kind)):
-            args = [Given(left, found), self.given(value)]
+            args = [Given(left, found), given or self.given(value)]
             own = self.operated(node, sign, args)
             if own is not None:
                 return own[0]
@@ -41,9 +46,11 @@ class Calls(Philox):
                 return found
             raise self.refuse(node, f"{sign} of {kind.name}", "write an operator of it, or its fields one by one")
         if isinstance(kind, Aggregate):
-            made = self.made_of(node, "value", kind, self.given(value))
+            made = self.made_of(node, "value", kind, given or self.given(value))
             self.assign(node, found, made)
             return found
+        if given is not None:
+            return self._set(node, found, given.found, sign[:-1])
         right = self.expression(named(value)[0] if value.type == "initializer_list" else value)
         return self._set(node, found, right, sign[:-1])
 
@@ -101,10 +108,12 @@ class Calls(Philox):
                 self.repack(found, packed)
             if not isinstance(right, Var) or found.type is None or right.type != found.type:
                 raise self.refuse(node, f"{text_of(node)!r} assigns another type", "assign a value of the same type")
+            self.note_variable(found, True)
             for (_, leaf), (_, value) in zip(_paths(found), _paths(right), strict=True):
                 leaf.value = value.value
             return found
         if isinstance(right, Pointer) and isinstance(found, Var) and isinstance(found.value, Pointer):
+            self.note(found, True)
             found.value = right
             return right
         value = self._number(node, right)
@@ -119,6 +128,7 @@ class Calls(Philox):
             return value
         if value.name is None and value.op not in ("const", "param", "special"):
             value.name = found.name
+        self.note(found, True)
         found.value = value
         return value
 
@@ -168,7 +178,8 @@ class Calls(Philox):
         if self.struct is not None and name in self.struct.methods and name != self.struct.base:
             this = self.lookup("this")
             object_ = Given(node, this.value) if this is not None else None
-            return self.method(node, self.struct, object_, name, [self.given(a) for a in arguments], self.bound(given))
+            args = self.apart(node, arguments, self.given)
+            return self.method(node, self.struct, object_, name, args, self.bound(given))
         kind = self._type_called(plain, name, callee, given)
         if isinstance(kind, Aggregate):
             return self.construct(node, name, kind, arguments, False)
@@ -213,7 +224,8 @@ class Calls(Philox):
         if scope is not None and (scope.type == "template_type" or self.known_type(text_of(scope))):
             struct = self.struct_of(self.scope_type(scope))
             if struct is not None and name in struct.methods:
-                return self.method(node, struct, None, name, [self.given(a) for a in arguments], self.bound(given))
+                args = self.apart(node, arguments, self.given)
+                return self.method(node, struct, None, name, args, self.bound(given))
         standard = whole.replace(" ", "") in (f"std::{name}", f"::{name}", f"cuda::std::{name}")
         if standard and not given and self._builtin(name):
             return self._own(node, name, arguments)
@@ -230,7 +242,7 @@ class Calls(Philox):
 
     def _or_builtin(self, node: Any, name: str, arguments: list[Any], given: list[Any]) -> Any:
         """A call of a function of the source, unless CUDA's of that name fits better."""
-        args = [self.given(a) for a in arguments]
+        args = self.apart(node, arguments, self.given)
         found = self.file.functions[name]
         if not given and self._builtin(name):
             ranked = [r for f in found if (r := self.ranks(f, args)) is not None]
@@ -276,12 +288,12 @@ class Calls(Philox):
             return exchanged
         if name.startswith("make_") and name[5:] in types.VECTORS:
             kind = types.VECTORS[name[5:]]
-            values = [self.scalar(a) for a in arguments]
+            values = self.apart(node, arguments, self.scalar)
             if len(values) != len(kind.fields):
                 raise self.refuse(node, f"{name} takes {len(kind.fields)} numbers", "give them all")
             left = iter(values)
             return self.aggregate(name[5:], kind, lambda _, inner: self.converted(node, next(left), inner))
-        given = [self.expression(a) for a in arguments]
+        given = self.apart(node, arguments, self.expression)
         found = self.half_call(node, name, given)
         if found is not None:
             return found

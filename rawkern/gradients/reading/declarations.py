@@ -11,7 +11,7 @@ from rawkern.gradients.ir import Array, Place, Value, suffix
 from rawkern.gradients.reading.calls import Calls
 from rawkern.gradients.reading.groups import Storage, Team
 from rawkern.gradients.reading.places import Cell, Lambda, Local, Pointer, Var
-from rawkern.gradients.reading.syntax import TYPES, contains, identifier, words
+from rawkern.gradients.reading.syntax import TYPES, contains, identifier, without, words
 from rawkern.gradients.types import Aggregate, Type
 
 DEVICE = {"__constant__", "__device__", "__managed__", "const", "extern", "static", ";", ","}
@@ -99,7 +99,7 @@ class Declarations(Calls):
             qualifiers = qualifiers - {"static"}
         pointers = all("*" in text_of(each).partition("=")[0] for each in node.children_by_field_name("declarator"))
         if qualifiers - QUALIFIERS - ({"volatile"} if pointers else set()):
-            raise self.refuse(node, f"{text_of(node)!r}: {' '.join(sorted(qualifiers - QUALIFIERS))}", "leave that out")
+            raise self.refuse(node, *without(node, qualifiers - QUALIFIERS))
         kind_node = node.child_by_field_name("type")
         if self._declare_group(node, text_of(kind_node), qualifiers):
             return

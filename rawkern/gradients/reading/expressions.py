@@ -129,7 +129,7 @@ class Expressions(Arithmetic):
             return self.logical(node, sign, left, right)
         if sign in ("==", "!=") and "null" in (left.type, right.type):
             return self.null(node, self.expression(right if left.type == "null" else left), sign)
-        args = [self.given(left), self.given(right)]
+        args = self.apart(node, (left, right), self.given)
         own = self.operated(node, sign, args)
         if own is not None:
             return self.valued(node, own[0])
@@ -198,9 +198,7 @@ class Expressions(Arithmetic):
             kind = types.common(a.type, b.type) if a.type != b.type else a.type
             a = self.within(then, lambda: self.converted(node, a, kind))
             b = self.within(other, lambda: self.converted(node, b, kind))
-        simple = not (first or second) and all(
-            isinstance(i, Value) and i.op not in (*FIXED, "call") for i in (*then.items, *other.items)
-        )
+        simple = not (first or second) and all(_safe(i) for i in (*then.items, *other.items))
         if simple:
             for item in (*then.items, *other.items):
                 item.block = self.block
@@ -258,3 +256,12 @@ class Expressions(Arithmetic):
     def valued(self, node: Any, found: Any) -> Any:
         """What a call gives, as a value: a reference is read."""
         return self.read(node, found) if isinstance(found, (Var, Cell)) else found
+
+
+def _safe(item: Any) -> bool:
+    """Whether a side that is not taken may be computed, and get 0: not where its slope could be infinite."""
+    if not isinstance(item, Value) or item.op in (*FIXED, "call"):
+        return False
+    if item.op != "binary" or not types.is_float(item.type) or item.attr not in ("*", "/"):
+        return True
+    return item.args[1].op == "const" or (item.attr == "*" and item.args[0].op == "const")

@@ -40,7 +40,7 @@ class Functions(Kept):
 
     def inline(self, node: Any, name: str, arguments: Sequence[Any], given: Sequence[Any]) -> Any:
         """What a call of a device function gives."""
-        args = [self.given(a) for a in arguments]
+        args = self.apart(node, arguments, self.given)
         return self.called_own(node, name, args, given)
 
     def called_own(self, node: Any, name: str, args: Sequence[Given], given: Sequence[Any]) -> Any:

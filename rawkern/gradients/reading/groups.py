@@ -11,6 +11,7 @@ from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Value
 from rawkern.gradients.reading.places import Given, Marker, Var
+from rawkern.gradients.reading.syntax import BY_HAND
 from rawkern.gradients.reading.warps import Warps
 
 _OPERATORS = {
@@ -68,7 +69,12 @@ class Groups(Warps):
         given = [a.strip() for a in found[2].split(",")]
         kind = self.type_named(node, given[0])
         if found[1] not in ("BlockReduce", "WarpReduce") or not isinstance(kind, str) or kind in types.HALVES:
-            raise self.refuse(node, f"{text}", "use BlockReduce or WarpReduce of float or double")
+            way = BY_HAND
+            if found[1] in ("BlockReduce", "WarpReduce"):
+                way = "reduce floats or doubles, one by one"
+            elif found[1] in ("BlockLoad", "BlockStore"):
+                way = "read and write the elements by index"
+            raise self.refuse(node, f"{text}", way)
         if found[1] == "BlockReduce":
             return Collective(found[1], kind, Team())
         lanes = self._number_of(given[1]) if len(given) > 1 else 32

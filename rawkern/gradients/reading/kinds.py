@@ -10,7 +10,15 @@ from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.places import Maker, Struct
-from rawkern.gradients.reading.syntax import TYPES, function_name, identifier, parameters_of, words
+from rawkern.gradients.reading.syntax import (
+    BY_HAND,
+    TENSOR_CORES,
+    TYPES,
+    function_name,
+    identifier,
+    parameters_of,
+    words,
+)  # fmt: skip
 from rawkern.gradients.reading.templates import Templates
 from rawkern.gradients.types import Aggregate, Type
 
@@ -88,6 +96,8 @@ class Kinds(Templates):
             struct = self.made.get(getattr(self.type_of(scope), "name", ""))
             if struct is not None and text_of(name) in struct.names:
                 return struct.names[text_of(name)]
+        if "wmma::" in text_of(node).replace(" ", ""):
+            raise self.refuse(node, TENSOR_CORES, BY_HAND)
         raise self.refuse(node, f"the type {text_of(node)} is not known", "use numbers and structs of this source")
 
     def known_type(self, name: str) -> bool:

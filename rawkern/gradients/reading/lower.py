@@ -7,10 +7,10 @@ from typing import Any
 
 from rawkern.base.tree import named
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, Block, If, Kernel, Loop, Value, children, walk
-from rawkern.gradients.reading.accesses import Stored
+from rawkern.gradients.ir import Array, Block, Kernel, Loop, Value, renumber, substitute, walk
+from rawkern.gradients.reading.accesses import Noted, Stored
 from rawkern.gradients.reading.places import Struct, Var
-from rawkern.gradients.reading.repeats import Repeats, substitute
+from rawkern.gradients.reading.repeats import Repeats
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where, function_name, parameters_of, unclear
 from rawkern.gradients.types import Aggregate, Type
@@ -50,6 +50,7 @@ class Lowering(Repeats):
         self.sides: dict[int, Any] = {}
         self.path = ""
         self.asked = self.kind_alone = False
+        self.noted: list[Noted] | None = None
         self.loops: list[int] = []
         self.stored: Stored = {}
         self.begun: dict[Any, Block] = {}
@@ -76,13 +77,13 @@ class Lowering(Repeats):
             self.parameter(node)
         self.sequence(named(definition.child_by_field_name("body")), lambda: None)
         self._widen()
-        count(self.body)
+        renumber(self.body)
         read = {i.attr.array for i in walk(self.body) if isinstance(i, Value) and i.op == "load"}
         variables = {n: self.file.full(n) for n in self.file.variables if self.arrays.get(n) in read}
         self.params += [(n, self.arrays[n].type, True) for n in variables]
         for function in self.own.values():
             if function is not None:
-                count(function.body)
+                renumber(function.body)
         return Kernel(
             self.where.kernel, self.where.title, self.params, self.arrays, self.shared, self.body, self.structs,
             self.block_shape, self.grid_shape, functions={n: f for n, f in self.own.items() if f is not None},
@@ -108,14 +109,3 @@ class Lowering(Repeats):
 def _after(item: Any) -> tuple[Value, ...]:
     """The variables of a loop, which stand in no block."""
     return tuple(c.phi for c in item.carried) if isinstance(item, Loop) else ()
-
-
-def count(block: Block, start: int = 0) -> int:
-    """Number the items in the order of the text."""
-    for item in block.items:
-        item.order = start = start + 1
-        for inner in children(item):
-            start = count(inner, start)
-        if isinstance(item, If | Loop):
-            item.last = start
-    return start

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rawkern.errors import NotDifferentiable
-from rawkern.gradients.ir import Kernel, Store, Value, walk
+from rawkern.gradients.ir import Kernel, Store, Value, clone, walk
 from rawkern.gradients.reading.lower import Lowering
 from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop
 from rawkern.gradients.reading.source import File
@@ -45,6 +46,8 @@ class Reader:
     starts: frozenset[tuple[int, str]] = frozenset()  # variables that begin with 0, each before a loop
     updated: frozenset[str] = frozenset()  # arrays of which += reads what there is and sets the sum
 
+    _read: dict[Any, tuple[Kernel, Any]] = field(default_factory=dict)  # the readings so far
+
     def __post_init__(self) -> None:
         self.file = File(self.text, tuple(self.options), self.where)
         base, self.arguments = self._called()
@@ -55,6 +58,13 @@ class Reader:
                 text = text.replace(own, "") if own.startswith("__global__") else text
         x, y, z = (not re.search(rf"\b(blockIdx|gridDim)\s*\.\s*{axis}\b", text) for axis in "xyz")
         self.base, self.units = base, self.launched.units or (x, y, z)
+
+    def variant(self, keep: bool, updated: frozenset[str]) -> Reader:
+        """One of the same text that begins anew, and reads nothing twice."""
+        other = copy(self)
+        other.unroll, other.retyped, other.starts = frozenset(), {}, frozenset()
+        other.keep, other.kept, other.updated = keep, False, updated
+        return other
 
     def settle(self, make: Callable[[Kernel], Made]) -> Made:
         """Call with the kernel; loops that this asks for, or the reading, are written out."""
@@ -82,7 +92,7 @@ class Reader:
 
     def again(self, more: frozenset[int] = frozenset()) -> Kernel:
         """Another copy of the kernel that `settle` called with, with more loops written out."""
-        return self._read(self.unroll | more, self.retyped)[0]
+        return self._reading(self.unroll | more, self.retyped)[0]
 
     def added_and_read(self) -> frozenset[str]:
         """Arrays that the kernel adds to with += and reads or sets as well."""
@@ -98,7 +108,7 @@ class Reader:
     def _hindered(self, nodes: frozenset[int]) -> Exception | None:
         """Why loops cannot be written out: by trying."""
         try:
-            self._read(self.unroll | nodes, self.retyped)
+            self._reading(self.unroll | nodes, self.retyped)
         except (NeedsStart, NeedsUnrolling):
             return None
         except (NotDifferentiable, OfLoop) as error:
@@ -108,7 +118,7 @@ class Reader:
     def _typed(self) -> Kernel:
         while True:
             try:
-                kernel, views = self._read(self.unroll, self.retyped)
+                kernel, views = self._reading(self.unroll, self.retyped)
                 break
             except NeedsType as error:
                 if error.array in self.retyped:
@@ -120,7 +130,7 @@ class Reader:
             view = next(iter(seen))
             if len(seen) == 1 and view is not None and name in kernel.arrays and name not in self.retyped:
                 try:
-                    kernel, _ = self._read(self.unroll, {**self.retyped, name: view})
+                    kernel, _ = self._reading(self.unroll, {**self.retyped, name: view})
                     self.retyped = {**self.retyped, name: view}
                 except (NotDifferentiable, NeedsStart, NeedsUnrolling, OfLoop):  # then its elements are read one by one
                     pass
@@ -132,7 +142,16 @@ class Reader:
         arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
         return (self.file.plain(base) or "") if "::" in base else base.strip(), arguments
 
-    def _read(self, unroll: frozenset[int], retyped: dict[str, Type]) -> tuple[Kernel, dict]:
+    def _reading(self, unroll: frozenset[int], retyped: dict[str, Type]) -> tuple[Kernel, Any]:
+        """The kernel with these loops written out and arrays of these types, and the views of its arrays: a copy."""
+        key = (unroll, frozenset(retyped.items()), self.starts, self.keep, self.updated)
+        if key not in self._read:
+            self._read[key] = self._lowered(unroll, retyped)
+        kernel, views = self._read[key]
+        self.kept |= bool(kernel.functions)
+        return clone(kernel), views
+
+    def _lowered(self, unroll: frozenset[int], retyped: dict[str, Type]) -> tuple[Kernel, Any]:
         file, where, base = self.file, self.where, self.base
         found = file.functions.get(base, [])
         if file.keywords:
@@ -148,6 +167,4 @@ class Reader:
             file, where, launched.block, (x, y, z), unroll, launched.shared_mem, retyped, self.starts,
             self.keep, self.updated,
         )  # fmt: skip
-        kernel = lowering.kernel(*found[0], self.arguments)
-        self.kept |= bool(kernel.functions)
-        return kernel, lowering.views
+        return lowering.kernel(*found[0], self.arguments), lowering.views

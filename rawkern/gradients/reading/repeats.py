@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
-from rawkern.gradients.ir import FIXED, Carried, Exit, If, Loop, Value, walk
+from rawkern.gradients.ir import FIXED, Carried, Loop, Value, substitute, walk
 from rawkern.gradients.reading.branches import BREAKABLE, Branches
 from rawkern.gradients.reading.places import GOES_ON, Given, Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
 from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved
@@ -262,25 +262,3 @@ def _counts(start: Any, update: Any) -> bool:
     declared = {identifier(d) for d in start.children_by_field_name("declarator")}
     plain = not contains(update, ("call_expression", "subscript_expression", "field_expression", "pointer_expression"))
     return plain and assigned(update) <= declared
-
-
-def substitute(items: Sequence[Any], drop: dict[Value, Value]) -> None:
-    """Put other values for some: what a variable had before a loop for one that the loop leaves alone."""
-
-    def new(value: Value) -> Value:
-        while value in drop:
-            value = drop[value]
-        return value
-
-    for item in items:
-        if isinstance(item, Value):
-            item.args = tuple(map(new, item.args))
-        elif isinstance(item, Loop):
-            for c in item.carried:
-                c.init, c.next = new(c.init), new(c.next)
-        elif isinstance(item, If):
-            item.results = [(r, new(a), new(b)) for r, a, b in item.results]
-        elif hasattr(item, "index"):
-            item.index, item.value = tuple(map(new, item.index)), new(item.value)
-        if isinstance(item, If | Loop | Exit):
-            item.condition = new(item.condition)

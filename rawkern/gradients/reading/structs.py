@@ -57,7 +57,7 @@ class Structs(Methods):
         struct = self.struct_of(kind)
         makers = struct.methods.get(struct.base, []) if struct is not None else []
         pairs = any(each.type == "initializer_pair" for each in arguments if not isinstance(each, Given))
-        args = [] if pairs else [self.given(a) for a in arguments]
+        args = [] if pairs else self.apart(node, arguments, self.given)
         if len(args) == 1 and args[0].type == kind:
             return self.made_of(node, name, kind, args[0])
         var = self.fresh(name, kind)
@@ -114,7 +114,7 @@ class Structs(Methods):
         """Give a member the value of an initializer."""
         arguments = named(value) if value.type in ("argument_list", "initializer_list") else [value]
         if member.whole and (member.type is None or self.struct_of(member.type) is None):
-            self.fill(node, member, member.type, [self.given(a) for a in arguments])
+            self.fill(node, member, member.type, self.apart(node, arguments, self.given))
             return
         made = self.construct(value, member.name, member.type, arguments, value.type == "initializer_list")  # type: ignore[arg-type]
         self.assign(node, member, made if made.whole else made.value)
@@ -252,12 +252,12 @@ class Structs(Methods):
         struct = self.struct_of(found.type)
         if struct is None or name not in struct.methods:
             raise self.refuse(node, f"{name} of {found.type.name}", "use its fields")
-        return self.method(node, struct, Given(node, found), name, [self.given(a) for a in arguments])
+        return self.method(node, struct, Given(node, found), name, self.apart(node, arguments, self.given))
 
     def called_object(self, node: Any, this: Given, arguments: Sequence[Any]) -> Any:
         """What the call of a lambda or of an object gives."""
         found = this.found.value if isinstance(this.found, Var) and not this.found.whole else this.found
-        args = [self.given(a) for a in arguments]
+        args = self.apart(node, arguments, self.given)
         if isinstance(found, Lambda):
             return self.put_in(node, "a lambda", (found.node, None), args, within=found)
         struct = self.struct_of(getattr(found, "type", None))
@@ -279,5 +279,5 @@ class Structs(Methods):
         if isinstance(found, Var) and isinstance(found.value, Cell):
             found = found.value
         return self.method(
-            node, struct, Given(this.node, found), text_of(name), [self.given(a) for a in arguments], given
+            node, struct, Given(this.node, found), text_of(name), self.apart(node, arguments, self.given), given
         )

@@ -15,6 +15,7 @@ TYPES = frozenset(("primitive_type", "type_identifier", "sized_type_specifier", 
 OF_WARPS = ("__shfl_", "__ballot_", "__any_", "__all_", "__syncwarp")
 
 
+TENSOR_CORES = "it uses tensor cores (wmma), which have no derivative here"
 #: The way out where no other text of the kernel helps.
 BY_HAND = "write the backward by hand, as @f.backward of the operator"
 #: How names of functions begin that do more than compute, and what to do instead.
@@ -32,7 +33,8 @@ INSTEAD = {
 #: What to write instead of kinds of text.
 WAYS_OUT = {
     "struct_specifier": "declare it outside of the kernel", "class_specifier": "declare it outside of the kernel",
-    "gnu_asm_expression": "write it in CUDA C", "labeled_statement": "write a loop", "goto_statement": "write a loop",
+    "gnu_asm_expression": f"write it in CUDA C, or {BY_HAND}",
+    "labeled_statement": "write a loop", "goto_statement": "write a loop",
     "comma_expression": "write two statements", "new_expression": "use a local array",
     "delete_expression": "use a local array",
 }  # fmt: skip
@@ -42,6 +44,26 @@ def instead(name: str) -> str:
     """What to do about a function that is not known."""
     plain = "write it as a __device__ function here"
     return next((way for start, way in INSTEAD.items() if name.startswith(start)), plain)
+
+
+def of_matrices(node: Any) -> bool:
+    """Whether a text, or the function that it is in, uses tensor cores through nvcuda::wmma."""
+    while node.type != "function_definition" and node.parent is not None:
+        node = node.parent
+    return "wmma::" in text_of(node).replace(" ", "")
+
+
+def without(node: Any, qualifiers: set[str]) -> tuple[str, str]:
+    """Which qualifiers of a declaration are in the way, and what to do about them."""
+    wide = [each for each in qualifiers if each.startswith("alignas")]
+    if wide and of_matrices(node):
+        return TENSOR_CORES, BY_HAND
+    way = "leave that out"
+    if wide:
+        way = f"leave that out where nothing reads it in wider types, else {BY_HAND}"
+    elif "volatile" in qualifiers and "__shared__" in words(node):
+        way = "put __syncwarp() between the accesses instead"
+    return f"{text_of(node)!r}: {' '.join(sorted(qualifiers))}", way
 
 
 def unclear(node: Any) -> Any:

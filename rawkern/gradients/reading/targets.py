@@ -9,7 +9,8 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Place, Value
-from rawkern.gradients.reading.accesses import SPECIAL, Accesses
+from rawkern.gradients.reading.accesses import SPECIAL
+from rawkern.gradients.reading.order import Order
 from rawkern.gradients.reading.places import Cell, Local, Pointer, Var
 from rawkern.gradients.types import Aggregate, Type
 
@@ -20,7 +21,7 @@ COMPUTED = (
 )  # fmt: skip
 
 
-class Targets(Accesses):
+class Targets(Order):
     """Places; `Accesses` reads and writes them."""
 
     def on_subscript_expression(self, node: Any) -> Any:

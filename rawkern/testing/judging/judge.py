@@ -9,13 +9,14 @@ import re
 import signal
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rawkern.base.border import border
+from rawkern.base.nearest import did_you_mean
 from rawkern.engines.devices import default_device, normalised
 from rawkern.testing.judging import plan, rating, wire
 from rawkern.testing.judging.rating import Answer
@@ -139,9 +140,9 @@ def judge(
     if seeds < 2:
         raise ValueError(f"judge: seeds is {seeds}; results that are kept show with 2 or more")
     if unknown := set(special).difference(SPECIAL):
-        raise ValueError(f"judge: special names {sorted(unknown)[0]!r}; it may name {', '.join(SPECIAL)}")
+        raise ValueError(f"judge: special names {_wrong(unknown, SPECIAL)}")
     if unknown := set(skip).difference(_MAY_SKIP):
-        raise ValueError(f"judge: skip names {sorted(unknown)[0]!r}; it may name {', '.join(_MAY_SKIP)}")
+        raise ValueError(f"judge: skip names {_wrong(unknown, _MAY_SKIP)}")
     if sized(inputs) and not sizes:
         raise ValueError("judge: inputs is a function of a size, and sizes names none")
     if (grid is None and shared_mem) or (grid is not None and (block is None or forall is not None)):
@@ -174,6 +175,11 @@ def judge(
     return verdict
 
 
+def _wrong(unknown: Collection[str], known: Sequence[str]) -> str:
+    wrong = min(unknown, key=str)
+    return f"{wrong!r}; it may name {', '.join(known)}{did_you_mean(wrong, known)}"
+
+
 def _read(source: str | os.PathLike[str]) -> tuple[str, str, list[Path]]:
     """The text of a candidate, its language, and the folder of its file, if it has one."""
     named = isinstance(source, os.PathLike) or (source.rstrip().endswith((".cu", ".py")) and "\n" not in source)
@@ -182,7 +188,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str, list[Path]]:
         if path.suffix not in (".cu", ".py"):
             raise ValueError(f"judge: {path} is neither a .cu nor a .py file")
         language = "cuda" if path.suffix == ".cu" else "python"
-        return path.read_text(encoding="utf-8"), language, [path.parent]
+        return path.read_text(encoding="utf-8", errors="surrogateescape"), language, [path.parent]
     try:
         ast.parse(str(source))
     except (SyntaxError, ValueError):
@@ -253,6 +259,12 @@ def _tried(
             said, _ = candidate.ask({"do": "end"})
             if changed := said["changed"]:
                 verdict.accuse("replaced function", f"replaces {', '.join(changed[:8])}")
+        except UnicodeEncodeError as error:  # of the source: nothing else is encoded here
+            line = text.count("\n", 0, error.start) + 1
+            verdict.settle(
+                "compiles", f"it is not Unicode text: {text[error.start]!r} in line {line} is half a character"
+            )
+            return []
         except wire.Late:
             verdict.settle("runs", f"{doing}: it has not ended after {limits['seconds']:g} s")
         except EOFError:

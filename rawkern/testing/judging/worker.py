@@ -192,7 +192,15 @@ class Candidate:
         folder = self.folder + os.sep  # of no meaning once it is removed
         if head.pop("number", None) != number or not _sound(head):
             raise wire.Broken("it is not made as answers are")
-        return mapped(lambda _, v: v.replace(folder, "") if isinstance(v, str) else v, {**_EMPTY, **head}), found
+
+        def text(_: Any, value: Any) -> Any:  # without half characters, which nobody can print
+            return (
+                value.replace(folder, "").encode(errors="backslashreplace").decode()
+                if isinstance(value, str)
+                else value
+            )
+
+        return mapped(text, {**_EMPTY, **head}), found
 
 
 def _sound(head: dict[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -325,6 +326,28 @@ def test_cooperative_grid(device, grid, block):
     for _ in range(3):
         want = (want[(i * 7 + 3) % n] + i // int(block3))[::-1]
     np.testing.assert_array_equal(a.cpu().numpy(), want)
+
+
+def test_a_grid_group_is_valid_in_cooperative_launches_only():
+    code = r"""
+    #include <cooperative_groups.h>
+    extern "C" __global__ void k(int* o, int sync) {
+        auto grid = cooperative_groups::this_grid();
+        o[grid.thread_rank()] = grid.is_valid();
+        if (sync)
+            grid.sync();
+    }"""
+    for cooperative in (False, True):
+        out = poison(64, "cpu")
+        kernel = rawkern.RawKernel(code, enable_cooperative_groups=cooperative)
+        kernel[2, 32](out, 0)
+        assert out.tolist() == [int(cooperative)] * 64
+        if cooperative:
+            kernel[2, 32](out, 1)
+            continue
+        for checks in (rawkern.check, nullcontext):
+            with checks(), pytest.raises(rawkern.LaunchError, match=r"line 7: .*enable_cooperative_groups=True"):
+                kernel[2, 32](out, 1)
 
 
 def test_sleeping_goes_on(device):

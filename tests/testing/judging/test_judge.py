@@ -44,6 +44,23 @@ def of_function(worker: Worker, source: str, device: str, **options) -> Verdict:
     return judge(source, torch.square, (X,), worker=worker, device=device, **options)
 
 
+@pytest.mark.parametrize("where", ["kernel", "function", "file"])
+def test_a_source_that_is_not_unicode(worker: Worker, tmp_path: Path, where: str) -> None:
+    if where == "kernel":
+        verdict = of_kernel(worker, f"{candidates.SQUARE}// \ud800", "cpu")
+    else:
+        (tmp_path / "c.py").write_bytes(candidates.FUNCTION.encode() + b"# \xff")
+        source = tmp_path / "c.py" if where == "file" else f"{candidates.FUNCTION}# \udcff"
+        verdict = of_function(worker, source, "cpu")  # type: ignore[arg-type]
+    assert verdict.failed == ["compiles"] and "not Unicode text" in verdict.checks["compiles"].text
+    assert verdict.checks["runs"].state == "not run"
+
+
+def test_what_a_candidate_says_can_be_printed(worker: Worker) -> None:
+    verdict = of_function(worker, "def square(x):\n    raise ValueError('half: \\ud800')\n", "cpu")
+    assert not verdict.ok and "half: \\ud800" in str(verdict).encode().decode()
+
+
 def test_right_ones(worker: Worker, device: str) -> None:
     for verdict in (
         of_kernel(worker, candidates.SQUARE, device, sizes=(1, 257), special=("zeros", "nan", "inf", "large")),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from rawkern.base.forking import cached_property
-from rawkern.engines.cpu.analysis import control_flow
+from rawkern.engines.cpu.analysis import control_flow, prototypes
 from rawkern.engines.cpu.analysis.divergence import looks, spin_headers
 from rawkern.engines.cpu.analysis.graph import closure
 from rawkern.engines.cpu.analysis.storage import symbols
@@ -30,29 +31,27 @@ class Calls:
     functions: list[Function]
     pointed: frozenset[str]
 
-    def targets(self, item: Instr | Label) -> list[str]:
-        """Names of the functions that an instruction may call."""
+    def targets(self, function: Function, item: Instr | Label) -> list[str]:
+        """Names of the functions that an instruction of a function may call."""
         if not isinstance(item, Instr) or item.op.base != "call":
             return []
         name = callee(item)
         if name is not None:
             return [name]
-        counts = tuple(len(a) for a in (item.args[0], item.args[-2]) if isinstance(a, list))
-        results, params = counts if len(counts) == 2 else (0, *counts) if counts else (0, 0)
-        every = self.ptx.functions
-        return sorted(n for n in self.pointed if (len(every[n].returns), len(every[n].params)) == (results, params))
+        passed, every = prototypes.of_call(function, item), self.ptx.functions
+        return sorted(n for n in self.pointed if prototypes.of_function(every[n]) == passed)
 
     def of(self, function: Function) -> list[str]:
-        return [name for item in function.body for name in self.targets(item)]
+        return [name for item in function.body for name in self.targets(function, item)]
 
     @cached_property
     def looking(self) -> set[str]:
         """Names of the device functions that look at what other threads write or let them run, or call such."""
         return _with_callers(self, _looks)
 
-    def look(self, item: Instr) -> bool:
-        """Whether an instruction may call a function that looks at what other threads write."""
-        return any(name in self.looking for name in self.targets(item))
+    def look(self, function: Function, item: Instr) -> bool:
+        """Whether an instruction of a function may call one that looks at what other threads write."""
+        return any(name in self.looking for name in self.targets(function, item))
 
 
 def calls(ptx: Ptx, functions: list[Function]) -> Calls:
@@ -90,7 +89,7 @@ def _looks(function: Function) -> bool:
 def _waits(function: Function, graph: Calls) -> bool:
     if any(isinstance(i, Instr) and (i.op.meets == "block" or i.op.base == "exit") for i in function.body):
         return True
-    return bool(spin_headers(control_flow.build(function), graph.look))
+    return bool(spin_headers(control_flow.build(function), partial(graph.look, function)))
 
 
 def recursive_functions(graph: Calls) -> set[str]:
@@ -112,7 +111,7 @@ def expand(graph: Calls, function: Function, names: set[str]) -> Function:
     work: list[Instr | Label] = list(reversed(function.body))
     while work:
         item = work.pop()
-        wanted = [name for name in graph.targets(item) if name in names and id(item) not in settled]
+        wanted = [name for name in graph.targets(result, item) if name in names and id(item) not in settled]
         if not wanted:
             result.body.append(item)
             continue

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
-from rawkern.engines.cpu.analysis import control_flow, inline
+from rawkern.engines.cpu.analysis import control_flow, inline, prototypes
 from rawkern.engines.cpu.analysis.divergence import Analysis, analyse
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.ssa import split_registers
@@ -47,26 +50,37 @@ class Plan:
 def _analysed(function: Function, segments: int, called: set[str], graph: inline.Calls) -> tuple[Flow, Analysis]:
     """Control flow and analysis of a function, with places for lanes to meet where they may come to them apart."""
     result = split_registers(control_flow.build(function))
-    analysis = analyse(function, result, segments, called, graph.look)
+    look = partial(graph.look, function)
+    analysis = analyse(function, result, segments, called, look)
     if analysis.free_running and any(isinstance(i, Instr) and i.op.meets in ("mask", "warp") for i in function.body):
         result = split_registers(control_flow.build(function, meetings=True))
-        analysis = analyse(function, result, segments, called, graph.look, free_running=True)
+        analysis = analyse(function, result, segments, called, look, free_running=True)
     return result, analysis
+
+
+@contextlib.contextmanager
+def _of(kernel: str) -> Iterator[None]:
+    """What is refused inside is refused of a kernel."""
+    try:
+        yield
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{kernel}: {error}") from None
 
 
 def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
     """Analyse `kernel` for blocks of one shape."""
     every = reached(ptx, kernel)
+    with _of(kernel):
+        for f in every:
+            prototypes.check_calls(ptx, f)
     graph = inline.calls(ptx, every)
     waiting, recursive = inline.waiting_functions(graph), inline.recursive_functions(graph)
     inlined, called = (waiting | inline.meeting_functions(graph)) - recursive, waiting & recursive
     functions = [inline.expand(graph, f, inlined) for f in every if f.name not in inlined]
     flows, analyses = {}, {}
     for f in functions:
-        try:
+        with _of(kernel):
             flows[f.name], analyses[f.name] = _analysed(f, SEGMENTS.get(tid_shape, 0), called, graph)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"{kernel}: {error}") from None
     shared, shared_static = lay_out_shared(ptx, functions)
     waits = any(
         analyses[f.name].spin_headers or any(block.kind == "barrier" for block in flows[f.name].blocks)

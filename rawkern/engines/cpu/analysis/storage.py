@@ -16,6 +16,7 @@ from rawkern.errors import UnsupportedError
 #: Shared memory that CUDA keeps for its own headers, by the name of the special registers that say where it lies.
 RESERVED = "%reserved_smem_offset"
 RESERVED_BYTES = 1024
+TILE_BYTES = 32  # what wmma wants addresses to be multiples of, also in arrays of which nobody has said it
 
 
 def align_up(value: int, align: int) -> int:
@@ -115,14 +116,15 @@ def _calls_through_pointer(function: Function) -> bool:
 def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int], int]:
     """Offsets of the ``.shared`` variables that functions use, and their size; dynamic shared memory lies behind."""
     offsets, size, dynamic = {}, 0, []
-    for name, var in shared_variables(ptx, functions).items():
+    variables = shared_variables(ptx, functions)
+    for name, var in variables.items():
         if var.extern or var.size == 0:
             dynamic.append(name)
             continue
-        size = align_up(size, max(var.align, 16))
+        size = align_up(size, max(var.align, TILE_BYTES))
         offsets[name] = size
         size += var.size
-    size = align_up(size, 16)
+    size = align_up(size, max([TILE_BYTES, *(v.align for v in variables.values())]))
     if any(_reads_reserved(function) for function in functions):
         offsets[RESERVED] = size
         size += RESERVED_BYTES

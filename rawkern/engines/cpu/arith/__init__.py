@@ -49,7 +49,7 @@ def lazy_nan(op: Op) -> str | None:
     return op.type.name if found.lazy and not op.has("sat") else None
 
 
-def lower(e: Emitter, op: Op, args: Sequence[Val], cc: Val | None = None) -> Result:
+def lower(e: Emitter, op: Op, args: Sequence[Val]) -> Result:
     """Emit one register-only instruction and return its results.
 
     Parameters
@@ -60,14 +60,14 @@ def lower(e: Emitter, op: Op, args: Sequence[Val], cc: Val | None = None) -> Res
         The mnemonic, such as ``decode("mad.lo.cc.u32")``.
     args : sequence of Val
         The source operands in PTX order: integers of the registers' widths (at least those of the types), i1 for
-        predicates; immediates as constants, those of floating point by their bits.
-    cc : Val, optional
-        The carry flag that addc, subc and madc read.
+        predicates; immediates as constants, those of floating point by their bits. The last one of addc, subc and
+        madc is the carry flag.
 
     Returns
     -------
     Result
-        setp gives two predicates: p and its complement q, or those of a packed pair's low and high half.
+        setp gives two predicates: p and its complement q, or those of a packed pair's low and high half. Instructions
+        with .cc give the carry flag as well.
 
     Raises
     ------
@@ -75,10 +75,8 @@ def lower(e: Emitter, op: Op, args: Sequence[Val], cc: Val | None = None) -> Res
         If the instruction, a type or a modifier is not known. Nothing has been emitted then.
     """
     found = _row(op)
-    if found.carry:
-        return found.emit(e, op, args, cc)
     out = found.emit(e, op, args)
     if isinstance(out, Result):
         return out
     vals = (out,) if isinstance(out, Val) else out
-    return Result(vals, None, lazy_nan(op), op.type.signed)
+    return Result(vals, lazy_nan(op), op.type.signed)

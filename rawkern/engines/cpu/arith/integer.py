@@ -146,23 +146,26 @@ def _guarded_quotient(e: Emitter, a: Val, b: Val, signed: bool) -> Val:
 
 
 # -- carries ----------------------------------------------------------------------------------------
-def carry(e: Emitter, op: Op, args: Sequence[Val], cc: Val | None) -> Result:
-    """add, sub, mad with .cc and addc, subc, madc; the flag holds a carry, after a subtraction a borrow."""
-    base = op.base.removesuffix("c") if op.base != "mad" else op.base
-    takes = op.base.endswith("c")
-    if takes and cc is None:
-        cc = Val("false", "i1")
+def carry(e: Emitter, op: Op, args: Sequence[Val]) -> Result:
+    """add, sub, mad with .cc and addc, subc, madc, of which the flag is the last operand; .cc gives a second result.
+
+    The flag is the adder's carry, and a - b is a + ~b + 1: after a subtraction it says that nothing was borrowed.
+    """
+    base, takes = op.base[:3], op.base.endswith("c")
     a, b = _pair(e, op, args)
     if base == "mad":
         a, b, base = _product(e, op, a, b), fetch(e, args[2], op.type), "add"
+    d, flag = _with_carry(e, base, a, b)
+    if takes:
+        given = args[-1] if base == "add" else e.invert(args[-1])
+        d, again = _with_carry(e, base, d, e.resize(given, a.ty))
+        flag = e.bin("or" if base == "add" else "and", flag, again)
+    return Result((d, flag) if op.has("cc") else (d,), None, op.type.signed)
+
+
+def _with_carry(e: Emitter, base: str, a: Val, b: Val) -> tuple[Val, Val]:
     d = e.bin(base, a, b)
-    out = e.cmp("icmp ult", d, a) if base == "add" else e.cmp("icmp ult", a, b)
-    if takes and cc is not None:
-        first, step = d, e.resize(cc, a.ty)
-        d = e.bin(base, first, step)
-        again = e.cmp("icmp ult", d, first) if base == "add" else e.cmp("icmp ult", first, step)
-        out = e.bin("or", out, again)
-    return Result((d,), out if op.has("cc") else None, None, op.type.signed)
+    return d, e.cmp("icmp ult", d, a) if base == "add" else e.cmp("icmp uge", a, b)
 
 
 def clamp(e: Emitter, v: Val, source: DType, to: DType) -> Val:

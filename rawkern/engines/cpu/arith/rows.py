@@ -18,7 +18,7 @@ class UnsupportedOpcode(KeyError):
 
 
 class Result(NamedTuple):
-    """What an instruction gave: raw register bits (or i1), the carry flag, and what is owed on them.
+    """What an instruction gave: raw register bits (or i1), and what is owed on them.
 
     Values have the width of the instruction's result type; an 8-bit result comes as i16. `signed` says how to
     extend to a wider register. `lazy_nan` names the format (``"f32"``, ``"f16x2"``, ...) whose NaNs are not yet
@@ -26,12 +26,11 @@ class Result(NamedTuple):
     """
 
     vals: tuple[Val, ...]
-    cc: Val | None = None
     lazy_nan: str | None = None
     signed: bool = False
 
 
-Emit = Callable[..., Any]  # (emitter, op, operands), for carry rows also the flag
+Emit = Callable[[Emitter, Op, Sequence[Val]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,6 @@ class Row(Form):
 
     emit: Emit
     lazy: bool = False
-    carry: bool = False
 
 
 def form(base: str, types: str | Sequence[str], mods: str) -> Form:
@@ -77,11 +75,9 @@ def form(base: str, types: str | Sequence[str], mods: str) -> Form:
     return Form(base, frozenset(types.split() if isinstance(types, str) else types), slots)
 
 
-def row(
-    base: str, types: str | Sequence[str], mods: str, emit: Emit, *, lazy: bool = False, carry: bool = False
-) -> Row:
+def row(base: str, types: str | Sequence[str], mods: str, emit: Emit, *, lazy: bool = False) -> Row:
     taken = form(base, types, mods)
-    return Row(taken.base, taken.types, taken.mods, emit, lazy, carry)
+    return Row(taken.base, taken.types, taken.mods, emit, lazy)
 
 
 def index(rows: Iterable[F]) -> dict[tuple[str, str], list[F]]:

@@ -35,10 +35,10 @@ INTEGER = (
 )
 _WIDE = "u32 s32 u64 s64"
 CARRY = (
-    *(row(name, _WIDE, "!cc", integer.carry, carry=True) for name in ("add", "sub")),
-    row("mad", _WIDE, "!lo|hi !cc", integer.carry, carry=True),
-    *(row(name, _WIDE, "cc", integer.carry, carry=True) for name in ("addc", "subc")),
-    row("madc", _WIDE, "!lo|hi cc", integer.carry, carry=True),
+    *(row(name, _WIDE, "!cc", integer.carry) for name in ("add", "sub")),
+    row("mad", _WIDE, "!lo|hi !cc", integer.carry),
+    *(row(name, _WIDE, "cc", integer.carry) for name in ("addc", "subc")),
+    row("madc", _WIDE, "!lo|hi cc", integer.carry),
 )
 BITS = (
     *(row(name, f"{_B} pred", "", bits.logic) for name in ("and", "or", "xor")),

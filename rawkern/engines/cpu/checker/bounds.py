@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from rawkern.engines.cpu.checker.findings import Finding, Place
 from rawkern.engines.cpu.emit.instrument import READ, Instrument, Session
 from rawkern.engines.cpu.records import BLOCK, FRAME, HEAP, LAUNCH, MEMORY
 from rawkern.engines.cpu.runtime import host_calls
-from rawkern.engines.cpu.runtime.workers import Mapping
+from rawkern.engines.cpu.runtime.workers import Mapping, Workers
 from rawkern.errors import LaunchError
 
 # What writes code is imported by what does: launches of code from the disk cache do not need it.
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.checker.guard import Guard
     from rawkern.engines.cpu.emit.function import FunctionLowering
 
-LANES = 32
 MOST_BYTES = 1 << 25  # of an argument in which addresses are looked for
 _HOLDS = ("pointer", "void", "struct")  # kinds of what addresses stand in, besides integers
 PATTERN = ("rk_fill", "rk_begin")  # functions of `pattern`, which what writes code imports
+ALL = (1 << 64) - 1
 HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 22  # of the device heap; taken from the system when used
+
+Ranges = Sequence[tuple[int, int]]  # of memory, starts and sizes
 
 
 class Bounds(Instrument):
@@ -82,7 +84,7 @@ class Memory(Session):
     def __init__(self, target: Any):
         owner, self.table = target.owner, target.code.table
         self._owner, self._of = owner, weakref.ref(target)  # which holds this
-        self._told: list[tuple[int, int]] = []
+        self._told: tuple[Ranges, Ranges] = [], []  # that may be read, and be written
         self._heads: list[Any] = []  # of the chains of calls of each block's warps
         extents = extents_at(owner.signature.size)
         self._pointers = {
@@ -100,14 +102,14 @@ class Memory(Session):
             Piece("the parameters", target.record_address + LAUNCH.size, owner.signature.size, 1, True),
         )
         self._fixed = (*self._variables.values(), *own)
-        ranges = sorted((p.address, p.size) for p in self._fixed)
         if self.table["heap"]:
             _open_heap()
-        self._words = [_words(rows), _words(ranges)]
+        self._tables = {"pointers": _words(rows)}
         self.record = Filled(
-            self.layout, pointers=ctypes.addressof(self._words[0]), npointers=len(rows),
-            variables=ctypes.addressof(self._words[1]), nvariables=len(ranges), heap=_heap().address,
-        )  # fmt: skip
+            self.layout, pointers=ctypes.addressof(self._tables["pointers"]), npointers=len(rows), heap=_heap().address
+        )
+        readable, writable = ([(p.address, p.size) for p in self._fixed if not p.read_only or all_] for all_ in (1, 0))
+        self.record.set(nvariables=self._put("variables", readable, writable))
         self.address = self.record.address
 
     @property
@@ -128,63 +130,96 @@ class Memory(Session):
         meant, known = self._meant(site, pieces)
         for lane in host_calls.lanes(workers, worker):
             address, start = (host_calls.argument(workers, worker, name, lane) for name in ("request_a", "request_b"))
+            writes = site["what"] != READ
             if reason == "BOUNDS" and not known and not address % site["align"]:
-                ranges = self._near(address, pieces) if meant is None else [(meant.address, meant.size)]
+                if meant is None:
+                    ranges = self._near(address, pieces, writes)
+                else:
+                    ranges = [(meant.address, meant.size)] if not (writes and meant.read_only) else []
                 if any(start <= address <= start + size - site["size"] for start, size in ranges):
-                    self._tell(ranges)
+                    self._tell(ranges, writes)
                     continue
             thread, block = host_calls.place(workers, worker, lane, target.block)
-            kind, piece, offset = self._fault(reason, site, address, start, meant)
+            piece = meant
+            if meant is None and writes and site["space"] not in ("shared", "local"):
+                every = (p for p in self._pieces(pieces) if p.read_only)
+                piece = next((p for p in every if p.address <= address < p.end), None)
+            kind, piece, offset = self._fault(reason, site, address, start, piece)
             if site["space"] == "local" and not site["root"]:  # of another function
                 site = site | {"space": "generic"}
             finding = Finding(kind, Place(site, thread, block, lane), piece, offset, None)
             host = self._owner.host
             raise host.explain(finding) if host is not None else LaunchError(f"{self._owner.name}: {finding}")
 
-    def readable(self, worker: int, address: int, pieces: Sequence[Piece]) -> int:
-        """How many bytes a kernel may read from an address on, which may be one of its local variables."""
+    def readable(self, worker: int, lane: int, address: int, pieces: Sequence[Piece]) -> int:
+        return room(address, self._own(worker, lane)) or room(address, self._near(address, pieces, False))
+
+    def _own(self, worker: int, lane: int) -> Iterator[tuple[int, int]]:
+        """The block's shared memory, and a lane's local variables in the calls under way."""
         workers, field = self._target.workers, FRAME.offset
-        found = next((r for r in self._near(address, pieces) if r[0] <= address < sum(r)), None)
-        if found is None and (heads := _word(workers.get(worker, "request_block") + BLOCK.offset("session"))):
-            node = _word(heads + 8 * workers.get(worker, "request_warp", "=i"))
-            while node and found is None:
-                low, size = _word(node + field("low")), LANES * _word(node + field("size"))
-                found = (low, size) if low <= address < low + size else None
-                node = _word(node + field("before"))
-        return sum(found) - address if found is not None else 0
+        block = workers.get(worker, "request_block")
+        yield from shared_ranges(workers, worker, self.table)
+        heads = _word(block + BLOCK.offset("session"))
+        node = _word(heads + 8 * workers.get(worker, "request_warp", "=i")) if heads else 0
+        while node:
+            size = _word(node + field("size"))
+            yield _word(node + field("low")) + lane * size, size
+            node = _word(node + field("before"))
 
-    def _tell(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Add memory to what the launch may touch, until it ends."""
+    def _tell(self, ranges: Ranges, writes: bool) -> None:
+        """Add memory to what the launch may read, or also write, until it ends."""
         count = ctypes.c_int64.from_address(self._target.record_address + LAUNCH.offset("told"))
-        self._told = _joined((*(self._told if count.value else ()), *ranges))
-        self._words[2:] = [_words(self._told)]
-        self.record.set(told=ctypes.addressof(self._words[2]))
-        count.value = len(self._told)
+        readable, writable = self._told if count.value else ([], [])
+        self._told = [*readable, *ranges], [*writable, *(ranges if writes else ())]
+        count.value = self._put("told", *self._told)
 
-    def _near(self, address: int, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    def _put(self, name: str, readable: Ranges, writable: Ranges) -> int:
+        """Have tables of memory that may be read, and be written, in the record; returns how many rows each has."""
+        tables = _joined(readable), _joined(writable)
+        rows = max(map(len, tables))
+        self._tables[name] = [_words([*table, *[(ALL, 0)] * (rows - len(table))]) for table in tables]
+        self.record.set(**dict(zip((name, f"{name}_writable"), map(ctypes.addressof, self._tables[name]), strict=True)))
+        return rows
+
+    def _pieces(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
+        """What arguments and variables are; `pieces` are what arguments lead to, if that is known."""
+        yield from pieces
+        yield from map(self._argument, self._pointers)
+        yield from self._fixed
+
+    def _near(self, address: int, pieces: Sequence[Piece], writes: bool) -> Ranges:
         """Memory that addresses of any origin may lead to, as starts and sizes: up to where this one is found.
 
-        `pieces` are what arguments lead to, if that is known.
+        `pieces` as in `_pieces`; `writes`: memory that may be written.
         """
         host = self._owner.host
         piece = _heap_piece(address)
         found = [piece] if piece is not None and address < sum(piece) else []
-        found += [(p.address, p.size) for p in (*pieces, *map(self._argument, self._pointers), *self._fixed)]
+        found += [(p.address, p.size) for p in self._pieces(pieces) if not (writes and p.read_only)]
         found += host.given() if host is not None else []
         if host is not None and not any(start <= address < start + size for start, size in found):
-            found += host.behind(address, self._holders(pieces))
-        return [(start, size) for start, size in found if start and size]
+            found += host.behind(address, self._holders(pieces, writes))
+        locked = [p for p in pieces if writes and p.locked]
+        return [
+            (start, size)
+            for start, size in found
+            if start and size and not any(p.address < start + size and start < p.end for p in locked)
+        ]
 
-    def _holders(self, pieces: Sequence[Piece]) -> list[int | bytes]:
-        """What may be addresses: numbers, variables, and arguments of types for that; not those of known memory."""
+    def _holders(self, pieces: Sequence[Piece], writes: bool) -> list[int | bytes]:
+        """What may be addresses: numbers, variables, and arguments of types for that; not those of known memory.
+
+        Of memory that may only be read a number may be another address, through which somebody `writes`.
+        """
         start = self._target.record_address + LAUNCH.size
-        names = {p.name.partition("[")[0] for p in pieces if "[" in p.name}
-        known, found = {p.address for p in pieces}, []
+        names = {p.given_as for p in pieces if "[" in p.name}
+        known = {(p.address, p.given_as if writes and p.read_only else "") for p in pieces}
+        found: list[int | bytes] = []
         for param, offset in zip(self._owner.signature.params, self._owner.signature.offsets, strict=True):
             of = param.ctype.target
             if of is None:
                 words = (_word(start + at) for at in range(offset, offset + param.ctype.size - 7, 8))
-                found += [word for word in words if word not in known]
+                found += [word for word in words if (word, "") not in known and (word, param.name) not in known]
             elif param.name not in names and (of.kind in _HOLDS or (of.kind == "int" and of.size in (1, 8))):
                 found.append(_bytes(self._argument(offset)))
         return [*found, *map(_bytes, self._variables.values())]
@@ -198,7 +233,11 @@ class Memory(Session):
                 whole = next((p for p in pieces if p.name == found.name), found)
                 return whole, whole.address == found.address
             word = _word(self._target.record_address + LAUNCH.size + name)  # a member of a struct, or a number
-            return next((p for p in pieces if p.address == word), None), False
+            signature, writes = self._owner.signature, site["what"] != READ
+            given = max(k for k, at in enumerate(signature.offsets) if at <= name)
+            own = [p for p in pieces if p.address == word and p.given_as == signature.params[given].name]
+            same = own or [p for p in pieces if p.address == word and not (writes and p.read_only)]
+            return min(same, key=lambda p: p.read_only, default=None), False
         if kind in ("global", "const") and name is not None:
             return self._variables[name], True
         if kind == "shared" and name is not None:
@@ -238,7 +277,20 @@ class Memory(Session):
         return "BOUNDS", piece, offset
 
 
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def shared_ranges(workers: Workers, worker: int, table: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """The variables in shared memory of the block that a worker asks for, and then all of it."""
+    start = _word(workers.get(worker, "request_block") + BLOCK.offset("shared"))
+    for at, size in table["shared"].values():
+        yield start + at, size
+    yield start, workers.shared_total
+
+
+def room(address: int, ranges: Iterable[tuple[int, int]]) -> int:
+    """How many bytes there are from an address on in the first range that holds it; 0 where none does."""
+    return next((start + size - address for start, size in ranges if start <= address < start + size), 0)
+
+
+def _joined(ranges: Ranges) -> Ranges:
     """Ranges in order, each a start and a length, those that overlap as one."""
     result: list[tuple[int, int]] = []
     for start, size in sorted(ranges):

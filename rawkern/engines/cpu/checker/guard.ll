@@ -31,6 +31,9 @@ define i64 @rk_guard(ptr %blk, i32 %w, i32 %mask, ptr %table, <32 x i64> %a) {
   %pknown = &Touched.kind %table
   %kind = load i64, ptr %pknown
   %known = icmp ne i64 %kind, 0
+  %pwrites = &Touched.writes %table
+  %writes64 = load i64, ptr %pwrites
+  %writes = icmp ne i64 %writes64, 0
   %range = call [2 x i64] @rk_guard_range(ptr %launch, ptr %blk, i32 %w, ptr %table)
   %low = extractvalue [2 x i64] %range, 0
   %extent = extractvalue [2 x i64] %range, 1
@@ -49,7 +52,7 @@ one:
   %o0 = insertelement <32 x i64> poison, i64 %offset, i64 0
   %o = shufflevector <32 x i64> %o0, <32 x i64> poison, <32 x i32> zeroinitializer
   %at = add <32 x i64> %a, %o
-  call void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %at, ptr %service)
+  call void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i1 %writes, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %at, ptr %service)
   %k1 = add i64 %k, 1
   %more = icmp ult i64 %k1, %count
   br i1 %more, label %one, label %done
@@ -150,7 +153,7 @@ known:
   ret [2 x i64] %found
 }
 
-define internal void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %service) {
+define internal void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i1 %writes, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %service) {
   %addresses = alloca [32 x i64]
   store <32 x i64> %a, ptr %addresses, align 8
   %enough = icmp uge i64 %extent, %size
@@ -184,7 +187,7 @@ elsewhere:                                        ; no extent: of a number, or o
   %exact = and i1 %known, %settled
   br i1 %exact, label %fails, label %search
 search:
-  %found = call i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i32 %w, i64 %k64)
+  %found = call i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i1 %writes, i32 %w, i64 %k64)
   br i1 %found, label %next, label %fails
 fails:
   %bit = shl i32 1, %k
@@ -199,21 +202,24 @@ all:
 ask:                                              ; Python ends the launch, or adds the memory to the launch's
   %starts = call <32 x i64> @rk_guard_spread(i64 %low, i64 %pitch)
   call void %service(ptr %blk, i32 {BOUNDS}, i32 %bad, i32 %w, i32 %site, <32 x i64> %a, <32 x i64> %starts)
-  call void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %bad, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %service)
+  call void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %bad, i32 %site, i64 %size, i64 %align, i1 %known, i1 %writes, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %service)
   br label %done
 done:
   ret void
 }
 
-; Whether an access lies in memory of the launch: that Python has told of, or, unless it is %known where it has to be, that
-; of an argument, a variable or a call under way, the block's shared memory or memory from malloc.
-define internal i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i32 %w, i64 %lane) {
+; Whether an access lies in memory of the launch that it may touch, and write if it %writes: that Python has told of, or,
+; unless it is %known where it has to be, that of an argument, a variable or a call under way, the block's shared memory or
+; memory from malloc.
+define internal i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i1 %writes, i32 %w, i64 %lane) {
   %psession = &Launch.session %launch
   %session = load i64, ptr %psession
   %memory = inttoptr i64 %session to ptr
   %pcount = &Launch.told %launch
   %told = load i64, ptr %pcount
-  %pranges = &Memory.told %memory
+  %pread = &Memory.told %memory
+  %pwritten = &Memory.told_writable %memory
+  %pranges = select i1 %writes, ptr %pwritten, ptr %pread
   %ranges = load ptr, ptr %pranges
   %here0 = call i1 @rk_guard_among(ptr %ranges, i64 %told, i64 %address, i64 %size)
   %over = or i1 %here0, %known
@@ -229,7 +235,9 @@ shared:
 variables:
   %pcount2 = &Memory.nvariables %memory
   %count2 = load i64, ptr %pcount2
-  %pvariables = &Memory.variables %memory
+  %pvariables_read = &Memory.variables %memory
+  %pvariables_written = &Memory.variables_writable %memory
+  %pvariables = select i1 %writes, ptr %pvariables_written, ptr %pvariables_read
   %variables_at = load ptr, ptr %pvariables
   %here2 = call i1 @rk_guard_among(ptr %variables_at, i64 %count2, i64 %address, i64 %size)
   br i1 %here2, label %yes, label %calls
@@ -275,19 +283,21 @@ parameters:
   %count3 = load i64, ptr %pcount3
   %ppointers = &Memory.pointers %memory
   %pointers = load ptr, ptr %ppointers
+  %which = select i1 %writes, i64 8, i64 0
   br label %pointer
 pointer:
   %k = phi i64 [ 0, %parameters ], [ %k1, %other ]
   %end = icmp eq i64 %k, %count3
   br i1 %end, label %no, label %one
-one:                                              ; where among the parameters an address and its extent stand
+one:                                              ; where among the parameters an address and its extents stand
   %pplace = getelementptr [2 x i64], ptr %pointers, i64 %k, i64 0
   %place = load i64, ptr %pplace
   %pextent_at = getelementptr [2 x i64], ptr %pointers, i64 %k, i64 1
   %extent_at = load i64, ptr %pextent_at
   %paddress = getelementptr i8, ptr %params, i64 %place
   %low = load i64, ptr %paddress
-  %pextent = getelementptr i8, ptr %params, i64 %extent_at
+  %extents = getelementptr i8, ptr %params, i64 %extent_at
+  %pextent = getelementptr i8, ptr %extents, i64 %which
   %extent = load i64, ptr %pextent
   %here3 = call i1 @rk_guard_in(i64 %low, i64 %extent, i64 %address, i64 %size)
   br i1 %here3, label %yes, label %other

@@ -341,6 +341,7 @@ class Guard(Watch):
             stride & ALL,
             scale & ALL,
             int(signed),
+            int(a.what != READ),
         )
         numbers = ", ".join(f"i64 {word}" for word in words)
         types = f"i64, ptr, {', '.join('i64' for _ in words)}, [{len(rows)} x [4 x i64]]"

@@ -13,6 +13,7 @@ from rawkern.arguments.careful import Bound
 from rawkern.arguments.memory import Piece
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.analysis.storage import RESERVED
+from rawkern.engines.cpu.checker import bounds
 from rawkern.engines.cpu.checker.findings import Dim3, Finding, Place
 from rawkern.engines.cpu.checker.heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.checker.native import layout
@@ -21,7 +22,7 @@ from rawkern.engines.cpu.emit.instrument import Session
 from rawkern.engines.cpu.records import LAUNCH
 from rawkern.engines.cpu.runtime import limits
 from rawkern.engines.cpu.runtime.grid import Target, shape_of
-from rawkern.engines.cpu.runtime.workers import Mapping
+from rawkern.engines.cpu.runtime.workers import Mapping, Workers
 from rawkern.errors import LaunchError
 
 MAX_REPORTS = 1024
@@ -39,6 +40,8 @@ class CheckedLaunch(Session):
     parallel = False
 
     def __init__(self, checks: dict, pieces: Sequence[Piece], globals_address: int, shared_total: int):
+        self.checks = checks
+        self.workers: Workers | None = None  # of the launch
         self.sites: list[dict] = checks["sites"]
         self.pieces: list[Piece] = [*pieces, *_variables(checks, globals_address)]
         self.named = {("variable", p.name) if p.parameter is None else ("param", p.parameter): p for p in self.pieces}
@@ -84,6 +87,14 @@ class CheckedLaunch(Session):
             if perf_counter() - self.found_at > PATIENCE:
                 return "stopped, as it does not end after what was found"
         return None
+
+    def readable(self, worker: int, lane: int, address: int, pieces: Sequence[Piece]) -> int:
+        heap().count = self._get("heap_count")
+        if (piece := self._near(address)) is not None:
+            return max(piece.end - address, 0)
+        assert self.workers is not None
+        shared = bounds.shared_ranges(self.workers, worker, self.checks)
+        return bounds.room(address, [*shared, *self.workers.stacks])
 
     def end(self) -> None:
         """Keep what is left on the device heap."""
@@ -206,7 +217,7 @@ class CheckedLaunch(Session):
                 active.append(upcoming)
                 upcoming = next(following)
             if active:
-                read_only = all(p.read_only for p in active)
+                read_only = all(p.read_only for p in active) or any(p.locked for p in active)
                 rows.append((low, high, layout.IS_CONST if read_only else 0, active[-1]))
         table = self._new(ENTRY.size * len(rows))
         regions = iter([*self.regions, None])
@@ -288,11 +299,12 @@ def run(
     target = Target(kernel, block, shared_mem)
     grid_sync = Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False, followed=False)
     start = target.record_address + LAUNCH.size
-    parameters = Piece("the parameters", start, kernel.params_size, 1, True, followed=False)
+    parameters = Piece("the parameters", start, kernel.signature.size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]
     checked = CheckedLaunch(code.table, pieces, kernel.globals_address, code.shared_static + shared_mem)
     checked.start(grid, target.nwarps, loaded.address("rk_stack_range"))
     target.watch(checked)
+    checked.workers = target.workers
     error = None
     try:
         target.run(grid, None, bound)

@@ -17,7 +17,7 @@ from rawkern.engines.cpu.checker import sites
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
-from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg, Vec
+from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Vec
 from rawkern.engines.cpu.ptx.decode import Op
 from rawkern.engines.cpu.ptx.operands import destinations, registers, sources
 
@@ -44,11 +44,14 @@ def _gets(instr: Instr) -> bool:
 
 def _passes_on(instr: Instr) -> bool:
     """Whether what an instruction writes is unset where something that it reads is."""
-    return _moves(instr.op) or _computes(instr.op) or (instr.op.meets == "warp" and not instr.op.facts.memory)
+    return _moves(instr) or _computes(instr.op) or (instr.op.meets == "warp" and not instr.op.facts.memory)
 
 
-def _moves(op: Op) -> bool:
-    return op.facts.kind in ("move", "convert", "shift")
+def _moves(instr: Instr) -> bool:
+    """Whether an instruction gives what it is given in another form: all of it, or some bits."""
+    op = instr.op
+    masks = op.base == "and" and any(isinstance(a, Imm) for a in instr.args)
+    return op.facts.kind in ("move", "convert", "shift") or op.base == "not" or masks
 
 
 def _computes(op: Op) -> bool:
@@ -68,10 +71,9 @@ def unset(f: FunctionLowering, names: Sequence[str | None]) -> list[Val | None]:
     ]
 
 
-def exchanged(f: FunctionLowering, name: str, bad: Val, site: Val) -> None:
-    """A register has been got from other lanes, in the lanes `bad` from ones that do not take part."""
-    value = f.e.select(f.lanes.vector(bad), const("i16", int(site.ref) + 1, LANES), const("i16", 0, LANES))
-    keep(f, name, value)
+def exchanged(f: FunctionLowering, name: str, bad: Val, site: Val, got: Val) -> None:
+    """A register has been got from other lanes with their shadows, in the lanes `bad` from ones that take no part."""
+    keep(f, name, f.e.select(f.lanes.vector(bad), const("i16", int(site.ref) + 1, LANES), got))
 
 
 def loaded(f: FunctionLowering, names: Sequence[str | None], unset: Sequence[Val], site: Val) -> None:
@@ -98,7 +100,7 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
     if op.base == "selp" and used:
         pick = e.splat(f.values.value(instr.args[3], 1), LANES)
         value = e.select(pick, *(known(f, a) for a in instr.args[1:3]))
-    elif _moves(op) or _computes(op):
+    elif _moves(instr) or _computes(op):
         for k, name in enumerate(used):
             value = shadow(f, name) if not k else e.intrinsic("llvm.umax", "i16", shadow(f, name), value)
     if used and _computes(op):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.analysis import prototypes
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import function_address
 from rawkern.engines.cpu.emit.forms import LANES
@@ -10,9 +11,6 @@ from rawkern.engines.cpu.emit.lanes import each_lane
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Function, Instr, Reg, Sym
 from rawkern.engines.cpu.records import LAUNCH, REASONS
-
-#: Functions that every PTX module may call without defining them.
-SYSTEM_CALLS = ("vprintf", "__assertfail", "malloc", "free")
 
 
 def mangle(name: str) -> str:
@@ -45,7 +43,7 @@ def call(f: FunctionLowering, instr: Instr) -> None:
         _call_through_pointer(f, instr, callee, results, params)
         return
     name = callee.name
-    if name in SYSTEM_CALLS:
+    if name in prototypes.SYSTEM:
         _system_call(f, name, instr, results, params)
         return
     function = f.plan.ptx.functions.get(name)
@@ -87,20 +85,25 @@ def _buffers(f: FunctionLowering, results: list, params: list) -> str:
 
 
 def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, results: list, params: list) -> None:
-    """Call each function that lanes name, for those lanes."""
-    e, act = f.e, f.lanes.act()
+    """Call each function that lanes name, for those lanes; one of another type is an error."""
+    e, act, passed = f.e, f.lanes.act(), prototypes.of_call(f.function, instr)
     targets = e.splat(f.values.value(pointer, 64), LANES)
-    left = act
+    left, other = act, const("i32", 0)
     for function in f.plan.functions:
-        if function.entry or (len(function.params), len(function.returns)) != (len(params), len(results)):
+        if function.entry:
             continue
         address = const("i64", function_address(function.name), LANES)
         here = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", targets, address)), act)
+        if prototypes.of_function(function) != passed:
+            other = e.bin("or", other, here)
+            continue
         with e.where(e.cmp("icmp ne", here, 0)):
             _call(f, function.name, here, _buffers(f, results, params))
         left = e.bin("and", left, e.invert(here))
     with e.where(e.cmp("icmp ne", left, 0), rare=True):
-        service(f, "POINTER", instr, targets)
+        with e.where(e.cmp("icmp ne", other, 0), rare=True):
+            service(f, "OTHER_TYPE", instr, targets, lanes=other)
+        service(f, "POINTER", instr, targets, lanes=left)
 
 
 def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, params: list) -> None:
@@ -150,12 +153,16 @@ def _declare_heap(e: Emitter) -> None:
         e.module.declare(text, f"declare {text}")
 
 
-def service(f: FunctionLowering, reason: str, instr: Instr, a: Val | None = None, b: Val | None = None) -> None:
-    """Let Python do something for the active lanes."""
+def service(
+    f: FunctionLowering, reason: str, instr: Instr, a: Val | None = None, b: Val | None = None,
+    lanes: Val | None = None,
+) -> None:  # fmt: skip
+    """Let Python do something for the active lanes, or some of them."""
     zero = const("i64", 0)
     va, vb = (f.e.splat(x or zero, LANES) for x in (a, b))
     where = const("i32", f.plan.site(instr.loc))
-    f.e.line(f"call void @rk_service(ptr %blk, i32 {REASONS[reason]}, {f.lanes.act()}, i32 %warp, {where}, {va}, {vb})")
+    lanes = lanes or f.lanes.act()
+    f.e.line(f"call void @rk_service(ptr %blk, i32 {REASONS[reason]}, {lanes}, i32 %warp, {where}, {va}, {vb})")
 
 
 def trap(f: FunctionLowering, instr: Instr) -> None:

@@ -23,11 +23,9 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
     if any(v.ty == "i128" for v in values):
         raise f.unsupported()
     try:
-        result = arith.lower(f.e, op, values, f.values.carry)
+        result = arith.lower(f.e, op, values)
     except arith.UnsupportedOpcode as error:
         raise f.unsupported(str(error)) from None
-    if result.cc is not None:
-        f.values.carry = result.cc
     dests = (dest.first, dest.second) if isinstance(dest, Pair) else (dest,)
     for reg, val in zip(dests, result.vals, strict=False):
         if reg is None:

@@ -199,8 +199,8 @@ class Session:
         """A worker has suspended for the instrument; `pieces`: memory that the launch's arguments lead to, if known."""
         raise NotImplementedError
 
-    def readable(self, worker: int, address: int, pieces: Sequence[Piece]) -> int:
-        """How many bytes a kernel that asks for something may read from an address on; -1 where that is not known."""
+    def readable(self, worker: int, lane: int, address: int, pieces: Sequence[Piece]) -> int:
+        """How many bytes a lane that asks for something may read from an address on; -1 where that is not known."""
         return -1
 
     def complaint(self) -> str | None:

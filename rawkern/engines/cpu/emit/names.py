@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.analysis.prototypes import function_parameters
 from rawkern.engines.cpu.analysis.storage import (
     RESERVED,
     RESERVED_BYTES,
@@ -154,11 +155,12 @@ class Parameters:
     def __init__(self, f: Context):
         self._f = f
         self._buffers: dict[str, str] = {}  # memory for those of a device function and of calls: 32 lanes a 4-byte word
-        if not f.function.entry:
-            for k, var in enumerate([*f.function.params, *f.function.returns]):
-                self._buffers[var.name] = f"%arg{k}"
+        self._sizes = {v.name: v.size for v in f.function.params}
+        for k, var in enumerate(function_parameters(f.function)):
+            self._buffers[var.name], self._sizes[var.name] = f"%arg{k}", var.size
         for var in f.function.local_vars.values():
             if var.space == "param":
+                self._sizes[var.name] = var.size
                 ref = self._buffers[var.name] = f.e.fresh("param")
                 f.frame.reserve(ref, f"[{max(1, -(-var.size // 4))} x <32 x i32>]", in_memory=False)
 
@@ -169,6 +171,7 @@ class Parameters:
     def load(self, name: str, offset: int, size: int) -> Val:
         """``ld.param``: of a kernel from the launch, of a function or call from its buffer."""
         f, e, ty = self._f, self._f.e, int_type(8 * size)
+        self._look(name, offset, size)
         if name not in self._buffers:
             return self._of_launch(_kernel_parameter(f, name, offset), size)
         if size == 8:
@@ -177,6 +180,16 @@ class Parameters:
         pointer = e.let("ptr", 1, f"getelementptr <32 x i32>, ptr {self._buffers[name]}, i64 {offset // 4}")
         word = e.let("i32", LANES, f"load <32 x i32>, {pointer}")
         return word if size == 4 else e.cast("trunc", e.bin("lshr", word, 8 * (offset % 4)), ty)
+
+    def _look(self, name: str, offset: int, size: int) -> None:
+        """Refuse an access that leaves a parameter, or is not aligned."""
+        has, shown = self._sizes.get(name), name.partition("@")[0]
+        if has is None:
+            raise self._f.unsupported(f"parameter {shown}")
+        if not 0 <= offset <= has - size:
+            raise self._f.unsupported(f"bytes {offset} to {offset + size - 1} of {shown}, which has {has}")
+        if offset % size:
+            raise self._f.unsupported(f"{size} bytes at byte {offset} of {shown}, which is no multiple of {size}")
 
     def _of_launch(self, at: int, size: int) -> Val:
         frame, ty = self._f.frame, int_type(8 * size)
@@ -192,6 +205,7 @@ class Parameters:
         f, e, buffer = self._f, self._f.e, self._buffers.get(name)
         if buffer is None:
             raise f.unsupported("a kernel's parameter is read-only")
+        self._look(name, offset, value.bits // 8)
         if value.bits == 64:
             self.store(name, offset, e.cast("trunc", value, "i32"))
             self.store(name, offset + 4, e.cast("trunc", e.bin("lshr", value, 32), "i32"))

@@ -58,7 +58,6 @@ class Values:
         self._f = f
         self.lazy = lazy_registers(f.flow)  # registers of floats whose NaNs are not canonical, with their types
         self.in_memory = registers_in_memory(f.flow, f.analysis)
-        self.carry: Val | None = None  # the flag that ``.cc`` writes
         self._numbers = number_registers(f.flow, f.analysis.constants)
         self._slots: dict[str, list[str]] = {}
         self._forms: dict[str, Form] = {}
@@ -71,7 +70,7 @@ class Values:
 
     def begin(self) -> None:
         """Forget what holds only inside a block."""
-        self._forms, self.carry = {}, None
+        self._forms = {}
         self._dirty.clear()
 
     def fix(self) -> None:

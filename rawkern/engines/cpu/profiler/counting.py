@@ -174,7 +174,14 @@ class Counting(Guard):
         e.line(f"br {near}, label %{yes}, label %{no}, !prof !2")
         e.label(yes)
         self._count(at + ACCESS.offset("plain") // 8, const("i64", 1))
+        if len(bases) > 1:  # what padding would do to rows of the block
+            start = f.frame.field_address(BLOCK, "shared")
+            lanes = self._whole(form, a.at)
+            self._tell(
+                "rk_profile_pattern", self._slot(a), const("i32", (1 << LANES) - 1), const("i64", 0), start, lanes
+            )
         e.line(f"br label %{join}")
+        f.cache = dict(known)
         e.label(no)
         self._spread(a, self._whole(form, a.at), mask, size)
         e.line(f"br label %{join}")

@@ -128,6 +128,31 @@ next:
   br i1 %more, label %each, label %done
 done:
   call void @rk_profile_wavefronts(ptr %slot, i64 %sum2, i64 %ideal2)
+  %extra = sub i64 %sum2, %ideal2
+  %r = call i64 @rk_profile_pattern(ptr %slot, i32 %mask, i64 %extra, i64 %start, <32 x i64> %a)
+  ret i64 0
+}
+
+; Keep where the lanes of a request are that takes %extra wavefronts too many, if none before took as many.
+define i64 @rk_profile_pattern(ptr %slot, i32 %mask, i64 %extra, i64 %start, <32 x i64> %a) {
+  %pworst = &Access.worst %slot
+  %worst = load i64, ptr %pworst
+  %here = add i64 %extra, 1
+  %more = icmp ugt i64 %here, %worst
+  br i1 %more, label %keep, label %done
+keep:
+  store i64 %here, ptr %pworst
+  %pmask = &Access.mask %slot
+  %wide = zext i32 %mask to i64
+  store i64 %wide, ptr %pmask
+  %s0 = insertelement <32 x i64> poison, i64 %start, i64 0
+  %s = shufflevector <32 x i64> %s0, <32 x i64> poison, <32 x i32> zeroinitializer
+  %offsets = sub <32 x i64> %a, %s
+  %short = trunc <32 x i64> %offsets to <32 x i32>
+  %planes = &Access.lanes %slot
+  store <32 x i32> %short, ptr %planes, align 4
+  br label %done
+done:
   ret i64 0
 }
 

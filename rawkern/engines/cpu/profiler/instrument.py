@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.profiler.counting import Counting
 
 _FIELDS = {name: ACCESS.offset(name) // 8 for name, _ in ACCESS.fields}
+_PATTERN = slice(_FIELDS["worst"], ACCESS.size // 8)  # fields that are of one request, and no counters
 ALLOCATION = 512  # bytes to which a GPU's allocations are aligned
 
 
@@ -100,6 +101,8 @@ class Counters(Memory):
             low, high, bits = (access["at"] + _FIELDS[name] for name in ("low", "high", "misaligned"))
             result[low], result[high] = every[:, low].min(), every[:, high].max()
             result[bits] = np.bitwise_or.reduce(every[:, bits])
+            pattern = slice(access["at"] + _PATTERN.start, access["at"] + _PATTERN.stop)
+            result[pattern] = max(every[:, pattern].tolist())  # of equal ones always the same
         return result
 
     def touched(self) -> list[int]:
@@ -107,9 +110,11 @@ class Counters(Memory):
         return [int(np.count_nonzero(touched)) for touched in self._maps]
 
 
-def access_counters(counters: np.ndarray, access: dict[str, Any]) -> dict[str, int]:
-    """The counters of one of the accesses of `Profiler.table`, by name."""
-    found = {name: int(counters[access["at"] + k]) for name, k in _FIELDS.items()}
+def access_counters(counters: np.ndarray, access: dict[str, Any]) -> dict[str, Any]:
+    """The counters of one of the accesses of `Profiler.table`, by name; `lanes` are offsets by lane."""
+    found: dict[str, Any] = {name: int(counters[access["at"] + k]) for name, k in _FIELDS.items()}
+    mask, offsets = found.pop("mask"), counters[access["at"] + _FIELDS["lanes"] : access["at"] + _PATTERN.stop]
+    found["lanes"] = {k: at for k, at in enumerate(offsets.view(np.int32).tolist()) if mask >> k & 1}
     times, known = found.pop("plain"), access["plain"]
     if times:
         found["shared"] += times

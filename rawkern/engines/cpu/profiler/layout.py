@@ -16,13 +16,16 @@ RANGE = Record("Range", (("start", "i64"), ("size", "i64"), ("shift", "i64"), ("
 #: local memory; `shared`, `wavefronts` and `wavefronts_ideal` of shared memory. `meets`: for each warp the most lanes
 #: with one address. `low`, `high`: the least and the most bytes from one active lane to the next, of the first two.
 #: `misaligned`: bits below a sector of the first lane's addresses, were lanes side by side. `plain`: how often whole
-#: warps accessed shared memory in a way of which all is known when code is made (`Counting`).
+#: warps accessed shared memory in a way of which all is known when code is made (`Counting`). `lanes`: offsets in
+#: shared memory of the lanes of `mask`, of the request with the most wavefronts too many, and `worst`, one more than
+#: those; 0 before there is one.
 ACCESS = Record(
     "Access",
     (
         ("requests", "i64"), ("sectors", "i64"), ("ideal", "i64"), ("lines", "i64"),
         ("shared", "i64"), ("wavefronts", "i64"), ("wavefronts_ideal", "i64"), ("meets", "i64"),
         ("low", "i64"), ("high", "i64"), ("misaligned", "i64"), ("plain", "i64"),
+        ("worst", "i64"), ("mask", "i64"), ("lanes", "[32 x i32]"),
     ),
 )  # fmt: skip
 NONE_LOW, NONE_HIGH = (1 << 63) - 1, -(1 << 63)  # of `low` and `high`, before there are two lanes

@@ -25,9 +25,10 @@ from rawkern.engines.cpu.ptx.declarations import thread_bound, variables
 from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.ptx.scopes import Scopes
 from rawkern.engines.cpu.ptx.selectors import selected
-from rawkern.engines.cpu.ptx.tokens import END, closing, is_name, semicolon, shown, split
+from rawkern.engines.cpu.ptx.tokens import END, MALFORMED, closing, is_name, semicolon, shown, split
 from rawkern.errors import UnsupportedError
 
+_FLAG = Reg("CC.CF")  # the carry flag by the manual's name, which no register can have
 _TABLES = (".branchtargets", ".calltargets", ".callprototype")
 
 
@@ -40,6 +41,7 @@ class Body:
         self.loc = 0
         self.loc_ids: dict[tuple, int] = {}
         self.cache: dict[str, object] = {}  # operands of one token, while the scopes stay the same
+        self.flag_read: Instr | None = None  # the first instruction that reads the carry flag
 
     def parse(self, stream: list[str], pos: int) -> int:
         """Parse from behind the opening brace to the closing one; returns the place behind that.
@@ -70,6 +72,11 @@ class Body:
                 pos = self._label(stream, pos)
             else:
                 pos = self._guarded(stream, pos)
+        if self.flag_read is not None and _FLAG.name not in self.function.regs and not self.function.refused:
+            place = describe(self.ptx.locs[self.flag_read.loc])
+            self.function.refused = (
+                f"{self.flag_read.op} reads the carry flag, which nothing before it sets; it comes from {place}"
+            )
         return pos
 
     def _guarded(self, stream: list[str], pos: int) -> int:
@@ -80,9 +87,14 @@ class Body:
                 raise UnsupportedError(f"PTX statement without an end: {shown(stream[pos:stop])[:60]!r}")
             self._statement(stream[pos:stop])
         except UnsupportedError as error:
-            if not self.function.refused:
-                self.function.refused = f"{error}; it comes from {describe(self.ptx.locs[self.loc])}"
+            self._refuse(str(error))
+        except MALFORMED:
+            self._refuse(f"PTX statement not understood: {shown(stream[pos:stop])[:60]!r}")
         return stop + (stream[stop] == ";")
+
+    def _refuse(self, why: str) -> None:
+        if not self.function.refused:
+            self.function.refused = f"{why}; it comes from {describe(self.ptx.locs[self.loc])}"
 
     def _loc(self, stream: list[str], pos: int) -> int:
         """``.loc file line column [, function_name label [+ offset], inlined_at file line column]``."""
@@ -92,12 +104,17 @@ class Body:
             at = end + 3 + 2 * (stream[end + 3] == "+")
             end = at + 5
             numbers += stream[at + 2 : end]
-        key = tuple(stream[pos + 1 : end])
+        before = self.ptx.locs[self.loc]
+        if before is not None and not before.line:
+            before = before.inlined_at
+        key = (*stream[pos + 1 : end], before if stream[pos + 2] == "0" else None)
         if key not in self.loc_ids:
-            file, line, column, *outer = (int(x) for x in numbers)
-            self.ptx.locs.append(
-                Loc(self.files.get(file, "?"), line, column, self._inlined_at(*outer) if outer else None)
-            )
+            if not all(map(str.isdecimal, numbers)) or len(numbers) not in (3, 6):
+                self._refuse(f"PTX line not understood: {shown(stream[pos:end])[:60]!r}")
+                return end
+            file, line, column, *outer = map(int, numbers)
+            place = self._inlined_at(*outer) if outer else None if line else before
+            self.ptx.locs.append(Loc(self.files.get(file, "?"), line, column, place))
             self.loc_ids[key] = len(self.ptx.locs) - 1
         self.loc = self.loc_ids[key]
         return end
@@ -128,7 +145,9 @@ class Body:
         stop = _end_of_statement(stream, pos)
         if kind == ".branchtargets":
             targets = [self._operand(t) for t in split(stream[pos + 3 : stop])]
-            self.function.tables[self.names.declare(name)] = [t.name for t in targets]  # type: ignore[union-attr]
+            if not all(isinstance(t, Sym) for t in targets):
+                raise UnsupportedError(f"PTX targets of branches not understood: {shown(stream[pos:stop])[:60]!r}")
+            self.function.tables[self.names.declare(name)] = [t.name for t in targets]
         return stop
 
     def _statement(self, part: list[str]) -> None:
@@ -209,9 +228,22 @@ class Body:
             named = zip(dest.items if isinstance(dest, Vec) else (), "xyzw", strict=False)
             moves = [(reg, Special(f"{source.name}.{axis}")) for reg, axis in named if reg is not None]
             return [replace(instr, op=decode(instr.op.text.replace(".v4", "")), args=list(move)) for move in moves]
+        if instr.op.base in ("addc", "subc", "madc") or instr.op.has("cc"):
+            instr = self._with_flag(instr)
         if not any(isinstance(a, Part) for a in instr.args):
             return [instr]
         return selected(instr, self._temporary)
+
+    def _with_flag(self, instr: Instr) -> Instr:
+        """An instruction with the carry flag among its operands: a register that it writes, or reads as the last."""
+        dest, *args = instr.args
+        if instr.op.base.endswith("c"):
+            args.append(_FLAG)
+            self.flag_read = self.flag_read or instr
+        if instr.op.has("cc"):
+            dest = Pair(dest, _FLAG)
+            self.function.regs[_FLAG.name] = "pred"
+        return replace(instr, args=[dest, *args])
 
     def _temporary(self) -> Reg:
         name = self.names.unique("%part")

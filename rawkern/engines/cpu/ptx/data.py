@@ -119,7 +119,11 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A CUDA source position; ``inlined_at`` is the Loc of the call that this code was inlined into."""
+    """A CUDA source position; ``inlined_at`` is the Loc of the call that this code was inlined into.
+
+    Line 0 is what the compiler has made of several lines or by itself, such as a loop for memset; its ``inlined_at`` is
+    then the position before it.
+    """
 
     file: str
     line: int
@@ -152,6 +156,8 @@ class Function:
 
 def describe(place: Loc | None) -> str:
     """``file:line``, and where that was inlined."""
+    if place is not None and not place.line:
+        place = place.inlined_at
     if place is None:
         return "an unknown source line"
     text = f"{place.file}:{place.line}"

@@ -45,7 +45,6 @@ _ARITH, _COMPARE = Facts("arith", pure=True), Facts("compare", pure=True)
 _LINEAR = _ARITH._replace(affine="sum", index=True)
 _LOGIC = Facts(pure=True, affine="segment", index=True, address="sum")
 _SHIFT = Facts("shift", pure=True, affine="segment", index=True, address="none", words=(1,))
-_CARRY = _PURE._replace(lanes="never")
 _LOAD = Facts("memory", memory="r", address="any")
 _STORE = Facts("memory", memory="w", result=False)
 _UPDATE = Facts("memory", memory="rw", lanes="never")
@@ -76,7 +75,7 @@ FACTS: dict[str, Facts] = {
     "abs": _ARITH._replace(affine="segment"),
     **dict.fromkeys(("mad24", "sad", "fma", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh"), _ARITH),
     "mul24": _ARITH._replace(address="none"),
-    **dict.fromkeys(("addc", "subc", "madc"), _CARRY),
+    **dict.fromkeys(("addc", "subc", "madc"), _ARITH),
     "setp": _COMPARE._replace(address="none"),
     **dict.fromkeys(("set", "testp"), _COMPARE),
     "not": Facts(pure=True, affine="sum", index=True),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.ptx.body import Body
 from rawkern.engines.cpu.ptx.data import Function, Ptx
 from rawkern.engines.cpu.ptx.declarations import parameters, thread_bound, variables
-from rawkern.engines.cpu.ptx.tokens import END, closing, is_name, semicolon, shown, tokens
+from rawkern.engines.cpu.ptx.tokens import END, MALFORMED, closing, is_name, line_of, semicolon, shown, tokens
 from rawkern.errors import UnsupportedError
 
 _LINKAGE = frozenset((".visible", ".weak", ".extern", ".common", ".hidden"))
@@ -32,14 +32,24 @@ def parse(text: str) -> Ptx:
     Raises
     ------
     UnsupportedError
-        Where the text ends before a function does.
+        Where the text ends before a function does, or is not PTX.
     """
-    stream = tokens(text)
+    stream, starts = tokens(text), [0]
+    try:
+        return _module(stream, starts)
+    except MALFORMED as error:
+        line, part = line_of(text, starts[-1]), shown(stream[starts[-1] : starts[-1] + 8])
+        raise UnsupportedError(f"PTX not understood from line {line} on, {part[:80]!r}") from error
+
+
+def _module(stream: list[str], starts: list[int]) -> Ptx:
+    """A module; where each of its directives starts is added to a list."""
     files = _files(stream)
     ptx = Ptx({}, {}, [None], 0)
     pos = 0
     while stream[pos] != END:
         start = pos
+        starts.append(start)
         while stream[pos] in _LINKAGE:
             pos += 1
         extern = ".extern" in stream[start:pos]

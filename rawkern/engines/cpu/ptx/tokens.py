@@ -7,6 +7,7 @@ A mnemonic or a name with its suffixes is one token (``ld.global.L1::no_allocate
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from rawkern.errors import UnsupportedError
 
@@ -28,10 +29,18 @@ _TOKEN = re.compile(
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
 END = ""  # follows the last token
+#: What reading raises where text is not PTX at all, besides UnsupportedError.
+MALFORMED = (IndexError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
 
 
 def tokens(text: str) -> list[str]:
     return [*_TOKEN.findall(text), END]
+
+
+def line_of(text: str, number: int) -> int:
+    """The line in which a token stands."""
+    found = next(islice(_TOKEN.finditer(text), number, None), None)
+    return text.count("\n", 0, found.start(1) if found else len(text)) + 1
 
 
 def is_name(token: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import monotonic_ns
 from typing import Any, Protocol
@@ -43,6 +44,7 @@ _FINISHED = LAUNCH.offset("finished")
 _BLOCKS = LAUNCH.offset("nblocks")
 _WORKED = LAUNCH.offset("worked")
 _LOST = LAUNCH.offset("lost")
+_TIDS = LAUNCH.offset("tids")
 _INT = struct.Struct("=i").unpack_from
 _LONG = struct.Struct("=q").unpack_from
 _TWO = struct.Struct("=ii").pack_into
@@ -82,6 +84,18 @@ class Owner(Protocol):
     def loaded(self, shape: str) -> tuple[Any, Any, str]: ...
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What the launches of a target have in common for a while: replaced as a whole, as native code reads it."""
+
+    workers: Workers
+    session: Session
+    tids: np.ndarray  # its own: by their address it is known
+    seed: int | None = None
+    order: Filled | None = None  # of blocks, by the seed
+    chosen: tuple[Filled, np.ndarray] | None = None  # blocks that run alone
+
+
 class Target:
     """One kernel with one shape of block and dynamic shared memory, with stacks for one launch at a time."""
 
@@ -96,29 +110,24 @@ class Target:
             self.last_mask -= 1 << 32
         self.shared_total = code.shared_static + shared_dynamic
         self.shape = shape
-        self._seed: int | None = None
-        self._order: Filled | None = None
-        self._chosen: tuple[Filled, np.ndarray] | None = None
-        self.tids = thread_indices(block, shape)
         self.enter_address, self._code = loaded.enter, loaded.code
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
         self.globals_address = owner.globals_address
         self.record = ctypes.create_string_buffer(LAUNCH.size + max(owner.params_size, 1) + 64)
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
-        self.session = owner.instrument.session(self)
-        self.workers = self._new_workers(range(self.nwarps))
         # Python's lock is held: what takes long gives it up by itself.
         self._go = ctypes.PYFUNCTYPE(
             ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_char_p, ctypes.c_void_p
         )(loaded.go)
         python = ctypes.pythonapi
+        session = owner.instrument.session(self)
         self._native = Filled(
             TARGET,
             device=CPU + owner.mode.word, go=loaded.go, block=block[0], nwarps=self.nwarps,
             params_size=owner.params_size,
             most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
-            launch=self.record_address, helpers=self._helpers(),
+            launch=self.record_address, helpers=self._helpers(session),
             thread_count=private.function("thread_count"), save_thread=address_of(python.PyEval_SaveThread),
             restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0, blocks=orders.ALL,
         )  # fmt: skip
@@ -127,7 +136,8 @@ class Target:
         self.address = 0 if owner.mode.ordered else self._address
         self._spare: list[Target] = []
         self.linked = False  # whether native launches know it
-        self._room(1)
+        self._settings: dict[int, Setting] = {}
+        self._settle(Setting(self._workers(1, range(self.nwarps), session), session, self._tids(range(self.nwarps))))
         if code.recursive:
             limits.followers.add(self)
 
@@ -136,70 +146,101 @@ class Target:
         """Whether a launch has its stacks."""
         return self._native["busy"] != 0
 
+    @property
+    def setting(self) -> Setting:
+        """What launches have in common now: that which native code has the address of."""
+        found = None
+        while found is None:  # another thread may replace it between the two steps
+            found = self._settings.get(_LONG(self.record, _TIDS)[0])
+        return found
+
+    @property
+    def workers(self) -> Workers:
+        """The workers of the launch that runs, or of the next."""
+        return self.setting.workers
+
+    @property
+    def session(self) -> Session:
+        """What an instrument has for this target."""
+        return self.setting.session
+
     def watch(self, session: Session) -> None:
         """Have the launches that follow watched; the kernel must be built with the session's instrument."""
-        self.session = self.workers.session = session
-        self._native.set(helpers=self._helpers())
-        self.workers.clear()
-        self._room(1)
+        self._native.set(helpers=self._helpers(session))
+        self._settle(self._renewed(session=session))
 
     def choose(self, blocks: np.ndarray | None) -> None:
         """Have the launches that follow run these blocks alone, by their numbers; None: all. Not while one runs."""
         chosen = None if blocks is None else np.ascontiguousarray(blocks, np.int64)
-        self._chosen = None if chosen is None else (Filled(ORDER, table=chosen.ctypes.data), chosen)
+        found = None if chosen is None else (Filled(ORDER, table=chosen.ctypes.data), chosen)
+        self._settle(replace(self.setting, chosen=found, tids=self.setting.tids.copy()))
         self._native.set(blocks=orders.ALL if chosen is None else len(chosen))
-        self._settle()
 
     def resize_stacks(self) -> None:
-        """Have stacks of the size that is set now; not while a launch runs."""
-        self.workers = self._new_workers(self.workers.order)
-        self._room(1)
+        """Have stacks of the size that is set now, from the next launch on."""
+        self._native.set(room=0)
 
-    def _new_workers(self, order: Sequence[int]) -> Workers:
-        made = Workers(self.code, self.record_address, self.nwarps, self.shared_total)
-        made.session, made.order = self.session, order
-        return made
+    def _renewed(self, count: int = 1, session: Session | None = None) -> Setting:
+        """The setting with other workers."""
+        now = self.setting
+        session = session or now.session
+        return replace(
+            now, workers=self._workers(count, now.workers.order, session), session=session, tids=now.tids.copy()
+        )
 
-    def _helpers(self) -> int:
+    def _workers(self, count: int, order: Sequence[int], session: Session) -> Workers:
+        return Workers(self.code, self.record_address, self.nwarps, self.shared_total, order, session, count)
+
+    def _tids(self, order: Sequence[int]) -> np.ndarray:
+        """Which threads the block's warps run, in an order of their own."""
+        rows = thread_indices(self.block, self.shape).reshape(3, self.nwarps, -1)
+        return np.array(rows[:, list(order)], order="C")
+
+    def _helpers(self, session: Session) -> int:
         """Who else may run blocks: none where the launch has an order, or is watched by one that takes no others."""
-        alone = self.owner.mode.ordered or not self.session.parallel
+        alone = self.owner.mode.ordered or not session.parallel
         return (nobody if alone else helpers).record.address
 
     def _arrange(self) -> None:
         """Have blocks and warps in the order that is asked for, unless another launch has begun."""
-        seed, taken = orders.seed.current, ctypes.c_int64.from_address(self._address + TARGET.offset("busy"))
-        if seed == self._seed or taken.value:
+        now, seed = self.setting, orders.seed.current
+        if seed == now.seed:
             return
-        taken.value = 1  # under Python's lock, and no other line of Python in between
+        far = self.owner.cooperative or not self.code.spins
+        order = None if seed is None else orders.blocks(seed, orders.EVERYWHERE if far else orders.WINDOW)
+        warps = range(self.nwarps) if seed is None else orders.warps(self.nwarps, seed)
+        self._settle_alone(
+            replace(now, workers=now.workers.ordered(warps), tids=self._tids(warps), seed=seed, order=order)
+        )
+
+    def _settle_alone(self, setting: Setting) -> None:
+        """Have a setting, unless another launch has begun."""
+        taken = ctypes.c_int64.from_address(self._address + TARGET.offset("busy"))
+        mine = False
         try:
-            far = self.owner.cooperative or not self.code.spins
-            self._order = None if seed is None else orders.blocks(seed, orders.EVERYWHERE if far else orders.WINDOW)
-            self.workers.order = range(self.nwarps) if seed is None else orders.warps(self.nwarps, seed)
-            rows = thread_indices(self.block, self.shape).reshape(3, self.nwarps, -1)
-            self.tids = np.ascontiguousarray(rows[:, list(self.workers.order)])
-            self._seed = seed
-            self._settle()
+            if not taken.value:
+                mine = taken.value = True  # under Python's lock, with no call of Python's in between
+                self._settle(setting)
         finally:
-            taken.value = 0
+            if mine:
+                taken.value = 0
 
-    def _room(self, count: int) -> None:
-        """Have at least `count` workers."""
-        if count <= self.workers.count:
-            return
-        self.workers.make(count)
-        self._native.set(room=count)
-        self._settle()
-
-    def _settle(self) -> None:
-        """Write what all launches have in common."""
-        order = self._chosen[0] if self._chosen else self._order
-        _PACK_CONSTANTS(
-            self.record, _CONSTANTS, *self.block, self.nwarps,
-            self.last_mask, self.workers.order.index(self.nwarps - 1), self.shared_dynamic, self.shared_total,
-            ctypes.addressof(limits.SLICE), self.workers.stack_room, self.workers.address, self.globals_address,
-            self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-            ctypes.addressof(limits.HEAP), self.session.address, order.address if order else 0, self._code, openmp(),
+    def _settle(self, setting: Setting) -> None:
+        """Have a setting for the launches that follow: native code sees the one before or this, and both are there."""
+        workers, order = setting.workers, setting.chosen[0] if setting.chosen else setting.order
+        at = setting.tids.ctypes.data
+        constants = (
+            *self.block, self.nwarps, self.last_mask, workers.order.index(self.nwarps - 1), self.shared_dynamic,
+            self.shared_total, ctypes.addressof(limits.SLICE), workers.stack_room, workers.address,
+            self.globals_address, self.record_address + LAUNCH.size, at,
+            ctypes.addressof(self.grid_sync) if self.owner.cooperative else 0,  # null: no group is valid
+            ctypes.addressof(limits.HEAP), setting.session.address, order.address if order else 0, self._code, openmp(),
         )  # fmt: skip
+        self._settings[at] = setting
+        self._native.set(room=0)  # no launch begins until this is done
+        _PACK_CONSTANTS(self.record, _CONSTANTS, *constants)
+        self._settings = {at: setting}
+        self._native.set(room=workers.count if workers.stack_size == limits.get("stack_size") else 0)
 
     def run(self, grid: Dim3, stream: int | None, bound: Bound) -> None:
         """Run all blocks of a grid to their end, on this machine's cores; streams have no meaning.
@@ -210,17 +251,22 @@ class Target:
             If the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
         params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (2 * len(bound.values))))
-        if self.owner.mode.ordered:
-            self._arrange()
+        token = id(params)  # no launch of another one has it meanwhile
         while True:
-            result = self._go(self._address, *grid, params, None)
-            if result == DONE:
-                return
-            if result == UNFINISHED:
-                self.finish(bound.pieces)
-                return
+            if self.owner.mode.ordered:
+                self._arrange()
+            try:
+                result = self._go(self._address, *grid, params, token)
+                if result == DONE:
+                    return
+                if result == UNFINISHED:
+                    self.finish(bound.pieces)
+                    return
+            except BaseException as error:
+                self._stopped(error, token)
+                raise
             if result == ROOM:
-                self._grow()
+                self._settle_alone(self._renewed(max(self._native["workers"], 1)))
                 continue
             work = grid[0] * grid[1] * grid[2] * self.nwarps
             if work > self._native["most_work"]:
@@ -233,64 +279,62 @@ class Target:
                 raise error
             break
         # Another thread has the stacks, or what a signal handler has interrupted.
-        spare = self._spare.pop() if self._spare else Target(self.owner, self.block, self.shared_dynamic)
+        try:
+            spare = self._spare.pop()
+        except IndexError:
+            spare = Target(self.owner, self.block, self.shared_dynamic)
         try:
             spare.run(grid, stream, bound)
         finally:
             self._spare.append(spare)
 
-    def _grow(self) -> None:
-        """Have the workers that the last launch asked for, unless another launch has begun."""
-        taken = ctypes.c_int64.from_address(self._address + TARGET.offset("busy"))
-        if not taken.value:  # under Python's lock, and no other line of Python in between
-            taken.value = 1
-            try:
-                self._room(self._native["workers"])
-            finally:
-                taken.value = 0
+    def abandon(self, token: int) -> None:
+        """Give back the stacks if a launch with this token has them: they hold half-run kernels."""
+        if self._native["busy"] == token:
+            self._native.set(room=0)
+            self._native.set(busy=0)
 
     def finish(self, pieces: Sequence[Piece] = ()) -> None:
         """Bring a launch to its end whose workers have suspended or came late; `pieces` as in `Bound`, if known."""
-        count = self._native["workers"]
+        count, token = self._native["workers"], self._native["busy"]
         try:
             if _INT(self.record, _FINISHED)[0] == count:
                 helpers.late(_LONG(self.record, _LOST)[0])
-                return
-            self._continue(count, pieces)
-            work = _LONG(self.record, _BLOCKS)[0] * self.nwarps
-            each = self._native["ns_per_warp"]
-            self._native.set(ns_per_warp=each + RATE * (_LONG(self.record, _WORKED)[0] / work - each))
-        finally:
+            else:
+                self._continue(count, pieces)
+                work = _LONG(self.record, _BLOCKS)[0] * self.nwarps
+                each = self._native["ns_per_warp"]
+                self._native.set(ns_per_warp=each + RATE * (_LONG(self.record, _WORKED)[0] / work - each))
             self._native.set(busy=0)
+        except BaseException as error:
+            self._stopped(error, token)
+            raise
+
+    def _stopped(self, error: BaseException, token: int) -> None:
+        """Give back the stacks of a launch that ends so, unless it has done that."""
+        try:
+            if self._native["busy"] == token and not isinstance(error, LaunchError):
+                # Ctrl-C, or what another handler of signals raises
+                where = stopped.where(self.workers, self._native["workers"], self.code.sites)
+                error.add_note(f"{self.name}: the launch was stopped; its warps were\n{where}")
+        finally:
+            self.abandon(token)
 
     def _continue(self, count: int, pieces: Sequence[Piece]) -> None:
         """Serve the workers that suspended and let them go on, until all have ended."""
-        complete = False
         begin = min(self.workers.get(k, "deadline", "=q") for k in range(count)) - limits.SLICE[0]
         if _INT(self.record, _NEXT_WORKER)[0] == 0:  # they have their blocks, but no thread yet
             begin = monotonic_ns()
             run_threads(self.enter, self.record_address, count)
-        try:
-            while _INT(self.record, _FINISHED)[0] != count:
-                for k in range(count):
-                    if self.workers.get(k, "state", "=i") != 2:
-                        self._serve(k, pieces)
-                self._hurry(count, (monotonic_ns() - begin) * 1e-9)
-                _TWO(self.record, _NEXT_WORKER, 0, 1)
-                enter_all(self.enter, self.enter_address, self.record_address, count)
-                while _INT(self.record, _NEXT_WORKER)[0] < count:  # OpenMP brought fewer threads
-                    self.enter(self.record_address)
-            complete = True
-        except LaunchError:
-            raise
-        except BaseException as error:  # Ctrl-C, or what another handler of signals raises
-            where = stopped.where(self.workers, count, self.code.sites)
-            error.add_note(f"{self.name}: the launch was stopped; its warps were\n{where}")
-            raise
-        finally:
-            if not complete:  # stacks hold half-run kernels: start anew next time
-                self.workers.clear()
-                self._room(1)
+        while _INT(self.record, _FINISHED)[0] != count:
+            for k in range(count):
+                if self.workers.get(k, "state", "=i") != 2:
+                    self._serve(k, pieces)
+            self._hurry(count, (monotonic_ns() - begin) * 1e-9)
+            _TWO(self.record, _NEXT_WORKER, 0, 1)
+            enter_all(self.enter, self.enter_address, self.record_address, count)
+            while _INT(self.record, _NEXT_WORKER)[0] < count:  # OpenMP brought fewer threads
+                self.enter(self.record_address)
 
     def _hurry(self, count: int, took: float) -> None:
         """Raise if a launch has taken too many seconds."""
@@ -306,8 +350,6 @@ class Target:
         reason = _REASON_NAME[self.workers.get(k, "reason", "=i")]
         if reason == "NEED_BLOCK":
             self.workers.add_block(k)
-        elif reason == "PRINTF":
-            host_calls.print_lines(self.workers, k, lambda at: self.session.readable(k, at, pieces))
         elif reason in ("BOUNDS", "BAD_FREE"):
             self.session.ask(k, reason, pieces)
         elif reason == "SLICE":
@@ -315,5 +357,20 @@ class Target:
             if why is not None:
                 raise LaunchError(f"{self.name}: {why}")
         else:
-            why = host_calls.failure(self.workers, k, reason, self.block, self.code.sites)
-            raise LaunchError(f"{self.name}: {why}")
+            self._say(k, reason, pieces)
+
+    def _say(self, k: int, reason: str, pieces: Sequence[Piece]) -> None:
+        """Print what worker `k` asks for, or raise what it has done."""
+        session, ways = self.session, (self.block, self.code.sites)
+
+        def readable(lane: int, address: int) -> int:
+            return session.readable(k, lane, address, pieces)
+
+        try:
+            if reason == "PRINTF":
+                host_calls.print_lines(self.workers, k, *ways, readable)
+                return
+            cooperative = self.owner.cooperative
+            raise LaunchError(host_calls.failure(self.workers, k, reason, *ways, readable, cooperative))
+        except LaunchError as error:
+            raise type(error)(f"{self.name}: {error}") from None

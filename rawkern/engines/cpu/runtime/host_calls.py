@@ -6,16 +6,20 @@ import ctypes
 import struct
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from rawkern.engines.cpu.records import BLOCK, WORKER
 from rawkern.engines.cpu.runtime.printf import formatted, text_at
 from rawkern.engines.cpu.runtime.workers import Workers
+from rawkern.errors import LaunchError
 
 Dim3 = tuple[int, int, int]
 #: What a thread has done, by the reason for which its worker suspends.
 _FAILURES = {
     "TRAP": "executed a trap: __trap(), or what is undefined for sure, as a write through a constant null pointer is",
     "POINTER": "calls through a pointer that holds no function the kernel can reach",
+    "OTHER_TYPE": "calls a function through a pointer to functions of another type, whose parameters or result have "
+    "other sizes",
     "PART_OF_WARP": "executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not",
     "UNMET": "waits for lanes of its warp that never come: deadlock",
     "UNSUPPORTED": "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
@@ -23,16 +27,30 @@ _FAILURES = {
 }
 
 
-def print_lines(workers: Workers, k: int, readable: Callable[[int], int]) -> None:
-    """Do what the lanes' calls of printf ask for, in lane order; `readable` as `Session.readable` has it."""
+#: How many bytes a lane may read from an address on, -1 where nobody knows.
+Readable = Callable[[int, int], int]
+
+
+def print_lines(workers: Workers, k: int, block: Dim3, sites: tuple[str, ...], readable: Readable) -> None:
+    """Do what the lanes' calls of printf ask for, in lane order; `block` and `sites` as in `failure`."""
     templates: dict[int, str] = {}
-    for lane in lanes(workers, k):
-        pointer = argument(workers, k, "request_a", lane)
-        template = templates.get(pointer) or templates.setdefault(pointer, text_at(pointer, readable))
-        sys.stdout.write(formatted(template, argument(workers, k, "request_b", lane), readable))
+    lines: list[str] = []
+    try:
+        for lane in lanes(workers, k):
+            pointer, reads = argument(workers, k, "request_a", lane), partial(readable, lane)
+            template = templates.get(pointer)
+            if template is None:
+                template = templates[pointer] = text_at(pointer, reads)
+            lines.append(formatted(template, argument(workers, k, "request_b", lane), reads))
+    except LaunchError as error:
+        raise type(error)(f"{_site(workers, k, sites)}: {_place(workers, k, block, lane)}: {error}") from None
+    finally:
+        sys.stdout.write("".join(lines))
 
 
-def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str, ...]) -> str:
+def failure(
+    workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str, ...], readable: Readable, cooperative: bool
+) -> str:
     """Why and where a kernel failed; `block` is the shape of its blocks, `sites` the source lines it can name."""
     if reason == "DEADLOCK":
         x, y, z = _block_index(workers, k)
@@ -43,12 +61,34 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
             f"{place}: functions call each other too deeply for the stack of a thread, {workers.stack_size} bytes; "
             "rawkern.set_limit('stack_size', nbytes, 'cpu') gives it more"
         )
-    site = workers.get(k, "request_site", "=i")
-    place = f"{sites[site] if site < len(sites) else 'an unknown source line'}: {place}"
+    site = _site(workers, k, sites)
+    place = f"{site}: {place}"
     if reason == "ASSERT":
         lane = (lanes(workers, k) or [0])[0]
-        message = text_at(argument(workers, k, "request_a", lane))
+        try:
+            message = text_at(argument(workers, k, "request_a", lane), partial(readable, lane))
+        except LaunchError as error:
+            raise type(error)(f"{place}: {error}") from None
         return f"{place}: assertion `{message}` failed"
+    if reason == "TILE":
+        address, (pitch, align) = (
+            argument(workers, k, "request_a", 0),
+            divmod(argument(workers, k, "request_b", 0), 256),
+        )
+        if address % align:
+            return (
+                f"{place} loads or stores a matrix (wmma) at an address that is not a multiple of {align} bytes, "
+                f"{address % align} bytes behind one"
+            )
+        return (
+            f"{place} loads or stores a matrix (wmma) with a leading dimension of {pitch} bytes, which is not a "
+            f"multiple of {min(align, 16)}"
+        )
+    if reason == "TRAP" and "cooperative_groups.h:" in site and not cooperative:
+        return (
+            f"{place} synchronizes a grid group, which is not valid in this launch; grid.sync() needs a kernel made "
+            "with enable_cooperative_groups=True"
+        )
     return f"{place} {_FAILURES[reason]}"
 
 
@@ -76,7 +116,13 @@ def place(workers: Workers, k: int, lane: int, block: Dim3) -> tuple[Dim3, Dim3]
     return (thread % bx, thread // bx % by, thread // (bx * by)), _block_index(workers, k)
 
 
-def _place(workers: Workers, k: int, block: Dim3) -> str:
-    """``thread (x,y,z) of block (x,y,z)`` for the first lane of a request."""
-    thread, number = place(workers, k, (lanes(workers, k) or [0])[0], block)
+def _site(workers: Workers, k: int, sites: tuple[str, ...]) -> str:
+    """The source line of a request."""
+    site = workers.get(k, "request_site", "=i")
+    return sites[site] if site < len(sites) else "an unknown source line"
+
+
+def _place(workers: Workers, k: int, block: Dim3, lane: int | None = None) -> str:
+    """``thread (x,y,z) of block (x,y,z)`` for a lane of a request, or the first."""
+    thread, number = place(workers, k, (lanes(workers, k) or [0])[0] if lane is None else lane, block)
     return "thread ({},{},{}) of block ({},{},{})".format(*thread, *number)

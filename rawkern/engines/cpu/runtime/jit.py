@@ -207,8 +207,8 @@ def load_instrument(instrument: type[Instrument]) -> LoadedObject:
     """Load an instrument's own code for all kernels that are loaded after it."""
     body, functions = instrument_object(instrument, host())
     loaded = LoadedObject(body)
+    _resident.append(loaded)  # before others may find it
     loaded.offer(functions)
-    _resident.append(loaded)
     return loaded
 
 
@@ -217,7 +217,7 @@ def load_scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu, own: L
     """Load what kernels share of the scheduler, which may call the instrument's `own` code; for those loaded then."""
     body, functions = scheduler_object(instrument, waiting, cpu)
     loaded = LoadedObject(body)
+    _resident.append(loaded)
     loaded.offer(functions, suffix(instrument, waiting, cpu))
     loaded.offer(SWITCH[:1])
-    _resident.append(loaded)
     return loaded

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import weakref
 from typing import Any
 
+from rawkern.base import environment
 from rawkern.base.asked import Asked
 from rawkern.errors import LaunchError
 
@@ -41,7 +41,7 @@ def _settle(limit: float) -> None:
 
 
 #: Seconds that a launch may take.
-time = Asked(seconds(os.environ.get(TIME_VARIABLE) or math.inf, f"the environment variable {TIME_VARIABLE}"))
+time = Asked(environment.read(TIME_VARIABLE, seconds, math.inf))
 time.followers.append(_settle)
 _settle(time.current)
 
@@ -57,6 +57,14 @@ def put(name: str, value: int) -> None:
     if running is not None:
         raise LaunchError(f"{name} cannot be set while {running} runs, whose stacks have that size; set it before")
     _stack[name] = value
+    try:
+        _resize()
+    except BaseException:  # Ctrl-C
+        _resize()
+        raise
+
+
+def _resize() -> None:
     for target in list(followers):
         target.resize_stacks()
 

@@ -8,12 +8,13 @@ declare ptr @memcpy(ptr, ptr, i64)
 
 ; A launch from its grid and the block of parameters, under Python's lock: {DONE}, or what Python has to do: {DECLINED} another
 ; launch has this target's stacks or it may not run at all, {ROOM} it needs more workers, {UNFINISHED} workers have suspended or
-; came late.
+; came late. It has the stacks by the address of its pointers, whether they are read or not.
 define i32 @rk_go(ptr %target, i32 %gx, i32 %gy, i32 %gz, ptr %params, ptr %pointers) {
   %pbusy = &Target.busy %target
-  %was = atomicrmw xchg ptr %pbusy, i64 1 seq_cst
-  %taken = icmp ne i64 %was, 0
-  br i1 %taken, label %declined, label %count
+  %token = ptrtoint ptr %pointers to i64
+  %exchanged = cmpxchg ptr %pbusy, i64 0, i64 %token seq_cst seq_cst
+  %had = extractvalue { i64, i1 } %exchanged, 1
+  br i1 %had, label %count, label %declined
 declined:
   ret i32 {DECLINED}
 count:
@@ -63,19 +64,19 @@ threads:
   %number = zext i32 %number32 to i64
   %fewer = icmp ult i64 %blocks, %number
   %workers64 = select i1 %fewer, i64 %blocks, i64 %number
+  br label %start
+start:
+  %workers = phi i64 [ 1, %expect ], [ 1, %share ], [ %workers64, %threads ]
   %pworkers = &Target.workers %target
-  store i64 %workers64, ptr %pworkers
+  store i64 %workers, ptr %pworkers
   %proom = &Target.room %target
   %room = load i64, ptr %proom
-  %little = icmp ugt i64 %workers64, %room
-  br i1 %little, label %morestacks, label %start
+  %little = icmp ugt i64 %workers, %room
+  br i1 %little, label %morestacks, label %begin
 morestacks:
   store i64 0, ptr %pbusy
   ret i32 {ROOM}
-start:
-  %workers = phi i64 [ 1, %expect ], [ 1, %share ], [ %workers64, %threads ]
-  %pworkers2 = &Target.workers %target
-  store i64 %workers, ptr %pworkers2
+begin:
   %plaunch = &Target.launch %target
   %launch = load ptr, ptr %plaunch
   %x = &Launch.grid_x %launch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
 import struct
@@ -59,12 +60,22 @@ class Mapping:
 
 
 class Workers:
-    """Records and stacks of the workers of one kernel with one shape of block."""
+    """Records and stacks of `count` workers of one kernel with one shape of block, with memory for one block each.
 
-    def __init__(self, code: Code, launch: int, nwarps: int, shared_total: int):
-        self.launch, self.shared_total = launch, shared_total
-        self.order: Sequence[int] = range(nwarps)  # which of the block's warps run, one after the other
-        self.session = Session()
+    `order`: which of the block's warps run, one after the other.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        launch: int,
+        nwarps: int,
+        shared_total: int,
+        order: Sequence[int],
+        session: Session,
+        count: int,
+    ):
+        self.launch, self.shared_total, self.order, self.session = launch, shared_total, order, session
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
         frames = code.frame_bytes + code.frame_bytes // 2 + SPILLED * len(code.object)
         self.stack_size = limits.get("stack_size")  # of a thread
@@ -72,18 +83,8 @@ class Workers:
         self.worker_stack = (deep if code.recursive else WORKER_STACK) + frames
         self.warp_stack = (deep if code.recursive else WARP_STACK) + frames
         self.stack_room = max(32 * self.stack_size - code.frame_bytes - code.frame_bytes // 2, 0)
-        self.clear()
-
-    def clear(self) -> None:
-        """Give all memory back."""
         self.memory: list[Mapping] = []
-        self.records = memoryview(bytearray())
-        self.address = 0
-        self.count = 0
-
-    def make(self, count: int) -> None:
-        """Have `count` workers with memory for one block each, in place of those there were."""
-        self.clear()
+        self.stacks: list[tuple[int, int]] = []  # where each begins, and its bytes
         whole = ctypes.create_string_buffer(WORKER.size * count + LINES)
         start = -ctypes.addressof(whole) % LINES
         self.records = memoryview(whole)[start : start + WORKER.size * count]
@@ -92,11 +93,18 @@ class Workers:
             stack = Mapping(self.worker_stack)
             stack.guard(0)
             self.memory.append(stack)
+            self.stacks.append((stack.address + PAGE, stack.size - PAGE))
             self.set(k, "launch", self.launch)
             self.set(k, "index", k, "=i")
             self.set(k, "stack_top", stack.address + stack.size)
             self.add_block(k)
         self.count = count
+
+    def ordered(self, order: Sequence[int]) -> Workers:
+        """The same workers, with the block's warps in another order."""
+        found = copy.copy(self)
+        found.order = order
+        return found
 
     def set(self, k: int, field: str, value: int, code: str = "=Q") -> None:
         struct.pack_into(code, self.records, k * WORKER.size + WORKER.offset(field), value)
@@ -125,6 +133,7 @@ class Workers:
         for w in range(warps):
             base = head + w * stack
             mapping.guard(base)
+            self.stacks.append((at + base + PAGE, stack - PAGE))
             top = at + base + stack - w * STAGGER % PAGE
             ctypes.c_uint64.from_address(at + BLOCK.size + w * WARP.size + WARP.offset("stack_top")).value = top
         self.set(k, "free_blocks", at)

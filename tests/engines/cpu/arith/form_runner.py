@@ -73,14 +73,16 @@ def emit(module: Module, form: Form, n: int) -> None:
         t = llvm_type(f"i{width}", n)
         e.line(f"%p{j} = getelementptr i{width}, ptr %in{j}, i64 %i")
         regs[f"%{j}"] = e.let(f"i{width}", n, f"load {t}, ptr %p{j}, align {width // 8}")
-    cc = None
     for opcode, (target, *sources) in instructions(form.text):
+        op = decode(opcode)
         args = [regs[s] if s in regs else const("i32", int(s, 0)) for s in sources]
-        result = arith.lower(e, decode(opcode), args, cc)
+        result = arith.lower(e, op, [*args, regs["flag"]] if op.base in ("addc", "subc", "madc") else args)
         value = result.vals[0]
         if result.lazy_nan:
             value = arith.canonical(e, value, result.lazy_nan)
-        regs[target], cc = value, result.cc
+        regs[target] = value
+        if op.has("cc"):
+            regs["flag"] = result.vals[1]
         signed = result.signed
     out = e.splat(e.resize(regs["%0"], f"i{form.widths[0]}", signed), n)
     e.line(f"%p0 = getelementptr {out.ty}, ptr %out, i64 %i")

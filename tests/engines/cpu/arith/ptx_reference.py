@@ -334,12 +334,16 @@ def _to_integer(x: Real | None, mode: str, to: str, source: str) -> int:
 
 
 def carry(base: str, mods: list[str], t: str, args: list[int], flag: int) -> tuple[int, int]:
-    """Result and carry or borrow of ``add.cc``, ``subc``, ``madc.hi`` and the like; `flag` comes in."""
+    """Result and carry of ``add.cc``, ``subc``, ``madc.hi`` and the like; `flag` comes in.
+
+    The manual speaks of a borrow after a subtraction. The hardware adds ``a + ~b + 1``, and ``~b`` and the flag in
+    ``subc``, so there the flag says that nothing was borrowed; it shows where additions and subtractions are mixed.
+    """
     size = 1 << width(t)
-    if base in ("sub", "subc"):
-        total = args[0] - args[1] - (flag if base == "subc" else 0)
-        return total % size, int(total < 0)
     first = args[0]
+    if base in ("sub", "subc"):
+        total = first + size - 1 - args[1] + (flag if base == "subc" else 1)
+        return total % size, int(total >= size)
     if base in ("mad", "madc"):
         first = _part(mods, value(args[0], t) * value(args[1], t), width(t)) % size
     total = first + args[-1] + (flag if base in ("addc", "madc") else 0)

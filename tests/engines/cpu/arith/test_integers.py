@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
 import numpy as np
 import pytest
 import torch
 
 import rawkern
+from tests.engines.cpu.arith import ptx_reference as reference
 from tests.engines.cpu.arith.kit import INT_EDGES, pairs, run, wrap
 
 
@@ -110,6 +114,158 @@ def test_128_bit_integers(device):
     ]
     for g, w in zip(got, wants, strict=True):
         np.testing.assert_array_equal(g, wrap(w, np.uint64))
+
+
+def test_integers_of_128_bits(device):
+    """Division is NVIDIA's own routine, which mixes carry chains of additions and subtractions."""
+    code = r"""template <typename T> __global__ void k(int n, const void* x, const void* y, void* o) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        T a = ((const T*)x)[i], b = ((const T*)y)[i]; int s = (int)b & 127; T* r = (T*)o + 8 * i;
+        r[0] = a + b; r[1] = a - b; r[2] = a * b; r[3] = a / b; r[4] = a % b; r[5] = a << s; r[6] = a >> s;
+        r[7] = (a < b) + 2 * (a <= b) + 4 * (a == b);
+    }"""
+    types = {"__int128": -(1 << 127), "unsigned __int128": 0}
+    module = rawkern.RawModule(code, options=("--device-int128",), name_expressions=[f"k<{t}>" for t in types])
+    rng = random.Random(0)
+    edges = [0, 1, 2, (1 << 64) - 1, 1 << 64, (1 << 64) + 1, (1 << 127) - 1, 1 << 127, (1 << 128) - 1, (1 << 128) - 2]
+    numbers = [rng.getrandbits(128) >> rng.randrange(128) for _ in range(300)]
+    rows = [(a, b) for a in edges for b in edges if b] + [(a, b or 1) for a, b in itertools.pairwise(numbers)]
+
+    def memory(values):
+        return torch.frombuffer(bytearray(b"".join(v.to_bytes(16, "little") for v in values)), dtype=torch.int64)
+
+    for name, low in types.items():
+        pairs = [(a - ((a >> 127) << 128), b - ((b >> 127) << 128)) if low else (a, b) for a, b in rows]
+        pairs = [(a, b) if b != -1 or a != low or not low else (a + 1, b) for a, b in pairs]
+        wants = [
+            (a + b, a - b, a * b, quotient(a, b), a - b * quotient(a, b), a << (b & 127), a >> (b & 127),
+             (a < b) + 2 * (a <= b) + 4 * (a == b)) for a, b in pairs
+        ]  # fmt: skip
+        x, y = (memory([v % (1 << 128) for v in column]).to(device) for column in zip(*pairs, strict=True))
+        out = torch.full((len(pairs) * 16,), -1, device=device)
+        module.get_function(f"k<{name}>").forall(len(pairs))(len(pairs), x, y, out)
+        assert out.cpu().tolist() == memory([v % (1 << 128) for row in wants for v in row]).tolist(), name
+
+
+def test_integers_of_256_bits(device):
+    """Chains of four 64-bit and of eight 32-bit words, with statements that the carry flag has to get through."""
+    chains = {
+        "add": [f"{op}.{{0}} %0, %1, %2;" for op in ("add.cc", *["addc.cc"] * 6, "addc")],
+        "sub": [f"{op}.{{0}} %0, %1, %2;" for op in ("sub.cc", *["subc.cc"] * 6, "subc")],
+    }
+    code = "".join(
+        f"__device__ void {name}{bits}(const unsigned {word}* a, const unsigned {word}* b, unsigned {word}* c) {{"
+        + " ".join(
+            f'asm volatile("{line.format("u" + str(bits))}" : "={r}"(c[{k}]) : "{r}"(a[{k}]), "{r}"(b[{k}]));'
+            for k, line in enumerate([*lines[: 256 // bits - 1], lines[-1]])
+        )
+        + "}\n"
+        for name, lines in chains.items()
+        for bits, word, r in ((32, "int", "r"), (64, "long long", "l"))
+    )
+    code += r"""
+    __device__ void mul32(const unsigned* a, const unsigned* b, unsigned* c) {
+        for (int k = 0; k < 8; k++) c[k] = 0;
+        #pragma unroll
+        for (int i = 0; i < 8; i++) {
+            #pragma unroll
+            for (int half = 0; half < 2; half++) {
+                asm volatile("add.cc.u32 %0, %0, 0;" : "+r"(c[0]));
+                #pragma unroll
+                for (int k = 0; k + half + i < 8; k++)
+                    if (half) asm volatile("madc.hi.cc.u32 %0, %1, %2, %0;" : "+r"(c[i + k + 1]) : "r"(a[k]), "r"(b[i]));
+                    else asm volatile("madc.lo.cc.u32 %0, %1, %2, %0;" : "+r"(c[i + k]) : "r"(a[k]), "r"(b[i]));
+            }
+        }
+    }
+    #define RUN(f, t, n) { t u[n], v[n], w[n]; memcpy(u, x + 4 * i, 32); memcpy(v, y + 4 * i, 32); f(u, v, w); memcpy(r, w, 32); r += 4; }
+    extern "C" __global__ void k(int n, const unsigned long long* x, const unsigned long long* y, unsigned long long* o) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        unsigned long long* r = o + 20 * i;
+        RUN(add32, unsigned, 8) RUN(add64, unsigned long long, 4) RUN(sub32, unsigned, 8) RUN(sub64, unsigned long long, 4)
+        RUN(mul32, unsigned, 8)
+    }"""
+    rng = random.Random(1)
+    numbers = [rng.getrandbits(256) >> rng.randrange(256) for _ in range(200)] + [0, (1 << 256) - 1, 1, 0, 1 << 255]
+    pairs = list(itertools.pairwise(numbers))
+
+    def memory(values):
+        data = b"".join((v % (1 << 256)).to_bytes(32, "little") for v in values)
+        return torch.frombuffer(bytearray(data), dtype=torch.int64)
+
+    x, y = (memory(column).to(device) for column in zip(*pairs, strict=True))
+    out = torch.full((len(pairs) * 20,), -1, device=device)
+    rawkern.RawKernel(code).forall(len(pairs))(len(pairs), x, y, out)
+    wants = [v for a, b in pairs for v in (a + b, a + b, a - b, a - b, a * b)]
+    assert out.cpu().tolist() == memory(wants).tolist()
+
+
+def test_random_carry_chains(device):
+    """Additions and subtractions of 32 and 64 bits in any order, some under a predicate, with what stands between."""
+    rng, lanes = random.Random(2), 64
+    names = [f"{b}{c}{part}{cc}" for b in ("add", "sub", "mad") for c in ("", "c") for cc in ("", ".cc") if c or cc
+             for part in ((".lo", ".hi") if b == "mad" else ("",))]  # fmt: skip
+    types = ["u32", "s32", "u64", "s64"]
+    chains = [
+        [("add.cc", "u32", False)]
+        + [(rng.choice(names), rng.choice(types), rng.random() < 0.3) for _ in range(rng.randrange(2, 10))]
+        for _ in range(40)
+    ]
+    texts = []
+    for number, chain in enumerate(chains):
+        lines = [
+            ".reg .pred p; .reg .b32 x, y, z; .reg .b64 u, v, w; setp.ne.u32 p, %3, 0; mov.b32 x, 0; mov.b64 u, 0;"
+        ]
+        lines.append("cvt.u32.u64 y, %1; cvt.u32.u64 z, %2; mov.b64 v, %1; mov.b64 w, %2; mov.b64 %0, 0;")
+        for op, t, guarded in chain:
+            d, a, b = "xyz" if "32" in t else "uvw"
+            lines.append(f"{'@p ' * guarded}{op}.{t} {d}, {a}, {b}{', ' + a if op[0] == 'm' else ''};")
+            lines.append(
+                "mad.lo.u64 %0, %0, 31, u; cvt.u64.u32 v, x; xor.b64 %0, %0, v; xor.b64 v, %1, %0; mov.b64 {z, y}, v;"
+            )
+        texts.append(
+            f'asm("{{ {" ".join(lines)} }}" : "=&l"(r) : "l"(a), "l"(b), "r"(t & 1)); o[{number} * {lanes} + t] = r;'
+        )
+    code = f"""extern "C" __global__ void k(const unsigned long long* x, const unsigned long long* y, unsigned long long* o) {{
+        int t = threadIdx.x; unsigned long long a = x[t], b = y[t], r;
+        {" ".join(texts)}
+    }}"""
+    edges = [0, 1, (1 << 64) - 1, (1 << 32) - 1, 1 << 32, 1 << 63]
+    a, b = ([rng.choice([rng.choice(edges), rng.getrandbits(64)]) for _ in range(lanes)] for _ in range(2))
+    out = torch.zeros(len(chains) * lanes, dtype=torch.int64, device=device)
+    x, y = (torch.from_numpy(np.array(v, dtype=np.uint64).view(np.int64)).to(device) for v in (a, b))
+    rawkern.RawKernel(code)[1, lanes](x, y, out)
+    got = out.cpu().numpy().view(np.uint64).reshape(len(chains), lanes)
+    for chain, row in zip(chains, got, strict=True):
+        for t in range(lanes):
+            assert int(row[t]) == _chain(chain, a[t], b[t], t & 1), (chain, hex(a[t]), hex(b[t]), t)
+
+
+def _chain(chain: list, a: int, b: int, p: int) -> int:
+    """What `test_random_carry_chains` computes, by the reference of one instruction."""
+    full, flag, r, v = (1 << 64) - 1, 0, 0, a
+    d = {32: 0, 64: 0}
+    operands = {32: (a & 0xFFFFFFFF, b & 0xFFFFFFFF), 64: (a, b)}
+    for op, t, guarded in chain:
+        name, *mods = op.split(".")
+        bits = int(t[1:])
+        if p or not guarded:
+            args = [*operands[bits], operands[bits][0]][: 3 if name[0] == "m" else 2]
+            d[bits], carried = reference.carry(name, mods, t, args, flag)
+            flag = carried if "cc" in mods else flag
+        r = (r * 31 + d[64] & full) ^ d[32]
+        v = a ^ r
+        operands = {32: (v >> 32, v & 0xFFFFFFFF), 64: (v, b)}
+    return r
+
+
+def test_a_carry_flag_that_nothing_sets():
+    """On a GPU it holds what happens to be there."""
+    code = 'extern "C" __global__ void k(int* o) {\n asm("addc.u32 %0, %1, 1;" : "=r"(o[0]) : "r"(o[1])); }'
+    with pytest.raises(rawkern.UnsupportedError, match=r"addc\.u32 reads the carry flag.*:2"):
+        rawkern.RawKernel(code)[1, 1](torch.zeros(2, dtype=torch.int32))
 
 
 def test_bit_functions(device):

@@ -122,12 +122,22 @@ def rk_check_lane(ck, blk, st, warp, lane, a, site, s):
     """Whether one lane may access its address; what it does there is followed."""
     size = SITE.size[s]
     thread = warp * 32 + lane
-    if a & (SITE.align[s] - 1):
-        rk_check_report(ck, st, MISALIGNED, site, thread, a, SITE.root[s])
-        return 0
     base = BLOCK.shared[blk]
     root = SITE.root[s]
     frame = CHECK.frame[ck] + CHECK.frame_bytes[ck] * lane
+    if a & (SITE.align[s] - 1):
+        start = 0  # what reports count from
+        e = root
+        if SITE.space[s] == LOCAL:
+            start = frame
+            e = 0
+        elif root == 0:
+            if SITE.space[s] == SHARED:
+                start = base
+        elif ENTRY.flags[root] & IS_SHARED:
+            start = base
+        rk_check_report(ck, st, MISALIGNED, site, thread, a - start, e)
+        return 0
     if SITE.space[s] == LOCAL or (SITE.space[s] == GENERIC and a - CHECK.frame[ck] < CHECK.frame_bytes[ck] * 32):
         if a - frame + size <= CHECK.frame_bytes[ck] and a - frame < CHECK.frame_bytes[ck]:
             if SITE.end[s] and (a - frame < SITE.start[s] or a - frame + size > SITE.end[s]):

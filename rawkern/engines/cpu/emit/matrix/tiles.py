@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from rawkern.engines.cpu.emit.calls import service
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, WRITE, Access, Held
@@ -122,8 +123,9 @@ def _rows_stored(m: Module, name: str, trans: bool) -> str:
 def load_fragment(f: FunctionLowering, instr: Instr) -> None:
     """``wmma.load``: registers beyond those that hold each element once repeat them."""
     dest, mem, *stride = instr.args
-    operand, kind, places, pitch = _placement(f, instr, mem, stride)
-    regs, per = items_of(dest), accumulators(kind) if operand == "c" else 1
+    regs = items_of(dest)
+    operand, kind, places, pitch = _placement(f, instr, mem, len(regs), stride)
+    per = accumulators(kind) if operand == "c" else 1
     loaded: list[Val] = []
     for k, at in enumerate(places):
         cross = _crosswise(instr.op, operand)
@@ -138,8 +140,8 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
 def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     """``wmma.store``."""
     mem, source, *stride = instr.args
-    _, kind, places, pitch = _placement(f, instr, mem, stride)
     items = items_of(source)
+    _, kind, places, pitch = _placement(f, instr, mem, len(items), stride)
     regs = [f.values.vector(x, kind.register) for x in items]
     per = len(regs) // len(places)
     cross = _crosswise(instr.op, "d")
@@ -182,10 +184,13 @@ def _crosswise(op: Op, operand: str) -> bool:
     return op.has("row") == (operand == "b")
 
 
-def _placement(f: FunctionLowering, instr: Instr, mem, stride: list) -> tuple[str, Kind, list[Val], Val]:
+def _placement(
+    f: FunctionLowering, instr: Instr, mem, registers: int, stride: list
+) -> tuple[str, Kind, list[Val], Val]:
     """Operand, element type, the address of each tile, and bytes from one line in memory to the next.
 
-    All lanes give the same address and stride; those of the lowest count.
+    All lanes give the same address and stride; those of the lowest count. The address has to be a multiple of what a
+    lane holds in all its registers, and so has the stride by PTX; CUDA C++ asks for 16 bytes there, as programs use.
     """
     e, op = f.e, instr.op
     require_warp(f, instr)
@@ -196,6 +201,10 @@ def _placement(f: FunctionLowering, instr: Instr, mem, stride: list) -> tuple[st
     pitch = f.values.value(stride[0], 32) if stride else const("i32", sizes[0] if cross else sizes[1])
     start, pitch = (v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, i64 0") for v in (start, pitch))
     pitch = e.bin("lshr", e.bin("mul", e.resize(pitch, "i64"), kind.bits), 3)
+    align = registers * kind.register // 8
+    amiss = e.bin("or", e.bin("and", start, align - 1), e.bin("and", pitch, min(align, 16) - 1))
+    with e.where(e.cmp("icmp ne", amiss, 0), rare=True):
+        service(f, "TILE", instr, start, e.bin("or", e.bin("shl", pitch, 8), align))
     places = []
     for row, column in shape.tiles(operand, kind):
         line, within = (column, row) if cross else (row, column)

@@ -251,3 +251,63 @@ def test_products_of_every_type(device):
         want, scale = a.double() @ b.double().T, a.double().abs() @ b.double().abs().T
         tolerance = {"tf32": 2e-3, "f64": 1e-15, "s8": 0}.get(name, 1e-6)
         assert ((c.cpu().double() - want).abs() <= tolerance * scale).all(), name
+
+
+ALIGNED = """
+#include <mma.h>
+#include <cuda_bf16.h>
+using namespace nvcuda;
+template <class A, class M, int K> __device__ void get(const char* a, int offset, int ldm, float* c) {
+    wmma::fragment<wmma::matrix_a, 16, 16, K, A, wmma::row_major> f;
+    wmma::load_matrix_sync(f, (const M*)(a + offset), ldm);
+    c[threadIdx.x] = (float)f.x[0];
+}
+extern "C" __global__ void f16(const char* a, int offset, int ldm, float* c) { get<half, half, 16>(a, offset, ldm, c); }
+extern "C" __global__ void bf16(const char* a, int offset, int ldm, float* c) { get<__nv_bfloat16, __nv_bfloat16, 16>(a, offset, ldm, c); }
+extern "C" __global__ void tf32(const char* a, int offset, int ldm, float* c) { get<wmma::precision::tf32, float, 8>(a, offset, ldm, c); }
+extern "C" __global__ void s8(const char* a, int offset, int ldm, float* c) { get<signed char, signed char, 16>(a, offset, ldm, c); }
+extern "C" __global__ void f64(const char* a, int offset, int ldm, float* c) {
+    wmma::fragment<wmma::matrix_a, 8, 8, 4, double, wmma::row_major> f;
+    wmma::load_matrix_sync(f, (const double*)(a + offset), ldm);
+    c[threadIdx.x] = f.x[0];
+}
+extern "C" __global__ void stored(const char* a, int offset, int ldm, float* c) {
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> f;
+    wmma::fill_fragment(f, 1);
+    wmma::store_matrix_sync((float*)((char*)c + offset), f, ldm, wmma::mem_row_major);
+}
+extern "C" __global__ void unaligned(const char* a, int offset, int ldm, float* c) {  // declared for halves, no more
+    __shared__ int flag; __shared__ half s[16 * 24];
+    for (int k = threadIdx.x; k < 16 * 24; k += 32) s[k] = (half)k;
+    flag = 0; __syncthreads();
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> f;
+    wmma::load_matrix_sync(f, s, 24);
+    c[threadIdx.x] = (float)f.x[0] + flag;
+}"""
+#: Kernel, offset in bytes, leading dimension in elements, and what the error says.
+ALIGNMENTS = [
+    ("f16", 32, 24, ""), ("f16", 2, 16, "not a multiple of 32 bytes, 2 bytes behind one"),
+    ("f16", 16, 16, "not a multiple of 32 bytes"), ("f16", 0, 17, "leading dimension of 34 bytes, which is not a multiple of 16"),
+    ("bf16", 32, 24, ""), ("bf16", 8, 16, "not a multiple of 16 bytes"), ("bf16", 0, 20, "leading dimension of 40 bytes"),
+    ("tf32", 32, 12, ""), ("tf32", 4, 8, "not a multiple of 16 bytes"), ("tf32", 0, 9, "leading dimension of 36 bytes"),
+    ("s8", 16, 32, ""), ("s8", 4, 16, "not a multiple of 8 bytes"), ("s8", 0, 20, "leading dimension of 20 bytes"),
+    ("f64", 32, 6, ""), ("f64", 4, 4, "not a multiple of 8 bytes"), ("stored", 32, 20, ""),
+    ("stored", 16, 16, "not a multiple of 32 bytes"), ("stored", 0, 18, "leading dimension of 72 bytes"),
+    ("unaligned", 0, 0, ""),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def aligned():
+    return rawkern.RawModule(ALIGNED)
+
+
+@pytest.mark.parametrize(("name", "offset", "ldm", "says"), ALIGNMENTS)
+def test_addresses_and_leading_dimensions_have_to_be_aligned(aligned, name, offset, ldm, says):
+    a, c = torch.zeros(2048, dtype=torch.int8), torch.zeros(512)
+    launch = aligned.get_function(name)[1, 32]
+    if not says:
+        launch(a, offset, ldm, c)
+        return
+    with pytest.raises(rawkern.LaunchError, match=rf"line \d+: .*{says}"):
+        launch(a, offset, ldm, c)

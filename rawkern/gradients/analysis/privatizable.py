@@ -1,0 +1,112 @@
+"""The tile rule: whether what an iteration reads of a shared array was written in it, so that any order is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rawkern.gradients.analysis import access_groups, value_numbering
+from rawkern.gradients.analysis.loops import reads, stores
+from rawkern.gradients.analysis.must_def import covered
+from rawkern.gradients.ir import Access, Array, Barrier, Block, If, Kernel, Loop, Store, Value, index_of, inside, walk
+
+
+def _written(store: Store, loop: Loop | None) -> Any:
+    """The places that a store writes, as a key; None where they may change from one iteration to the next."""
+    parts: list[Any] = [store.place.fields]
+    for each in store.index:
+        parts.append(value_numbering.key(each, loop))
+    block: Block | None = store.block
+    while block is not None and block.parent is not None and block.parent is not loop:
+        parent = block.parent
+        if isinstance(parent, If):
+            parts.append((block is parent.then, value_numbering.key(parent.condition, loop)))
+            if parts[-1][1] is None:
+                return None
+        elif loop is not None and value_numbering.key_of_loop(parent, loop) is None:
+            return None
+        elif loop is None:
+            break
+        block = parent.block
+    return None if None in parts or store.adds else tuple(parts)
+
+
+def fresh(array: Array, loop: Loop, kernel: Kernel) -> bool:
+    """The tile rule: whether what an iteration reads of a shared array was written in it, or never in the loop.
+
+    All its stores write the same places in each iteration, or where its reads read; a barrier, which all threads
+    reach, and then all reads follow them. No barrier is needed where each element is one thread's own.
+    """
+    inner, later = stores(loop.body, array), reads(loop.body, array)
+    if any(_written(s, loop) is None for s in inner) and not all(covered(r, loop, kernel) for r in later):
+        return False
+    last = max(s.order for s in inner)
+    read = [r.order for r in later]
+    between = [b for b in loop.body.items if isinstance(b, Barrier) and b.text == "__syncthreads()" and b.order > last]
+    if not read or any(b.order < min(read) for b in between):
+        return True
+    return last < min(read) and own(kernel, [*inner, *later])
+
+
+def own(kernel: Kernel, accesses: Sequence[Access]) -> bool:
+    """Whether of a shared array's elements each is read and written by one thread of a block alone."""
+    indices = [index_of(i) for i in accesses]
+    extents = min(map(len, indices)) if len(set(map(len, indices))) == 1 else 0
+    return any(access_groups.which(kernel, accesses, within_block=True, along=k) is not None for k in range(extents))
+
+
+def same_places(array: Array, loop: Loop, kernel: Kernel) -> bool:
+    """Whether all stores to a shared array write the same places; of each field, and the loop sets all of those."""
+    found = {_written(s, _innermost(s)) for s in stores(kernel.body, array)}
+    if not found or None in found:
+        return False
+    here = {s.place.fields for s in stores(loop.body, array)}
+    return sorted(here) == sorted(fields for fields, *_ in found)
+
+
+def _innermost(store: Store) -> Loop | None:
+    block: Block | None = store.block
+    while block is not None and block.parent is not None:
+        if isinstance(block.parent, Loop):
+            return block.parent
+        block = block.parent.block
+    return None
+
+
+def any_order(loop: Loop, kernel: Kernel, active: set[Array], injective: Any) -> bool:
+    """Whether what the loop does to memory lets the iterations of its backward run in any order."""
+    for array in {i.place.array for i in walk(loop.body) if isinstance(i, Store) and i.place.array.shared} & active:
+        if not fresh(array, loop, kernel):
+            return False
+        for read in reads(kernel.body, array):
+            if inside(read.block, loop.body):
+                continue
+            around = _innermost_with_stores(read, array)
+            if around is None or inside(loop.block, around.body) or not fresh(array, around, kernel):
+                return False
+    return all(
+        i.adds or injective(i)
+        for i in walk(loop.body)
+        if isinstance(i, Store) and not i.place.array.shared and i.place.array in active
+    )
+
+
+def _innermost_with_stores(read: Value, array: Array) -> Loop | None:
+    block: Block | None = read.block
+    while block is not None and block.parent is not None:
+        if isinstance(block.parent, Loop) and stores(block.parent.body, array):
+            return block.parent
+        block = block.parent.block
+    return None
+
+
+def late(array: Array, loop: Loop, kernel: Kernel) -> str | None:
+    """Why a shared array cannot be read again in the loop's backward; None where it can."""
+    inner = stores(loop.body, array)
+    if inner and not fresh(array, loop, kernel):
+        return f"what iterations read of {array.name} may be of another iteration"
+    if any(s.order > loop.last for s in stores(kernel.body, array)) and not (
+        inner and same_places(array, loop, kernel)
+    ):
+        return f"{array.name} is written again after the loop that reads it"
+    return None

@@ -1,0 +1,196 @@
+"""The text of iterations that blocks deal out among themselves, see `blocks`: one of them as every block has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rawkern.errors import NotDifferentiable
+from rawkern.gradients.analysis import affine, loops
+from rawkern.gradients.analysis.activity import activity
+from rawkern.gradients.analysis.blocks import Deal
+from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.passes.barrier_elimination import sparse
+from rawkern.gradients.code.tree import (
+    BARRIER,
+    Assign,
+    Declare,
+    For,
+    If,
+    Note,
+    Run,
+    Statement,
+    declared,
+    every,
+    expressions,
+)
+from rawkern.gradients.ir import Block, Kernel, Loop, Store, Value, operands, walk
+from rawkern.gradients.reading.places import NeedsUnrolling
+from rawkern.gradients.reading.syntax import Where
+from rawkern.gradients.rules import number
+
+UNKNOWN = "of_all_iterations"  # in place of what one iteration does not know
+
+
+class _Copy(Reverse):
+    """The reverse of one iteration; what the reads are given is added up."""
+
+    totals: dict[int, str]
+
+    def injective(self, s: Store) -> bool:
+        return True  # asked of the kernel before
+
+    def load(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
+        if v.order not in self.totals:
+            return super().load(v, d, frame, out)
+        out.append(Assign(self.totals[v.order], d, "+="))
+        return None
+
+
+@dataclass
+class Dealing:
+    """Makes the text; `again` reads the kernel once more."""
+
+    deal: Deal
+    again: Callable[[], Kernel]
+    names: Names
+    where: Where
+    copy: Reverse = field(init=False)
+    found: list[Statement] = field(init=False)
+
+    def lines(self) -> list[Statement] | None:
+        """Lines that add to the gradients of the arrays; None if an iteration needs more than is known of it."""
+        names, axis = self.names, self.deal.axis
+        at, block, turn, parts = (names.fresh(n) for n in ("iteration", f"b{axis}", "turn", "parts"))
+        out: list[Statement] = []
+        kernel = self.again()
+        head = Frame(kernel.body, None, names)
+        loop = _loop(kernel, self.deal.loop)
+        count, kind = Reverse(kernel, activity(kernel, self.deal.arrays), names, self.where, None).trips(
+            loop, loops.bounds(loop), head, out
+        )
+        head.settle()
+        begin, totals, ends = self._elements(at, kind)
+        inner = self._iteration(at, kind, block, totals)
+        blocks = f"({kind})gridDim.{axis}"
+        few = f"{blocks} > {count}" if count.isdigit() else f"{count} > 0 && {blocks} > {count}"
+        shared = {a.name for a in kernel.shared} | {f"grad_{a.name}" for a in kernel.shared}
+        shared |= {name for s in self.copy.exchanges for name in declared(s)}
+        before = [*head.printed(), *out]
+        for s in every([*before, *begin, *inner, *ends]):
+            if any(re.search(rf"\bblockIdx\.{axis}\b|\b{UNKNOWN}\b", text) for text in expressions(s)):
+                return None
+        each = For(
+            Declare("unsigned int", block, f"{turn} / {count}"),
+            f"{block} < gridDim.{axis}",
+            Assign(block, parts, "+="),
+            sparse(inner, shared),
+        )
+        turns = For(
+            Declare(kind, turn, f"blockIdx.{axis}"),
+            f"{turn} < {count} * {parts}",
+            Assign(turn, f"gridDim.{axis}", "+="),
+            [Declare(kind, at, f"{turn} % {count}", const=True), *begin, each, *ends],
+        )
+        return [
+            Note("// Blocks that read the same elements deal the iterations out: each adds up what all of them give."),
+            *before,
+            Declare(kind, parts, f"{few} ? {blocks} / {count} : 1", const=True),
+            turns,
+            BARRIER,
+        ]
+
+    def _elements(self, at: str, kind: str) -> tuple[list[Statement], dict[int, str], list[Statement]]:
+        """Lines before, the name of the sum for each read, and lines that add the sums to the gradients."""
+        kernel = self.again()
+        reads = self._alone(kernel, at, kind, UNKNOWN)
+        frame = Frame(kernel.body, None, self.names)
+        begin: list[Statement] = []
+        ends: list[Statement] = []
+        totals: dict[int, str] = {}
+        for r in reads:
+            place = frame.used(r.attr, r.args, f"grad_{r.attr.array.name}")
+            total, of = self.names.fresh(f"d_{r.attr.array.name}"), self.names.type(r.type)
+            zero = number(0.0, of)
+            begin.append(Declare(of, total, zero))
+            ends.append(If(f"{total} != {zero}", [Run(f"atomicAdd(&{place}, {total})")], inline=True))
+            totals[r.order] = total
+        frame.settle()
+        return [*frame.printed(), *begin], totals, ends
+
+    def _iteration(self, at: str, kind: str, block: str, totals: dict[int, str]) -> list[Statement]:
+        kernel = self.again()
+        reads = self._alone(kernel, at, kind, block)
+        self.copy = copy = _Copy(kernel, activity(kernel, self.deal.arrays, set(reads)), self.names, self.where, None)
+        copy.totals = totals
+        return copy.run()
+
+    def _alone(self, kernel: Kernel, at: str, kind: str, block: str) -> list[Value]:
+        """Make a kernel one that runs a single iteration, as a certain block; the reads of it."""
+        for v in _values(kernel):
+            if v.op == "special" and v.attr == f"blockIdx.{self.deal.axis}":
+                v.attr = block
+        _single(kernel.body, _loop(kernel, self.deal.loop), at, kind)
+        return [i for i in walk(kernel.body) if isinstance(i, Value) and i.order in self.deal.reads and i.op == "load"]
+
+
+def _loop(kernel: Kernel, order: int) -> Loop:
+    return next(i for i in kernel.body.items if isinstance(i, Loop) and i.order == order)
+
+
+def _values(kernel: Kernel) -> set[Value]:
+    left = [v for i in walk(kernel.body) for v in (*operands(i), *([i] if isinstance(i, Value) else []))]
+    found = set(left)
+    while left:
+        left = [a for v in left for a in v.args if a not in found]
+        found.update(left)
+    return found
+
+
+def _single(body: Block, loop: Loop, at: str, kind: str) -> None:
+    """Put one iteration of a loop in its place. What the others leave is unknown; what it adds to a sum is known."""
+    before: list[Value] = []
+    after = [c.result for c in loop.carried]
+    steps = affine.induction(loop)
+    for c in loop.carried:
+        c.phi.block = body
+        c.phi.order = c.result.order = loop.order
+        if c.phi in steps:
+            start, by = steps[c.phi]
+            count = Value(loop.line, body, loop.order, type=kind, op="special", attr=at)
+            c.phi.op, c.phi.args, c.phi.attr = "binary", (count, by), "*"
+            if start.const != 0:
+                grown = Value(loop.line, body, loop.order, type=c.phi.type, op="binary", args=(count, by), attr="*")
+                before.append(grown)
+                c.phi.args, c.phi.attr = (start, grown), "+"
+            before.append(c.phi)
+        else:
+            c.phi.op, c.phi.args, c.phi.attr = "special", (), UNKNOWN
+        if c.result.type == c.phi.type and c.phi not in steps:
+            c.result.op, c.result.args, c.result.attr = "cast", (c.next,), None
+        else:
+            c.result.op, c.result.args, c.result.attr = "special", (), UNKNOWN
+    inner = [*loop.test.items, *loop.body.items]
+    for item in inner:
+        item.block = body
+    where = body.items.index(loop)
+    rest = [i for i in body.items[where + 1 :] if i not in after]
+    body.items[where:] = [*before, *inner, *after, *rest]
+
+
+def dealt(found: list[Deal], again: Callable[[], Kernel], kernel: Kernel, names: Names, where: Where) -> list[Dealing]:
+    """Those of the deals that can be made."""
+    made: list[Dealing] = []
+    for deal in found:
+        part = Dealing(deal, again, names, where)
+        try:
+            lines = part.lines()
+        except (NeedsUnrolling, NotDifferentiable):
+            continue
+        if lines is not None:
+            part.found = lines
+            made.append(part)
+    return made

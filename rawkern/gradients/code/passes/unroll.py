@@ -1,0 +1,174 @@
+"""How often threads go through a row, as a number of the template.
+
+The compiler then writes such loops out, so all their loads can be on their way at once, and what several of them read
+or compute alike stays in registers. Only the last time a thread has to ask whether it is still in the row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rawkern.base import gpus
+from rawkern.gradients import types
+from rawkern.gradients.analysis import loops
+from rawkern.gradients.analysis.affine import LANE, Poly, grouped, induction, poly, settled
+from rawkern.gradients.code.expressions import operand, written
+from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.tree import (
+    Assign,
+    Barrier,
+    Declare,
+    For,
+    If,
+    Jump,
+    Note,
+    Run,
+    Statement,
+    While,
+    bodies,
+    every,
+    expressions,
+    rendered,
+    with_bodies,
+)
+from rawkern.gradients.ir import Kernel, Loop, Value
+
+MOST = 64  # times; more need too many registers
+REGISTERS = 160  # for what is read once and kept: a thread has 255
+LINES = 64  # of all such loops: more is too much code, written out
+_TOGETHER = re.compile(r"__sync|__shfl|\b(block|warp)_\w+\(")
+WRITTEN = 2048  # of them, written out
+
+
+@dataclass(frozen=True)
+class Row:
+    """Loops that all threads run from their number to a length, a step of all of them at a time."""
+
+    name: str  # of the template's number: how often; 0: as often as it has to be
+    length: Poly
+    step: int
+    most: int
+    kept: int  # registers, for each time
+
+    @property
+    def comment(self) -> str:
+        """What a launch is to know."""
+        times = f"{operand(written(self.length), '+', '/')} / {self.step}"
+        return f"// {self.name}: {times} rounded up, or 0; how often a thread goes through a row."
+
+
+def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tuple[Row, ...], list[Statement]]:
+    """The rows that a kernel's threads go through, and the statements with their loops as they may be written out.
+
+    None where there are none, or it does not pay.
+    """
+    keys: dict[Loop, tuple[str, int]] = {}
+    lengths: dict[tuple[str, int], Poly] = {}
+    inner: dict[tuple[str, int], list[Statement]] = {}
+    for s in every(statements):
+        loop = s.loop if isinstance(s, For) and _steps(s) else None
+        row = None if loop is None else _row(loop, kernel)
+        if loop is not None and row is not None:
+            key = keys[loop] = written(row[0]), row[1]
+            lengths[key] = row[0]
+            inner.setdefault(key, []).extend(bodies(s)[0])
+    lines = sum(len(rendered(body, 0)) for body in inner.values())
+    if not inner or lines > LINES:
+        return (), statements
+    for s in every([s for body in inner.values() for s in body]):
+        if isinstance(s, For | While | Barrier) or any(_TOGETHER.search(each) for each in expressions(s)):
+            return (), statements
+    found = {}
+    for key, body in inner.items():
+        kept = _registers(kernel, body)
+        most = min(MOST, REGISTERS // max(kept, 1), WRITTEN // lines)
+        found[key] = Row(names.fresh("steps"), lengths[key], key[1], most, kept)
+    return tuple(found.values()), _written_out(statements, {loop: found[key] for loop, key in keys.items()})
+
+
+def _steps(s: For) -> bool:
+    """Whether a loop's variable grows by more than 1."""
+    return isinstance(s.step, Assign) and s.step.sign == "+=" and s.step.value != "1"
+
+
+def resident(
+    threads: int, rows: Sequence[Row] = (), times: Sequence[int] = (), gpu: gpus.Specification | None = None
+) -> int:
+    """How many blocks a processor of a GPU is to have registers for, with threads that go so often through rows.
+
+    Of a thread 32 registers are for anything, and one for each number that it keeps, of more than four times.
+    """
+    if gpu is None or not any(times):
+        return min(1024 // threads, 16)  # no fewer registers than without that number
+    kept = sum(row.kept * max(n - 4, 0) for row, n in zip(rows, times, strict=True))
+    return max(min(gpu.warps * 32 // threads, gpus.REGISTERS // (threads * (32 + kept)), gpu.blocks), 1)
+
+
+def assumption(kernel: Kernel) -> Statement:
+    """What the compiler has to know of a block to see how often its threads go through a row."""
+    threads = kernel.block[0]
+    return Run(f"__builtin_assume(blockDim.x == {threads} && threadIdx.x < {threads})")
+
+
+def _registers(kernel: Kernel, body: Sequence[Statement]) -> int:
+    """How many registers hold what a thread reads of memory at a time: of arrays, and of sums of its block."""
+    inner = list(every(body))
+    code = "\n".join(each for s in inner for each in expressions(s) if each != getattr(s, "target", None))
+    read = set(re.findall(r"(?<!&)\b\w+", code))  # &: of atomicAdd
+    kinds = [kind for n, kind, pointer in kernel.params for each in (n, f"grad_{n}") if pointer and each in read]
+    declares = {s.type for s in inner if isinstance(s, Declare)}
+    together = max((types.count(types.VECTORS[n]) for n in declares & types.VECTORS.keys()), default=1)
+    adds = any(isinstance(s, Assign) and s.sign == "+=" and s.target.endswith("]") for s in inner)
+    return sum(max(types.size(kind) // 4, together) for kind in kinds) + adds
+
+
+def _row(loop: Loop, kernel: Kernel) -> tuple[Poly, int] | None:
+    """The length that a loop goes to from a thread's number in steps of all of them, and the step."""
+    found = loops.bounds(loop)
+    if found is None or found[2] or not settled(found[1]):
+        return None
+    start, by = map(poly, induction(loop)[found[0].phi])
+    step = _step(start, ("threadIdx.x",), kernel.block[0]) or _step(grouped(start, kernel.group), (LANE,), kernel.group)
+    length = poly(found[1])
+    kinds = {n: kind for n, kind, pointer in kernel.params if not pointer}
+    used = [kinds.get(n, "float") for n in _parameters(length)]
+    whole = all(isinstance(kind, str) and not types.is_float(kind) and types.bits(kind) >= 32 for kind in used)
+    return (length, step) if step and by == {(): step} and used and whole else None
+
+
+def _step(start: Poly, digit: tuple[str], threads: int) -> int:
+    """How far threads that begin at a multiple of their number go together; 0 if they begin elsewhere."""
+    return max(start[digit], 0) * threads if start.keys() == {digit} else 0
+
+
+def _parameters(p: Poly) -> Iterator[str]:
+    for s in (s for key in p for s in key):
+        if isinstance(s, Value):
+            for arg in s.args:
+                yield from _parameters(poly(arg))
+        else:
+            yield str(s)
+
+
+def _written_out(statements: list[Statement], rows: Mapping[Loop, Row]) -> list[Statement]:
+    """Statements with these loops as loops that the compiler can write out."""
+    out: list[Statement] = []
+    for s in statements:
+        s = with_bodies(s, lambda body: _written_out(body, rows))
+        row = rows.get(s.loop) if isinstance(s, For) and _steps(s) else None
+        if row is not None and isinstance(s, For) and isinstance(s.step, Assign):
+            c = s.step.target
+            out.append(Note("#pragma unroll"))
+            over = f"{c} >= ({row.name} - 1) * {row.step} && {_no(s.condition)}"
+            condition = f"{row.name} ? {c} < {row.name} * {row.step} : {s.condition}"
+            s = replace(s, condition=condition, body=[If(over, [Jump("continue")], inline=True), *s.body])
+        out.append(s)
+    return out
+
+
+def _no(condition: str) -> str:
+    """The opposite of a comparison."""
+    parts = re.fullmatch(r"(\w+) < (.*)", condition)
+    return f"{parts[1]} >= {parts[2]}" if parts else f"!({condition})"

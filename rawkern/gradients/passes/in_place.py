@@ -1,0 +1,63 @@
+"""Arrays that a kernel overwrites in place: what it read of one before counts as another array, ``y_before`` of ``y``.
+
+That is right where an element is touched by one thread alone, which reads it before it first sets it: then no read sees
+what has been set. What the thread reads afterwards is left, for `forwarding` to follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rawkern.gradients.analysis import access_groups
+from rawkern.gradients.analysis.affine import loops_around
+from rawkern.gradients.ir import Array, Kernel, Place, Store, Value, substitute, walk
+
+
+def split(kernel: Kernel, assume: bool) -> Kernel:
+    """The kernel with such arrays as two; it is changed in place. With `assume`, it may be right for some launches."""
+    items = list(walk(kernel.body))
+    for name, kind, pointer in list(kernel.params):
+        if not pointer:
+            continue
+        array, before = kernel.arrays[name], Array(f"{name}_before", kind, const=True)
+        stores = [i for i in items if isinstance(i, Store) and i.place.array == array]
+        reads = [i for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
+        first = min((s.order for s in stores), default=0)
+        reads = [r for r in reads if r.order < first]
+        taken = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
+        if reads and before.name not in taken and _alone(kernel, reads, stores, assume):
+            alike: dict[Any, Value] = {}
+            for r in reads:
+                r.attr = Place(before, r.attr.fields)
+                if alike.setdefault((r.attr, r.args, r.block), r) is not r:
+                    r.block.items.remove(r)
+            substitute(
+                items, {r: alike[r.attr, r.args, r.block] for r in reads if alike[r.attr, r.args, r.block] is not r}
+            )
+            kernel.arrays[before.name] = before
+            kernel.params.append((before.name, kind, True))
+            kernel.before[before.name] = name
+    return kernel
+
+
+def mixed(kernel: Kernel, before: str) -> bool:
+    """Whether some of what an array was before is computed with again after stores to it.
+
+    Then the gradient of an element has parts already when the reverse comes to a store, which must not clear it.
+    """
+    items = list(walk(kernel.body))
+    first = min(i.order for i in items if isinstance(i, Store) and i.place.array.name == kernel.before[before])
+    reads = [i.order for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array.name == before]
+    return max(reads, default=0) > first
+
+
+def _alone(kernel: Kernel, reads: list[Value], stores: list[Store], assume: bool) -> bool:
+    """Whether each element is of one thread; and in a loop with reads and stores, of one iteration."""
+    every, assumed = [*reads, *stores], kernel.assumed if assume else None
+    if any(s.adds for s in stores) or access_groups.which(kernel, every, assumed=assumed) is None:
+        return False
+    shared = {loop for r in reads for loop in loops_around(r.block)} & {
+        loop for s in stores for loop in loops_around(s.block)
+    }
+    within = [[i for i in every if loop in loops_around(i.block)] for loop in shared]
+    return all(access_groups.which(kernel, each, iterations=True, assumed=assumed) is not None for each in within)

@@ -1,0 +1,201 @@
+"""Sources of extensions in two: what is marked and what that reaches stays, host code is blanked, lines stay."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import rawkern
+from rawkern.compile.conditions import DEVICE, HOST, left_out
+from rawkern.compile.declarations import blanked
+from rawkern.compile.split import split, split_files
+
+TORCH = "#include <torch/extension.h>\n"
+KERNEL = "__global__ void k(float* x) { %s }\n"
+
+
+def _stays(text: str, code: str) -> bool:
+    """Whether a piece of a source is device code; lines and columns are those of the text in any case."""
+    device = split(text).device
+    assert len(device) == len(text) and device.count("\n") == text.count("\n")
+    assert all(a in (b, " ") for a, b in zip(device, text, strict=True))
+    at = text.index(code)
+    here = device[at : at + len(code)]
+    assert here == code or not here.strip(), here
+    return here == code
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "at::Tensor f(at::Tensor x) { k<<<1, 32>>>(x.data_ptr<float>()); return x; }",
+        "std::vector<at::Tensor> f(torch::Tensor x) { return {x, x}; }",
+        "void f(int n);",
+        "static inline int unused(int n) { return n + 1; }",
+        "template <typename T> void run(T* x, cudaStream_t s) { k<<<1, 1, 0, s>>>(x); }",
+        "template void run<float>(float*, cudaStream_t);",
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"f\", &f, R\"(a } brace)\"); }",
+        "TORCH_LIBRARY_IMPL(ns, CUDA, m) { m.impl(\"f\", f); }",
+        "std::mutex lock;",
+        "static bool seen = false;",
+        "struct Cache { std::vector<at::Tensor> tensors; };",
+        "using Tensors = std::vector<at::Tensor>;",
+        "namespace py = pybind11;",
+        "class Layer : public torch::nn::Module { void run() { k<<<1, 1>>>(nullptr); } };",
+        "template <int N> struct Launch { static void run(float* x) { k<<<N, 32>>>(x); } };",
+        "struct Out { at::Tensor y; __host__ at::Tensor get() { return y; } };",
+        "__host__ __device__ int sum(std::vector<int>& all) { return all.size(); }",
+        "extern \"C\" int main() { return 0; }",
+        "void g(float a) try { throw 1; } catch (...) { }",
+        "int f(const char* s) { return s[0] == '}' ? 1 : 0; /* } */ }",
+        "at::Tensor f(at::Tensor x)\n#if TORCH_VERSION_MAJOR >= 2\n",
+    ],
+)  # fmt: skip
+def test_host_code_goes(code: str) -> None:
+    if code.endswith("\n"):  # a function of which #if has two heads
+        text = f"{TORCH}{KERNEL % ''}{code}{{ int a; \n#else\n{{ int b; \n#endif\n return x; }}\n__device__ int d;\n"
+        device = split(text).device
+        assert "Tensor" not in device and "return" not in device and "__device__ int d;" in device
+        assert device.count("#if") == device.count("#endif") == 1
+        return
+    assert not _stays(f"{TORCH}{KERNEL % 'x[0] = 1;'}{code}\n__device__ int after;\n", code)
+    assert _stays(f"{TORCH}{KERNEL % 'x[0] = 1;'}{code}\n__device__ int after;\n", "__device__ int after;")
+
+
+@pytest.mark.parametrize(
+    ("code", "used"),
+    [
+        ("__device__ float twice(float a) { return 2 * a; }", ""),
+        ("__constant__ float table[3];", ""),
+        ("constexpr int N = 1 << 5;", ""),
+        ("const float kEps = 1e-5f;", ""),
+        ("inline int up(int n) { return n + 1; }", "up(1)"),
+        ("template <typename T> T up(T n) { return n + 1; }", "up(1)"),
+        ("constexpr int up(int n) { return n + 1; }", "N\n#define N up(3)\n"),
+        ("struct Params { float* x; int n; int count() const { return n; } };", ""),
+        ("template <int N, bool causal> struct Traits { static constexpr int n = N * (causal ? 1 : 2); };", ""),
+        ("template <> struct Traits2<(3 > 2)> { using type = int; };", ""),
+        ("enum class Mode { kSum, kMean };", ""),
+        ("typedef float (*Fn)(float);", ""),
+        ("union Word { float f; int i; };", ""),
+        ("struct alignas(16) Pack { float v[4]; };", ""),
+        ("using half_t = at::Half;", ""),
+        ("template <typename T> using acc = at::acc_type<T, true>;", ""),
+        ("template __global__ void other<float>(float*);", ""),
+        ("static_assert(sizeof(int) == 4);", ""),
+        ("namespace cg = cooperative_groups;", ""),
+        ("template <typename T> C10_DEVICE T in(T a) { return a; }", ""),
+        ("DEFINE(name)\n#define DEFINE(n) __global__ void n##_kernel(float* x) {}\n", ""),
+        ("struct Tensor3 { Tensor3(int n) : n{n} {} int n; };", ""),
+        ("Box::Box(int a) : side{a}, other(a) { side = a; }", "Box(1).side"),
+    ],
+)
+def test_device_code_stays(code: str, used: str) -> None:
+    code, _, after = code.partition("\n")
+    used, _, more = used.partition("\n")
+    text = f"{TORCH}{after}{more}{code}\n{KERNEL % f'x[0] = {used or 1};'}at::Tensor f(at::Tensor x) {{ return x; }}\n"
+    assert _stays(text, code)
+    assert not _stays(text, "at::Tensor f(at::Tensor x) { return x; }")
+
+
+def test_a_host_function_of_a_kept_class_goes() -> None:
+    text = (
+        f"{TORCH}struct P {{\n  float* x;\n  P(at::Tensor t) : x(t.data_ptr<float>()) {{}}\n"
+        "  std::vector<int> shape() const;\n  __device__ float at(int i) { return x[i]; }\n};\n"
+        "__global__ void k(P p) { p.x[0] = p.at(1); }\n"
+    )
+    device = split(text).device
+    assert "Tensor" not in device and "vector" not in device
+    assert "float* x;" in device and "__device__ float at(int i) { return x[i]; }" in device
+
+
+def test_without_host_code_nothing_changes() -> None:
+    for path in Path("cuda_src").rglob("*.cu*"):
+        assert split(path.read_text()).device is not None
+        assert split(path.read_text()).device == path.read_text()
+    plain = "int helper(int n) { return n; }\n__global__ void k() {}\nint main() {}\n"
+    assert split(plain).device == plain  # the compiler has words for each of these
+    hidden = f"#ifndef __CUDACC_RTC__\n{TORCH}void f() {{}}\n#endif\n{plain}"
+    assert split(hidden).device == hidden
+
+
+def test_branches_for_the_host_do_not_count() -> None:
+    code = '__host__ __device__ void fail() {\n#ifdef __CUDA_ARCH__\n__trap();\n#else\nthrow std::runtime_error("");\n#endif\n}'
+    assert "__trap" in split(f"{TORCH}{code}\n{KERNEL % 'fail();'}").device
+
+
+def test_files_are_split_together() -> None:
+    files = {
+        "k.cu": '#include "k.h"\n__global__ void k(float* x) { x[0] = helper(CALL); }\nvoid f() { k<<<1, 1>>>(0); }\n',
+        "k.h": "#define DEV __device__\n#define CALL other(2)\nat::Tensor g(at::Tensor);\nDEV int marked();\n"
+        "inline int helper(int n) { return n; }\ninline int other(int n) { return n; }\ninline int no() { return 3; }\n",
+    }
+    device = split_files(files)["k.h"].device
+    assert "helper" in device and "other(int" in device and "DEV int marked();" in device
+    assert "Tensor" not in device and "int no()" not in device
+
+
+def test_host_parts() -> None:
+    text = (
+        f'{TORCH}#include "own.h"\n#define CHECK(x) TORCH_CHECK(x.is_cuda())\nusing namespace at;\n'
+        "constexpr int kBlock = 256;\nstruct P { int n; };\nnamespace ns { namespace {\n"
+        "inline int blocks(int n) { return (n + kBlock - 1) / kBlock; }\n"
+        "template <typename T>\nvoid run(T* x) { k<<<1, 1>>>(x); }\n}\nTensor f(Tensor x);\n}\n"
+        f"{KERNEL % ''}__host__ __device__ int both() {{ return 1; }}\n__device__ int mine() {{ return 1; }}\n"
+        "#ifdef USE_ROCM\nvoid rocm() {}\n#else\nvoid cuda() {}\n#endif\n"
+        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n  m.def("f", &ns::f);\n}\n'
+    )
+    parts = split(text).host
+    assert [(part.kind, part.name) for part in parts] == [
+        ("include", "torch/extension.h"), ("include", "own.h"), ("macro", "CHECK"), ("using", "at"),
+        ("variable", "kBlock"), ("struct", "P"), ("function", "ns::blocks"), ("template", "ns::run"),
+        ("declaration", "ns::f"), ("function", "both"), ("function", "cuda"), ("binding", "PYBIND11_MODULE"),
+    ]  # fmt: skip
+    run = next(part for part in parts if part.kind == "template")
+    assert text[run.start : run.end] == "template <typename T>\nvoid run(T* x) { k<<<1, 1>>>(x); }"
+    assert text[parts[-1].start : parts[-1].end].endswith('m.def("f", &ns::f);\n}')
+
+
+@pytest.mark.parametrize(
+    ("condition", "host", "device"),
+    [
+        ("#ifdef USE_ROCM", False, False), ("#ifndef USE_ROCM", True, True), ("#if 0", False, False),
+        ("#if 1", True, True), ("#ifdef __CUDA_ARCH__", False, True), ("#if __CUDA_ARCH__ >= 800", False, True),
+        ("#if defined(__CUDACC__) && !defined(USE_ROCM)", True, True), ("#ifdef __CUDACC_RTC__", False, True),
+        ("#if SOMETHING > 3", True, True), ("#if defined(SOMETHING) && 0", False, False),
+        ("#if defined SOMETHING || 1", True, True), ("#if F(3) > 2", True, True), ("#if 0x10UL < 17u // is", True, True),
+    ],
+)  # fmt: skip
+def test_conditions(condition: str, host: bool, device: bool) -> None:
+    text = f"{condition}\nthen\n#else\notherwise\n#endif\n"
+    directives = blanked(text)[1]
+    for known, expected in ((HOST, host), (DEVICE, device)):
+        dead = " ".join(text[a:b].strip() for a, b in left_out(directives, known))
+        assert ("then" not in dead) is expected
+        assert "then" not in dead or "otherwise" not in dead
+    own = blanked("#define USE_ROCM 1\n#ifdef USE_ROCM\nthen\n#endif\n")[1]
+    assert left_out(own, HOST) == []  # what the text defines itself is not known
+
+
+def test_splitting_is_quick() -> None:
+    unit = (
+        "__device__ float f%d(float a) {\n  // a comment\n"
+        + "  a = a * 2.0f + (a > 3 ? 1 : 0);\n" * 15
+        + "  return a;\n}\n"
+    )
+    host = "at::Tensor g%d(at::Tensor x) {\n" + '  TORCH_CHECK(x.is_cuda(), "no");\n' * 15 + "  return x;\n}\n"
+    text = TORCH + "".join(unit % i + host % i for i in range(27))
+    split(TORCH + KERNEL)  # the first reads rawkern's own headers
+    start = time.process_time()
+    split(text)
+    assert text.count("\n") > 900 and time.process_time() - start < 0.2  # about 15 ms where nothing else runs
+
+
+def test_an_error_has_the_line_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "bad.cu"
+    file.write_text(f"{TORCH}at::Tensor f(at::Tensor x) {{\n  return x;\n}}\n{KERNEL % 'x[0] = missing;'}")
+    with pytest.raises(rawkern.CompileError) as caught:
+        rawkern.RawModule(path=file).get_function("k").compile()
+    assert caught.value.line == 5 and "missing" in str(caught.value) and str(file) in str(caught.value)

@@ -1,0 +1,106 @@
+"""Parameters in inline assembly: what leaves them, writes a kernel's, or passes others than a function takes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+
+REFUSED, READ_ONLY, BOUNDS = rawkern.UnsupportedError, rawkern.ReadOnlyError, rawkern.OutOfBoundsError
+AT = "{.reg .b64 t; mov.b64 t, KERNEL_param_0; "
+#: Instructions for a kernel ``(int* x, int n)`` with n = 5 whose result is %0, 32 bits, and what they raise or give.
+ROWS: list[tuple[str, object]] = [
+    ("ld.param.u32 %0, [KERNEL_param_1];", 5),
+    ("ld.param.u16 %0, [KERNEL_param_1];", 5),
+    (AT + "ld.param.u32 %0, [t+8];}", 5),
+    (AT + "cvta.param.u64 t, t; ld.u32 %0, [t+8];}", 5),
+    ("ld.param.u32 %0, [KERNEL_param_0+8];", REFUSED),
+    ("ld.param.u32 %0, [KERNEL_param_0+1073741824];", REFUSED),
+    ("ld.param.u32 %0, [KERNEL_param_1-4];", REFUSED),
+    ("ld.param.u32 %0, [KERNEL_param_1+1];", REFUSED),
+    ("{.reg .b64 t; ld.param.u64 t, [KERNEL_param_1]; cvt.u32.u64 %0, t;}", REFUSED),
+    ("{.reg .b32 t; ld.param.v2.u32 {%0, t}, [KERNEL_param_1];}", REFUSED),
+    ("ld.param.u32 %0, [4096];", BOUNDS),
+    (AT + "ld.param.u32 %0, [t+1073741824];}", BOUNDS),
+    (AT + "ld.param.u32 %0, [t+16];}", BOUNDS),
+    ("st.param.u32 [KERNEL_param_1], %0;", REFUSED),
+    ("st.u32 [KERNEL_param_1], %0;", READ_ONLY),
+    (AT + "st.param.u32 [t+8], %0;}", READ_ONLY),
+    (AT + "st.u32 [t], %0;}", READ_ONLY),
+    (AT + "st.global.u32 [t], %0;}", READ_ONLY),
+    (AT + "st.v2.u32 [t], {%0, %0};}", READ_ONLY),
+    (AT + "cvta.param.u64 t, t; st.u32 [t+4], %0;}", READ_ONLY),
+    (AT + "cvta.param.u64 t, t; atom.add.u32 %0, [t+4], 1;}", READ_ONLY),
+    (AT + "red.add.u32 [t+4], 1;}", READ_ONLY),
+    ("{.param .b32 q; st.param.u32 [q], 7; ld.param.u32 %0, [q];}", 7),
+    ("{.param .b32 q; st.param.u32 [q+4], %0;}", REFUSED),
+    ("{.param .b32 q; st.param.u32 [q+400000], %0;}", REFUSED),
+    ("{.param .b64 q; st.param.u32 [q+2], %0;}", REFUSED),
+    ("{.param .b64 q; st.param.v2.u32 [q+4], {%0, %0};}", REFUSED),
+    ("{.param .b32 a; .param .b32 r; st.param.b32 [a], 4; call (r), sum, (a, a); ld.param.b32 %0, [r];}", 8),
+    ("{.param .b32 a; .param .b32 r; call (r), sum, (a);}", REFUSED),
+    ("{.param .b32 a; .param .b32 r; call (r), sum, (a, a, a);}", REFUSED),
+    ("{.param .b32 a; call sum, (a, a);}", REFUSED),
+    ("{call sum;}", REFUSED),
+    ("{.param .b32 a; .param .b64 r; call (r), sum, (a, a);}", REFUSED),
+    ("{.param .b16 a; .param .b32 r; call (r), sum, (a, a);}", REFUSED),
+    ("{.param .b8 a[4]; .param .b32 r; call (r), sum, (a, a);}", REFUSED),
+    ("{.param .b64 a; call KERNEL, (a);}", REFUSED),
+    ("{call put, (KERNEL_param_0);}", REFUSED),
+    ("{call put, (kept);}", REFUSED),
+    ("{.shared .b64 s; call put, (s);}", REFUSED),
+    ("{.param .b64 a; call (a), vprintf, (a);}", REFUSED),
+    ("{.param .b64 a; call (a), vprintf, (a, a);}", REFUSED),
+    ("{.param .b64 a; call (a), malloc, ();}", REFUSED),
+    ("{.param .b32 a; call free, (a);}", REFUSED),
+    ("{.param .b64 a; call __assertfail, (a, a, a, a, a);}", REFUSED),
+    ("call (%0), sum, (4, %0);", 4),
+    ("call (%0), sum, (%0);", REFUSED),
+    (
+        "{.reg .b64 t; .param .b32 a; .param .b32 r; st.param.b32 [a], 4; mov.b64 t, sum; "
+        "p: .callprototype (.param .b32 _) _ (.param .b32 _, .param .b32 _); call (r), t, (a, a), p; ld.param.b32 %0, [r];}",
+        8,
+    ),
+    (
+        "{.reg .b64 t; .param .b64 a; .param .b32 r; mov.b64 t, sum; "
+        "p: .callprototype (.param .b32 _) _ (.param .b64 _); call (r), t, (a), p;}",
+        rawkern.LaunchError,
+    ),
+]
+HEAD = r"""
+__device__ void* kept[2];
+extern "C" __device__ __noinline__ int sum(int a, int b) { return a + b; }
+extern "C" __device__ __noinline__ void put(int* p) { *p = 3; }
+"""
+ONE = r"""
+extern "C" __global__ void KERNEL(int* x, int n) {
+    unsigned v = 0;
+    if (n > 100) { x[0] = sum(n, n); put(x); printf("%d", n); assert(n > 7); kept[0] = malloc(n); free(kept[0]); }
+    if (n > 200) { kept[0] = (void*)sum; kept[1] = (void*)put; }
+    asm volatile("CODE" : "+r"(v));
+    x[1] = v;
+}"""
+
+
+@pytest.fixture(scope="module")
+def module() -> rawkern.RawModule:
+    kernels = (ONE.replace("CODE", code).replace("KERNEL", f"k{k}") for k, (code, _) in enumerate(ROWS))
+    return rawkern.RawModule("#include <cassert>\n" + HEAD + "\n".join(kernels))
+
+
+@pytest.mark.parametrize("level", ["bounds", "full"])
+def test_parameters_and_calls(module, level: str) -> None:
+    for k, (code, expected) in enumerate(ROWS):
+        if level == "full" and expected is REFUSED:
+            continue  # when the code is made, as in the other build
+        kernel, x = module.get_function(f"k{k}"), torch.zeros(4, dtype=torch.int32)
+        with rawkern.check(level=level):
+            if isinstance(expected, int):
+                kernel[1, 32](x, 5)
+                assert x.tolist() == [0, expected, 0, 0], code
+                continue
+            with pytest.raises(expected, match=f"k{k}: ") as caught:
+                kernel[1, 32](x, 5)
+                pytest.fail(code)
+        assert expected is not REFUSED or ", line " in str(caught.value)
