@@ -80,6 +80,10 @@ class TemplateKernel:
         #: The source as it was last read, and its instances by the arguments' dtypes.
         self._known: tuple[Build | None, dict[tuple[Any, ...], RawKernel]] = (None, {})
 
+    @property
+    def __name__(self) -> str:
+        return self.name
+
     def __reduce__(self) -> tuple[Any, ...]:
         return TemplateKernel, (self.module, self.name)
 

@@ -25,11 +25,12 @@ from rawkern.formulas.declared import (
     typed,
 )
 from rawkern.formulas.derivative import derive, names_in
-from rawkern.formulas.given import Given, given
+from rawkern.formulas.given import Given
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
 from rawkern.formulas.promotion import Argument, Result, one_dtype, prepare, with_size
+from rawkern.formulas.updated import updated
 from rawkern.operators import op
 
 #: Where no input is looped over, one of this size is, which nobody reads.
@@ -58,11 +59,12 @@ def elementwise(
     Parameters
     ----------
     in_params, out_params : str
-        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any real dtype: the one that torch
-        promotes all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64,
-        bool, and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
-        parameter is not differentiated, and one that is an output is always given. A letter of outputs alone is told by
-        the tensors that a call gives for them.
+        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any dtype: the one that torch promotes
+        all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64, complex64,
+        complex128, bool, and int8 to uint64; complex numbers are of ``cuda::std::complex``. With ``raw``, as in
+        ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw parameter is not differentiated, and one that
+        is an output is always given. A letter of outputs alone, or of numbers alone, is told by the tensors that a call
+        gives for outputs.
     operation : str
         Statements that assign every output: ``"y = x / (1 + exp(-x))"``. Inside, ``T`` is the type that is computed
         in, ``i`` the index of the element in row-major order (long long), ``n`` the number of elements. An output that
@@ -172,7 +174,9 @@ class Elementwise(Shared):
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         self._floats = {p.type for p in outputs if p.generic} if computes_floats(operation) else set()
         self.operator = None if self._open or self.loop.raw_outputs else self._define(qualified)
-        self.given = given(self.loop, self.operator, self._open, self._another)
+        changed = updated(operation, [p.name for p in outputs if not p.raw])
+        into = self._define_into(f"{qualified}_into") if changed or self.operator is None else None
+        self.given = Given(self.loop, self.operator, into, self._open, changed)
 
     @property
     def __name__(self) -> str:
@@ -241,7 +245,7 @@ class Elementwise(Shared):
             For shapes that don't broadcast.
         """
         if self._sized:
-            args = with_size(self.name, len(self.loop.inputs) - 1, args, out, size)
+            args = with_size(self.name, len(self.loop.inputs) - 1, args, self.loop.outputs, out, size)
         elif size is not None:
             raise ValueError(f"{self.name}: size is for operators with raw inputs only; broadcasting settles it here")
         if torch.compiler.is_dynamo_compiling():
@@ -272,10 +276,9 @@ class Elementwise(Shared):
                 for p, t in zip(loop.inputs, args, strict=True):
                     refuse_layout(self.name, p.name, t)
                 raise
-        tensors, dtypes = self._prepared(args)
-        if out is not None:
-            return self.given.compute(tensors, dtypes, out)
-        return self.operator(*tensors)
+        if out is None:
+            return self.operator(*self._prepared(args)[0])
+        return self.given.compute(*self._prepared(args, out), out)
 
     def in_place(self, x: torch.Tensor, *rest: Argument) -> torch.Tensor:
         """Write the result over the first argument, and return it; differentiable, as torch's ``add_`` is.
@@ -314,9 +317,12 @@ class Elementwise(Shared):
     def _first(self) -> str:
         return self.loop.inputs[0].name
 
-    def _prepared(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
-        letters = [x for x in self.loop.letters if x not in self._open]
-        return prepare(self.name, self.loop.inputs, letters, args, self._floats)
+    def _prepared(self, args: Sequence[Any], out: Any = ()) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
+        loop = self.loop
+        letters = [x for x in loop.letters if x not in self._open]
+        outs = out if isinstance(out, (tuple, list)) else (out,)
+        told = {p.type: t.dtype for p, t in zip(loop.outputs, outs, strict=False) if isinstance(t, torch.Tensor)}
+        return prepare(self.name, loop.inputs, letters, args, self._floats, told)
 
     # --- the operator -------------------------------------------------------------------------------------------------
 
@@ -328,18 +334,39 @@ class Elementwise(Shared):
             return loop.fast.run(*tensors)
 
         typed(forward, self.name, loop.inputs, len(loop.outputs))
-        gradient = Gradient(self._differentiated, lambda: self.backward_source, self._another)
+        gradient = Gradient(self._differentiated, lambda: self.backward_source, self._another, self._backward is None)
         save = []
         if loop.input_grads and any(map(floating, loop.outputs)):
             own = zip(loop.inputs, gradient.loop.inputs, strict=True)
             save = [p.name for p, renamed in own if renamed.name in gradient.saved]
-        places = loop.indexed or bool({"i", "n"} & names_in(f"{loop.operation}\n{self._backward}"))
-        operator = op(qualified, save=save, elementwise=not places)(forward)
-        if places:
+        operator = op(qualified, save=save, elementwise=not self._places)(forward)
+        if self._places:
             operator.vmap(operator.operator.one_by_one)
         operator.backward(gradient.backward)
         operator.jvp(gradient.jvp)
         return operator
+
+    def _define_into(self, qualified: str) -> Any:
+        """Define the torch operator that changes tensors which are given for the outputs, after the inputs."""
+        loop = self.loop
+
+        def write(*tensors: torch.Tensor) -> None:
+            if not in_fake_op():
+                many, dtypes = len(loop.inputs), loop.dtypes(tensors)
+                self.given.write(tensors[:many], dtypes, tensors[many:], self.given.updated)
+
+        typed(write, self.name, (*loop.inputs, *loop.outputs), 0)
+        operator = op(
+            qualified, mutates_args=[p.name for p in loop.outputs], elementwise=not self._places, strided=True
+        )(write)
+        if self._places:
+            operator.vmap(operator.operator.one_by_one)
+        return operator
+
+    @property
+    def _places(self) -> bool:
+        """Whether it matters which element is which, or how many there are."""
+        return self.loop.indexed or bool({"i", "n"} & names_in(f"{self.loop.operation}\n{self._backward}"))
 
     @cached_property
     def _differentiated(self) -> Loop:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,17 +11,7 @@ import torch
 from rawkern.base.operator_state import inside_op
 from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.loop import Loop
-from rawkern.formulas.parameters import Parameter
-from rawkern.formulas.promotion import (
-    as_outs,
-    check_out,
-    device_of,
-    joint_shape,
-    output_dtypes,
-    overlap,
-    refuse_wrapped,
-)
-from rawkern.formulas.updated import names_of_old, updated, with_old_values
+from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shape, output_dtypes, overlap
 from rawkern.operators.recorded import quiet
 
 
@@ -30,15 +19,16 @@ from rawkern.operators.recorded import quiet
 class Given:
     """How a loop computes into given tensors.
 
-    ``operator`` is the loop's, None where the inputs do not settle what the outputs are; ``letters`` are those that the
-    given outputs alone tell. ``updating`` is for statements that read outputs: the same with old values as inputs, and
-    which outputs those are of.
+    ``operator`` makes outputs and returns them; None where the inputs do not settle what those are. ``into`` is an
+    operator that changes tensors given after the inputs; None where nothing needs it. ``letters`` are those that the
+    given outputs alone tell, ``updated`` the outputs that start with what they hold.
     """
 
     loop: Loop
     operator: Any
+    into: Any
     letters: tuple[str, ...]
-    updating: tuple[Given, tuple[int, ...]] | None
+    updated: tuple[str, ...]
 
     def compute(
         self,
@@ -53,46 +43,47 @@ class Given:
         loop, name = self.loop, self.loop.name
         outs = as_outs(name, what, out, tensors, len(loop.outputs))
         dtypes = {**dtypes, **output_dtypes(name, loop.outputs, self.letters, outs)}
-        if update and self.updating is not None:
-            other, places = self.updating
-            old = [outs[k] for k in places]
-            for k, t in zip(places, old, strict=True):
-                p = loop.outputs[k]
-                check_out(name, what, t, t.shape, p.dtype or dtypes[p.type], device_of([*tensors, *outs]))
-            return other.compute([*tensors, *(t.detach() for t in old)], dtypes, outs, what)
-        shape = joint_shape(name, [t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw])
-        device = device_of([t for t in (*tensors, *outs) if t.dim()] or tensors)
+        shape, device = self._shape(tensors, outs), device_of([t for t in (*tensors, *outs) if t.dim()] or tensors)
         for t, p in zip(outs, loop.outputs, strict=True):
             check_out(name, what, t, t.shape if p.raw else shape, p.dtype or dtypes[p.type], device)
-        if self.operator is not None and (
-            not quiet() or any(t.is_neg() or type(t) not in PLAIN for t in (*tensors, *outs))
-        ):
+        updated = self.updated if update else ()
+        if quiet() and all(type(t) in PLAIN and not t.is_neg() and not t.is_conj() for t in (*tensors, *outs)):
+            with inside_op():
+                self.write(tensors, dtypes, outs, updated)
+        elif updated or self.operator is None:
+            self.into(*tensors, *outs)
+        else:
+            first = next(k for k, p in enumerate(loop.inputs) if not p.raw)
+            tensors[first] = tensors[first].expand(shape)
             found = self.operator(*tensors)
             for t, value in zip(outs, (found,) if isinstance(found, torch.Tensor) else found, strict=True):
                 t.copy_(value)
-        else:
-            if not quiet():
-                refuse_wrapped(name, (*tensors, *outs))
-            apart = [t.clone() if any(overlap(t, o) for o in outs) else t for t in tensors]
-            # What has no operator is a launch like any other to those who watch, which refuses what would lose it.
-            with inside_op() if quiet() else contextlib.nullcontext():
-                loop.run(apart, dtypes, out=outs)
         return outs[0] if len(outs) == 1 else outs
 
+    def write(
+        self,
+        tensors: Sequence[torch.Tensor],
+        dtypes: dict[str, torch.dtype],
+        outs: Sequence[torch.Tensor],
+        updated: tuple[str, ...],
+    ) -> None:
+        """Run the loop, which reads the inputs as they are before."""
+        raw = [p.raw for p in self.loop.inputs]
+        apart = [
+            t.clone() if any(overlap(t, o, r or p.raw) for o, p in zip(outs, self.loop.outputs, strict=True)) else t
+            for t, r in zip(tensors, raw, strict=True)
+        ]
+        self.loop.run(apart, dtypes, out=outs, updated=updated)
 
-def given(
-    loop: Loop,
-    operator: Any,
-    letters: tuple[str, ...],
-    another: Callable[[str, tuple[Parameter, ...], tuple[Parameter, ...], str], Any],
-) -> Given:
-    """What computes into given tensors; ``another`` makes an operator with such an attribute, `Elementwise`."""
-    names = [p.name for p in loop.outputs if not p.raw]
-    found = updated(loop.operation, names)
-    if not found:
-        return Given(loop, operator, letters, None)
-    old = names_of_old(found, [p.name for p in loop.inputs], f"{loop.operation} {loop.preamble}")
-    inputs = tuple(replace(p, name=old[p.name]) for p in loop.outputs if p.name in old)
-    places = tuple(k for k, p in enumerate(loop.outputs) if p.name in old)
-    other = another(loop.name, (*loop.inputs, *inputs), loop.outputs, with_old_values(loop.operation, old))
-    return Given(loop, operator, letters, (other.given, places))
+    def _shape(self, tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> torch.Size:
+        """The shape of the loop: the inputs' own, or that of the outputs if the inputs broadcast to it."""
+        shape = joint_shape(
+            self.loop.name, [t.shape for t, p in zip(tensors, self.loop.inputs, strict=True) if not p.raw]
+        )
+        given = [t.shape for t, p in zip(outs, self.loop.outputs, strict=True) if not p.raw]
+        if not given or given[0] == shape or any(each != given[0] for each in given):
+            return shape
+        fits = len(shape) <= len(given[0]) and all(
+            size in (1, wide) for size, wide in zip(reversed(shape), reversed(given[0]), strict=False)
+        )
+        return given[0] if fits else shape

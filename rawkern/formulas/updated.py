@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -17,12 +18,24 @@ def updated(operation: str, outputs: Sequence[str]) -> tuple[str, ...]:
 
     What cannot be told counts as read, such as an output whose address is taken.
     """
+    if all(_set_at_once(operation, y) for y in outputs):
+        return ()
     body = parse(f"void statements_() {{ {operation}\n; }}")
     if body.has_error or _has_unclear(body):
         return tuple(outputs)
     reader = _Reader(outputs)
     done = reader.run(body, frozenset())
     return tuple(y for y in outputs if y in reader.found or y not in done)
+
+
+def _set_at_once(operation: str, y: str) -> bool:
+    """Whether the first statement that names an output sets it, which a glance tells of most formulas."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", operation, flags=re.S)
+    if re.search(r"[#{}]|\b(?:for|while|do|switch|case|goto|return|asm)\b", text):
+        return False
+    first = next((each for each in text.split(";") if y in names_in(each)), "")
+    found = re.fullmatch(rf"\s*{y}\s*=(?!=)(.*)", first, re.S)
+    return found is not None and y not in names_in(found[1])
 
 
 def _has_unclear(node: Any) -> bool:
@@ -78,20 +91,3 @@ class _Reader:
             else:
                 done = self.run(each, done)
         return done | (addressed & self.outputs)
-
-
-def with_old_values(operation: str, old: dict[str, str]) -> str:
-    """Statements whose outputs start with the values of inputs, by the outputs' names."""
-    return " ".join(f"{y} = {x};" for y, x in old.items()) + f"\n{operation}"
-
-
-def names_of_old(outputs: Sequence[str], names: Collection[str], operation: str) -> dict[str, str]:
-    """Names for the old values of outputs, by theirs, that nothing has yet."""
-    taken, found = {*names, *outputs, *names_in(operation)}, {}
-    for y in outputs:
-        name = f"old_{y}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        found[y] = name
-    return found
