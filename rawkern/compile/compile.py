@@ -208,7 +208,7 @@ def _probe_found(
     unknown: list[str],
 ) -> tuple[Result, Types]:
     """Compile again, with probes for the kernels that are really there."""
-    probes = probes | {expression: _probe(expression) for expression in wanted.values()}
+    probes = probes | {each: _probe(each) for each in wanted.values() if not each.startswith("&")}
     candidates = {symbol: _candidates(source, symbol, guessed) for symbol in unknown}
     while True:
         probes |= {symbol: names[0] for symbol, names in candidates.items() if names}

@@ -60,8 +60,8 @@ def elementwise(
     ----------
     in_params, out_params : str
         Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any dtype: the one that torch promotes
-        all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64, complex64,
-        complex128, bool, and int8 to uint64; complex numbers are of ``cuda::std::complex``. With ``raw``, as in
+        all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64, bool,
+        int8 to uint64, and complex64 and complex128, which are ``cuda::std::complex``. With ``raw``, as in
         ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw parameter is not differentiated, and one that
         is an output is always given. A letter of outputs alone, or of numbers alone, is told by the tensors that a call
         gives for outputs.

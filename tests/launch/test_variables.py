@@ -185,6 +185,18 @@ def test_instances_of_templates_have_the_variables_of_the_module(plain: bool, de
         assert y.tolist() == [3, 9, 5] and module.get_global("calls", device).item() == 10
 
 
+def test_variables_beside_kernels_that_are_probed_for(device: str) -> None:
+    """Kernels with parameters of the user's types, or overloads, are compiled twice."""
+    module = RawModule("""
+    inline namespace v1 { __device__ float unused; template <typename T> __global__ void t(T* x) { x[0] = unused; } }
+    enum class E { A }; struct P { float a; };
+    __global__ void f(P p, E e, float* x) { x[0] = p.a; }
+    __global__ void f(float* x) { x[0] = 1; }
+    """)
+    for name in ("unused", "v1::unused"):
+        assert module.get_global(name, device).tolist() == [0]
+
+
 def test_variables_of_instances_in_checked_launches() -> None:
     module = RawModule(SHARED)
     for dtype in (torch.float32, torch.float64):
