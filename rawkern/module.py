@@ -38,7 +38,7 @@ class RawModule(OfUnit):
         Where ``#include`` looks. CUDA's own headers are found without.
     name_expressions : sequence of str, optional
         Template instances to compile with the rest. Instances asked for later, through `get_function`, are compiled
-        apart and have ``__device__`` variables of their own.
+        apart; on a GPU their launches copy the module's variables there and back.
     enable_cooperative_groups : bool
         Launch cooperatively, so that ``grid.sync()`` works.
     strided : bool
@@ -205,7 +205,7 @@ class RawModule(OfUnit):
     @untraced
     @border
     def get_global(self, name: str, device: torch.device | str | int | None = None) -> torch.Tensor:
-        """Return a ``__device__`` or ``__constant__`` variable as a tensor on its own memory.
+        """Return a ``__device__``, ``__constant__`` or ``__managed__`` variable as a tensor on its own memory.
 
         Writing to the tensor writes to the variable. It belongs to the code as it is compiled now: after an edit, ask
         again.

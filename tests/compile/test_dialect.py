@@ -373,6 +373,22 @@ def test_constexpr_functions_without_device(what: str, device: str) -> None:
     assert _values(f"{declared}\n{KERNEL % body}", [10, 3], device) == expected
 
 
+LAMBDAS = {
+    "generic": ("", "auto f = [=](auto a, auto b) { return a * b; }; y[0] = f(x[0], 2); y[1] = f(1.5f, x[0]);", [20, 15]),
+    "passed on": ("template <class F> __device__ int twice(F f) { return f(2.5f) + f(3); }",
+                  "y[0] = twice([&] (auto a) mutable -> int { return a * x[0]; });", [55, -1]),
+    "nested": ("__device__ auto last = 0;", "auto f = [] (auto... a) { return (a + ...); };\n"
+               "auto g = [&](auto h) { return [&, i = x[1]]\n(auto z) { return h(z, i); }; }; y[0] = g(f)(3);", [6, -1]),
+    "beside constexpr": ("constexpr int one() { return 1; }", "y[0] = [](auto a) { return a + one(); }(x[0]);", [11, -1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LAMBDAS)
+def test_generic_lambdas(what: str, device: str) -> None:
+    declared, body, expected = LAMBDAS[what]
+    assert _values(f"{declared}\n{KERNEL % body}", [10, 3], device)[:2] == expected
+
+
 def test_consteval(device: str) -> None:
     code = "consteval int f(int a) { return a * a; }\n" + KERNEL % "y[0] = f(5);"
     assert _values(code, [0], device, options=["-std=c++20"])[0] == 25
@@ -401,6 +417,8 @@ def test_constexpr_with_types_of_the_library(runs: list[tuple[str, ...]]) -> Non
         ("int counter;", 5),
         ("struct S { static int n; }; int S::n = 3;", 12),
         ("auto f = [](int a) { return a; };", 6),
+        ("auto f = [](auto a) { return a; };", 6),
+        ("struct P { int a; [[maybe_unused]] P(int b) : a(b) {} };", 36),
         ("__host__ int f(int a) { return a; }", 14),
         ("int main() { return 0; }", 5),
     ],

@@ -269,6 +269,7 @@ class Globals:
     size: int
     image: bytes
     pointers: tuple[tuple[int, str, int], ...]  # (offset, variable, addend): addresses to fill in
+    moved: str = ""  # tells code apart whose variables lie elsewhere than those of the program alone would
 
 
 _NUMBERS = {"DONE": DONE, "DECLINED": DECLINED, "ROOM": ROOM, "UNFINISHED": UNFINISHED, "LATE_NS": LATE_NS}

@@ -92,7 +92,7 @@ def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, resul
     for function in f.plan.functions:
         if function.entry:
             continue
-        address = const("i64", function_address(f.plan.ptx, function.name), LANES)
+        address = const("i64", function_address(function.name), LANES)
         here = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", targets, address)), act)
         if prototypes.of_function(function) != passed:
             other = e.bin("or", other, here)
