@@ -64,7 +64,7 @@ def build(source: Source, arch: str, asked: tuple[str, ...], key: str) -> Progra
         for kernel in declared(source)
         if kernel.extern_c and not kernel.template
     }
-    probes = {**{name: _probe(name) for name in guessed.values()}, **{name: _probe(name) for name in wanted.values()}}
+    probes = {name: _probe(name) for name in (*guessed.values(), *_with_classes(source), *wanted.values())}
     result = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], append=PROBE)
     if not result.ok:
         probes = {}
@@ -80,6 +80,17 @@ def build(source: Source, arch: str, asked: tuple[str, ...], key: str) -> Progra
     entries = tuple(Entry(symbol, name, params or ()) for symbol, (name, params) in types.items())
     symbols = tuple((name, lowered[expression]) for name, expression in wanted.items())
     return Program(source, arch, code, entries, symbols, result.log, key)
+
+
+def _with_classes(source: Source) -> list[str]:
+    """Kernels whose symbols will not tell their parameters' types, which may be enumerations or aliases in them."""
+    kernels = [kernel for kernel in declared(source) if not kernel.extern_c]
+    names = [kernel.name for kernel in kernels]
+    return [
+        kernel.name
+        for kernel in kernels
+        if not kernel.template and names.count(kernel.name) == 1 and any(map(_is_class, kernel.types))
+    ]
 
 
 def declared(source: Source) -> tuple[declarations.Declaration, ...]:
@@ -152,7 +163,7 @@ def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], prob
         if symbol.startswith("_Z"):
             name, params, instance = split_function(demangle(symbol))
             if any(map(_is_class, params)) and not instance:
-                params = _probed(lowered, probes.get(symbol))
+                params = _probed(lowered, probes.get(symbol) or probes.get(strip_anonymous(name)))
             elif (
                 instance
             ):  # dependent types, such as typename Traits<T>::type, stand unresolved in an instance's symbol
