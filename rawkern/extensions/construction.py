@@ -52,6 +52,8 @@ def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces
         if kind == "cuda_vector":
             return converted(Value("", Type("list"), items=tuple(values)), type_)
         return _struct(f, node, type_, values)
+    if kind == "tensor_arg" and len(values) == 3:
+        return Value(f"({', '.join(one.code for one in values)})", type_)
     if kind == "tuple":
         return converted(Value("", Type("list"), items=tuple(values)), type_)
     if not values:

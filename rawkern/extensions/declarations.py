@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.base.tree import named, text_of
+from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.construction import construct, default_of
 from rawkern.extensions.context import DECLARED, Context, Variable, short, statement
@@ -75,12 +75,12 @@ def _sizes(declarator: Any) -> list[Any]:
 def _most_vexing(f: Context, node: Any, declarator: Any, type_: Type) -> None:
     """``dim3 grid(n, m);``, which the tree takes for a function with parameters without names."""
     name = text_of(_name_of(declarator))
-    values = []
-    for one in named(declarator.child_by_field_name("parameters")):
-        inner = one.child_by_field_name("type")
-        if inner is None or one.child_by_field_name("declarator") is not None:
-            raise Refused(f"`{short(node)}`: a function declared in a function", node)
-        values.append(f.value(inner))
+    arguments = text_of(declarator.child_by_field_name("parameters"))
+    again = named(parse(f"int rk = rk{arguments};"))[0].child_by_field_name("declarator")
+    call = again.child_by_field_name("value") if again is not None else None
+    if call is None or call.type != "call_expression" or call.has_error:
+        raise Refused(f"`{short(node)}`: a function declared in a function", node)
+    values = [f.value(one) for one in named(call.child_by_field_name("arguments"))]
     base = type_of(f, node.child_by_field_name("type"))
     constructed = construct(f, node, base, values)
     bind(f, name, base, constructed)

@@ -95,6 +95,8 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
         return Value(f"elements({value.code})[{index.code}].item()", item)
     if kind == "accessor":
         rest = value.type.of[0]
+        if not value.type.name.isdigit():
+            raise Refused(f"`{short(node)}`: an element of an accessor whose dimensions are not known", node)
         dims = int(value.type.name)
         if dims == 1:
             return Value(f"{value.code}[{index.code}].item()", rest)

@@ -11,6 +11,7 @@ from rawkern.extensions.constants import NAMES
 from rawkern.extensions.context import Context, expression, short
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import instance, spelled, split_name, type_of
+from rawkern.extensions.syntax import nodes_in
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted, integer
 
@@ -137,6 +138,16 @@ def parenthesized(f: Context, node: Any) -> Value:
     if len(inside) != 1:
         raise Refused(f"`{short(node)}`", node)
     if inside[0].type == "comma_expression":
-        raise Refused("a comma between expressions", node)
-    found = f.value(inside[0])
-    return found
+        parts = named(inside[0])
+        if any(nodes_in_calls(one) for one in parts[:-1]):
+            raise Refused("a comma between expressions", node)
+        return f.value(parts[-1])
+    return f.value(inside[0])
+
+
+def nodes_in_calls(node: Any) -> bool:
+    """Whether an expression may do something beside its value."""
+    return any(one.type in _DOING for one in nodes_in(node))
+
+
+_DOING = ("call_expression", "assignment_expression", "update_expression", "comma_expression")

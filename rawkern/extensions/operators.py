@@ -138,6 +138,8 @@ def unary(f: Context, node: Any) -> Value:
             return Value(f"value({value.code})", value.type.item)
         if value.type.kind == "found":
             return Value(value.code, value.type.item)
+        if value.type.kind == "tensor_arg":
+            return Value(f"{value.code}[0]", t.TENSOR)
         if value.type.kind == "iterator":
             return Value(f"{value.code}[{value.extra}]", value.type.item, lvalue=True)
         if value.type.kind == "pointer" and value.type.item.kind == "tensor":

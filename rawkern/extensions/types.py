@@ -51,6 +51,7 @@ MEMORY_FORMAT, SCALAR, GUARD, DEVICE_TYPE, INDEX = (
 KERNEL, ARGUMENTS, PROPERTIES, ERROR, GENERATOR = (
     Type(kind) for kind in ("kernel", "arguments", "properties", "error", "generator")
 )
+TENSOR_ARG = Type("tensor_arg")
 PHILOX, STREAM_OF_TEXT = Type("philox"), Type("text")
 
 #: Limits of each integer type.
@@ -112,6 +113,9 @@ _NAMES |= {
     "PhiloxCudaState": PHILOX,
     "CUDAGeneratorImpl": GENERATOR,
     "Generator": GENERATOR,
+    "TensorArg": TENSOR_ARG,
+    "TensorGeometryArg": TENSOR_ARG,
+    "CheckedFrom": STRING,
 }
 _GUARDS = {
     "CUDAGuard", "OptionalCUDAGuard", "DeviceGuard", "OptionalDeviceGuard", "NoGradGuard", "AutoGradMode",
@@ -124,18 +128,20 @@ HALVES |= {"__nv_bfloat16": "__nv_bfloat16", "nv_bfloat16": "nv_bfloat16", "nv_h
 _CONTAINERS = {"vector": "vector", "ArrayRef": "vector", "array": "vector", "SmallVector": "vector", "List": "vector"}
 _CONTAINERS |= {"optional": "optional", "tuple": "tuple", "pair": "tuple", "map": "map", "unordered_map": "map"}
 _CONTAINERS |= {"initializer_list": "vector", "ITensorListRef": "vector", "OptionalRef": "optional"}
-_VECTORS = {
+VECTORS = {
     f"{base}{n}"
     for base in ["int", "uint", "float", "double", "char", "uchar", "short", "ushort", "long", "ulong"]
     for n in "234"
 }
-_VECTORS |= {
+VECTORS |= {
     "half2",
     "__half2",
     "longlong2",
     "longlong3",
     "longlong4",
     "ulonglong2",
+    "char1",
+    "uchar1",
     "float1",
     "int1",
     "nv_bfloat162",
@@ -160,7 +166,7 @@ def named_type(name: str) -> Type | None:
         return GUARD
     if bare in HALVES:
         return Type("float", bare, spelled=HALVES[bare])
-    if bare in _VECTORS:
+    if bare in VECTORS:
         return Type("cuda_vector", bare, spelled=bare)
     return None
 

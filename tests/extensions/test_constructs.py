@@ -394,3 +394,56 @@ int chosen() { return constant<A>(); }
     assert e.consecutive(torch.tensor([1, 1, 2])).tolist() == [1, 2]
     assert e.cleared(3) == 5 and e.outer(torch.zeros(3, 2)) == 5 and e.tail(torch.zeros(3, 2, 5)) == [2, 5]
     assert e.chosen() == 4
+
+
+def test_checks_of_aten_and_functions_of_torch(tmp_path: Path) -> None:
+    source = """
+using namespace torch;
+void checked(Tensor x, Tensor y) {
+  at::TensorArg x_arg{x, "x", 1}, y_arg{y, "y", 2};
+  at::CheckedFrom c = "checked";
+  at::checkAllSameGPU(c, {x_arg, y_arg});
+  at::checkAllSameType(c, {x_arg, y_arg});
+  at::checkDim(__func__, x_arg, 2);
+  at::checkSize(c, y_arg, {3, x_arg->size(1)});
+  at::checkContiguous(c, y_arg);
+  at::checkScalarTypes(c, x_arg, {at::kFloat, at::kDouble});
+}
+int64_t half(Tensor x) { return torch::numel(x) / 2 + at::size(x, 0) / 2; }
+Tensor pad(Tensor x) {
+  namespace F = torch::nn::functional;
+  return torch::nn::functional::pad(x, F::PadFuncOptions({1, 2}).mode(torch::kConstant).value(7));
+}
+Tensor blob(Tensor x) {
+  std::vector<int64_t> v = {1, 2, 3};
+  auto list = torch::from_blob(v.data(), {3}, torch::kInt64).clone();
+  auto view = torch::from_blob(x.data_ptr<float>() + 1, {2, 2}, x.options());
+  view.add_(10);
+  return list;
+}
+int product(int a, int b) { dim3 grid(a * b); return grid.x; }
+int last(int a) { assert(((void)"positive", a > 0)); return std::clamp(a, 2, 4); }
+Tensor made(int n) { return at::empty({n}, device(at::DeviceType::CUDA).dtype(kInt)); }
+"""
+    e = load(tmp_path, source)
+    x, y = torch.zeros(2, 5), torch.zeros(3, 5)
+    e.checked(x, y)
+    for arguments, text in [
+        (
+            (x, y.double()),
+            "'x' to have the same type as tensor for argument #2 'y'; but type Float does not equal Double",
+        ),
+        ((x[0], y), "Expected 2-dimensional tensor, but got 1-dimensional tensor for argument #1 'x'"),
+        ((x, y[1:]), r"Expected tensor of size \[3, 5\], but got tensor of size \[2, 5\] for argument #2 'y'"),
+        ((x, y.t().contiguous().t()), "Expected contiguous tensor, but got non-contiguous tensor for argument #2 'y'"),
+        ((x.half(), y.half()), "one of the following scalar types: Float, Double; but got Half instead"),
+    ]:
+        with pytest.raises(RuntimeError, match=text):
+            e.checked(*arguments)
+    assert e.half(torch.zeros(3, 5)) == 7 + 1
+    assert e.pad(torch.ones(1, 2)).tolist() == [[7, 1, 1, 7, 7]]
+    x = torch.zeros(6)
+    assert e.blob(x).tolist() == [1, 2, 3] and x.tolist() == [0, 10, 10, 10, 10, 0]
+    assert e.product(3, 4) == 12 and e.last(9) == 4 and e.made(3).dtype == torch.int32
+    with pytest.raises(AssertionError):
+        e.last(-1)
