@@ -85,11 +85,17 @@ _HERE = ("__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "__FILE__")
 
 def lazy_constant(f: Context, bare: str) -> Value:
     """A constant of the source, whose value is translated at its first use."""
-    type_node, value_node, around = f.unit.lazy.pop(bare)[0]
+    type_node, value_node, around = f.unit.lazy[bare][0]
     inner = Context(f.unit, f.function)
     type_ = type_of(inner, type_node)
     value = inner.value(value_node)
-    value = value if type_.kind == "auto" else converted(value, type_)
+    if around == "array":
+        if value.items is None or any(one.items is not None for one in value.items):
+            raise Refused(f"the array {bare}", value_node)
+        value = replace(value, items=tuple(converted(one, type_) for one in value.items))
+    elif type_.kind != "auto":
+        value = converted(value, type_)
+    del f.unit.lazy[bare]
     if around == "array" or type_.kind in ("map", "vector"):
         python = inner.python_name(bare)
         items = value.items or ()

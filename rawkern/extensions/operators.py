@@ -163,6 +163,15 @@ def _address(f: Context, node: Any, inside: Any) -> Value:
     return Value(f"address({value.code})", Type("address", of=(value.type,)), extra=inside)
 
 
+@expression("parameter_pack_expansion")
+def expansion(f: Context, node: Any) -> Value:
+    inside = node.child_by_field_name("pattern")
+    variable = f.find(text_of(inside)) if inside is not None and inside.type == "identifier" else None
+    if variable is None or variable.type.kind != "pack":
+        raise Refused(f"`{short(node)}`", node)
+    return Value(f"*{variable.python}", variable.type)
+
+
 @expression("conditional_expression")
 def conditional(f: Context, node: Any) -> Value:
     condition = f.condition(node.child_by_field_name("condition"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
@@ -18,6 +18,7 @@ class Type:
     reference: bool = False
     const: bool = False
     spelled: str = ""
+    text: str = field(default="", compare=False)  # Python for its text, where template arguments are in it
 
     def __str__(self) -> str:
         return self.spelled or self.name or self.kind
@@ -37,7 +38,7 @@ class Type:
 
 def plain(type_: Type) -> Type:
     """A type without what declares a reference or a constant."""
-    return Type(type_.kind, type_.name, type_.of, spelled=type_.spelled)
+    return replace(type_, reference=False, const=False)
 
 
 ANY, TENSOR, VOID, BOOL = Type("any"), Type("tensor", "Tensor"), Type("void", "void"), Type("bool", "bool")

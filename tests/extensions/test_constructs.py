@@ -447,3 +447,69 @@ Tensor made(int n) { return at::empty({n}, device(at::DeviceType::CUDA).dtype(kI
     assert e.product(3, 4) == 12 and e.last(9) == 4 and e.made(3).dtype == torch.int32
     with pytest.raises(AssertionError):
         e.last(-1)
+
+
+def test_packs_and_templates_of_structs(tmp_path: Path, device: torch.device) -> None:
+    source = """
+constexpr int depth_to_max[3] = {4, 3, 2};
+template <int n> struct Lists { void* addresses[n][depth_to_max[n - 1]]; int64_t sizes[depth_to_max[n - 1]]; int first; };
+template <typename T> struct Pair { T* x; T by; int n; };
+template <typename T, typename... A> __global__ void apply(int chunk, Lists<2> lists, T callable, A... args) {
+  for (int l = 0; l < chunk; l++) callable(lists, l, args...);
+}
+enum Mode { ADD, SET };
+template <typename T> struct Scale {
+  __device__ void operator()(Lists<2>& lists, int l, float by, Mode mode) {
+    T* x = (T*)lists.addresses[0][l]; T* y = (T*)lists.addresses[1][l];
+    for (int i = threadIdx.x; i < lists.sizes[l]; i += blockDim.x) y[i] = (mode == ADD ? y[i] : T(0)) + x[i] * T(by);
+  }
+};
+template <typename T> struct Fill { __device__ void operator()(Lists<2>& lists, int l) { if (threadIdx.x == 0) *(T*)lists.addresses[0][l] = 9; } };
+template <int depth, typename T, typename... ArgTypes>
+void multi(int threads, const std::vector<std::vector<torch::Tensor>>& lists, T callable, ArgTypes... args) {
+  TORCH_CHECK(lists.size() == depth, "lists.size() != depth");
+  Lists<depth> tl;
+  tl.first = 0;
+  int used = 0;
+  for (int t = 0; t < lists[0].size(); t++) {
+    tl.sizes[used] = lists[0][t].numel();
+    for (int d = 0; d < depth; d++) tl.addresses[d][used] = lists[d][t].data_ptr();
+    used++;
+    if (used == depth_to_max[depth - 1] || t == lists[0].size() - 1) {
+      apply<<<1, threads>>>(used, tl, callable, args...);
+      used = 0;
+    }
+  }
+}
+void scale(std::vector<std::vector<torch::Tensor>> lists, float by, int mode) {
+  AT_DISPATCH_FLOATING_TYPES(lists[0][0].scalar_type(), "scale", [&] {
+    multi<2>(32, lists, Scale<scalar_t>(), by, (Mode)mode);
+  });
+}
+void fill(std::vector<std::vector<torch::Tensor>> lists) { multi<2>(32, lists, Fill<float>()); }
+template <typename T> __global__ void pair_kernel(Pair<T> p) { if (threadIdx.x < p.n) p.x[threadIdx.x] *= p.by; }
+template <typename T> void set(Pair<T>& p, torch::Tensor x, double by) { p.x = x.data_ptr<T>(); p.by = by; p.n = x.numel(); }
+void pairs(torch::Tensor x, double by) {
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "pairs", [&] {
+    Pair<scalar_t> p;
+    set(p, x, by);
+    pair_kernel<scalar_t><<<1, 64>>>(p);
+  });
+}
+"""
+    e = load(tmp_path, source)
+    for dtype in (torch.float32, torch.float64):
+        xs = [torch.randn(n, device=device, dtype=dtype) for n in (5, 40, 7, 3, 1)]
+        ys = [torch.randn_like(x) for x in xs]
+        expected = [y + 2 * x for x, y in zip(xs, ys, strict=True)]
+        e.scale([xs, ys], 2.0, 0)
+        torch.testing.assert_close(ys, expected)
+        e.scale([xs, ys], 0.5, 1)
+        torch.testing.assert_close(ys, [x / 2 for x in xs])
+        x = xs[1].clone()
+        e.pairs(xs[1], 3.0)
+        torch.testing.assert_close(xs[1], 3 * x)
+    e.fill([ys := [torch.zeros(2, device=device) for _ in range(4)], ys])
+    assert all(y.tolist() == [9, 0] for y in ys)
+    with pytest.raises(RuntimeError, match=r"lists\.size\(\) != depth"):
+        e.fill([[]])

@@ -75,6 +75,7 @@ from rawkern.extensions.cpp.numbers import math_sqrt as math_sqrt
 from rawkern.extensions.cpp.numbers import math_tan as math_tan
 from rawkern.extensions.cpp.numbers import math_tanh as math_tanh
 from rawkern.extensions.cpp.numbers import math_trunc as math_trunc
+from rawkern.extensions.cpp.numbers import more_types as more_types
 from rawkern.extensions.cpp.numbers import opmath_type as opmath_type
 from rawkern.extensions.cpp.numbers import power as power
 from rawkern.extensions.cpp.numbers import printf as printf
