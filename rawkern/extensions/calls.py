@@ -148,6 +148,8 @@ def _named(
     if _is_type(f, called, name):
         return _constructed(f, node, called, nodes)
     if known_space or "::" not in name:
+        if bare == "pad" and "functional::" in name:
+            return padded(f, node, nodes)
         if "nn::" in name or "autograd::" in name or "jit::" in name:
             raise Refused(f"`{short(node)}`: torch's C++ frontend", node)
         found = tensor_function(f, node, bare, nodes) if known_space or bare in _UNQUALIFIED else None
@@ -164,6 +166,29 @@ def _named(
     if bare.isupper() or bare.startswith(("AT_", "TORCH_", "C10_")):
         raise Refused(f"the macro {bare}", node)
     raise Refused(f"`{short(node)}`: the function {name}, whose definition is not in these sources", node)
+
+
+def padded(f: Context, node: Any, nodes: list[Any]) -> Value:
+    """``torch::nn::functional::pad(x, PadFuncOptions({...}).mode(torch::kReflect).value(v))``."""
+    options, more = nodes[1], {}
+    while options.type == "call_expression":
+        called, given = options.child_by_field_name("function"), named(options.child_by_field_name("arguments"))
+        if called.type != "field_expression":
+            break
+        more[text_of(called.child_by_field_name("field"))] = given[0]
+        options = called.child_by_field_name("argument")
+    if (
+        options.type != "call_expression"
+        or not text_of(called).endswith("PadFuncOptions")
+        or set(more) - {"mode", "value"}
+    ):
+        raise Refused(f"`{short(node)}`: torch's C++ frontend", node)
+    parts = [f.value(nodes[0]).code, converted(f.value(given[0]), t.SIZES).code]
+    if "mode" in more:
+        parts.append(f"mode={text_of(more['mode']).rpartition('::k')[2].lower()!r}")
+    if "value" in more:
+        parts.append(f"value={f.value(more['value']).code}")
+    return Value(f"torch.nn.functional.pad({', '.join(parts)})", t.TENSOR)
 
 
 _UNQUALIFIED = {"empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "cat", "stack", "matmul"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
-from rawkern.extensions.elements import python_field
+from rawkern.extensions.elements import python_field, struct_of
 from rawkern.extensions.iterators import part_of
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
@@ -52,6 +52,8 @@ def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces
         if kind == "cuda_vector":
             return converted(Value("", Type("list"), items=tuple(values)), type_)
         return _struct(f, node, type_, values)
+    if kind == "tensor_arg" and len(values) == 3:
+        return Value(f"({', '.join(one.code for one in values)})", type_)
     if kind == "tuple":
         return converted(Value("", Type("list"), items=tuple(values)), type_)
     if not values:
@@ -98,7 +100,9 @@ def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: boo
 
 
 def _struct(f: Context, node: Any, type_: Type, values: list[Value]) -> Value:
-    struct = next(one for one in f.unit.structs.values() if one.python == type_.name)
+    struct = struct_of(f, type_)
+    if struct is None or (struct.parameters and values):
+        raise Refused(f"`{short(node)}`: a struct of a template from a list", node)
     if struct.refused and values:
         raise Refused(f"the struct {struct.name}: {struct.refused}", node)
     if struct.base and values:

@@ -196,6 +196,29 @@ def _warp(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return Value("32", t.INT, 32, 32)
 
 
+def _all(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``checkAllSameGPU(context, {a, b})``, ``checkSameGPU(context, a, b)`` and the like."""
+    name = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1]
+    context, *values = (f.value(one) for one in nodes)
+    if name == "checkScalarType":
+        return Value(f"check_scalar_types({context.code}, {values[0].code}, [{values[1].code}])", t.VOID)
+    given = values[0].code if "All" in name else f"[{', '.join(one.code for one in values)}]"
+    word = _CHECK_WORDS[name.removeprefix("check").removeprefix("All")]
+    return Value(f"check_{word}({context.code}, {given})", t.VOID)
+
+
+def _check_one(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    name = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1].removeprefix("check")
+    word = {"ScalarTypes": "scalar_types", "DimRange": "dim_range"}.get(name, name.lower())
+    return Value(f"check_{word}({', '.join(f.value(one).code for one in nodes)})", t.VOID)
+
+
+_CHECK_WORDS = {
+    "SameGPU": "same_gpu", "SameType": "same_type", "Defined": "defined", "SameSize": "same_size",
+    "SameNumel": "same_numel", "Contiguous": "contiguous",
+}  # fmt: skip
+
+
 def _check(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return f.value(nodes[0])
 
@@ -247,5 +270,9 @@ _FUNCTIONS = {
     "cudaGetDeviceProperties": _properties_of, "cudaLaunchKernel": _launch, "warp_size": _warp,
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor": _attribute, "getTensorInfo": _tensor_info,
     "canUse32BitIndexMath": _index_32, "is_available": _capturing,
-    **{f"make_{base}{n}": _vector for base in ("int", "uint", "float", "double", "longlong") for n in "234"},
+    **{f"make_{name}": _vector for name in t.VECTORS}, "checkAllSameGPU": _all, "checkAllSameType": _all,
+    "checkAllDefined": _all, "checkAllSameSize": _all, "checkAllSameNumel": _all, "checkAllContiguous": _all,
+    "checkSameGPU": _all, "checkSameType": _all, "checkSameSize": _all, "checkSameNumel": _all,
+    "checkContiguous": _all, "checkDim": _check_one, "checkDimRange": _check_one, "checkSize": _check_one,
+    "checkNumel": _check_one, "checkScalarType": _all, "checkScalarTypes": _check_one,
 }  # fmt: skip

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.base.tree import named, text_of
+from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.construction import construct, default_of
 from rawkern.extensions.context import DECLARED, Context, Variable, short, statement
 from rawkern.extensions.kept import declare_static
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
+from rawkern.extensions.syntax import array_sizes
 from rawkern.extensions.types import Type, words
 from rawkern.extensions.values import Value, converted
 
@@ -43,12 +44,12 @@ def declaration(f: Context, node: Any) -> None:
             raise Refused(f"`{short(node)}`", node)
         name = text_of(name_node)
         if "static" in said and "constexpr" not in said and "const" not in said and not type_.const:
-            if _sizes(declarator):
+            if array_sizes(declarator):
                 raise Refused(f"`{short(node)}`: a static array, which keeps its values between calls", node)
             declare_static(f, name, type_, value, node)
             continue
         constant = "const" in said or "constexpr" in said
-        declare(f, name, type_, value, node, constant=constant, sizes=_sizes(declarator))
+        declare(f, name, type_, value, node, constant=constant, sizes=array_sizes(declarator))
 
 
 def _name_of(declarator: Any) -> Any:
@@ -62,25 +63,15 @@ def _name_of(declarator: Any) -> Any:
     return declarator
 
 
-def _sizes(declarator: Any) -> list[Any]:
-    """The nodes of an array's sizes, the outermost first."""
-    sizes = []
-    while declarator is not None and declarator.type in ("array_declarator", "pointer_declarator"):
-        if declarator.type == "array_declarator":
-            sizes.insert(0, declarator.child_by_field_name("size"))
-        declarator = declarator.child_by_field_name("declarator")
-    return sizes
-
-
 def _most_vexing(f: Context, node: Any, declarator: Any, type_: Type) -> None:
     """``dim3 grid(n, m);``, which the tree takes for a function with parameters without names."""
     name = text_of(_name_of(declarator))
-    values = []
-    for one in named(declarator.child_by_field_name("parameters")):
-        inner = one.child_by_field_name("type")
-        if inner is None or one.child_by_field_name("declarator") is not None:
-            raise Refused(f"`{short(node)}`: a function declared in a function", node)
-        values.append(f.value(inner))
+    arguments = text_of(declarator.child_by_field_name("parameters"))
+    again = named(parse(f"int rk = rk{arguments};"))[0].child_by_field_name("declarator")
+    call = again.child_by_field_name("value") if again is not None else None
+    if call is None or call.type != "call_expression" or call.has_error:
+        raise Refused(f"`{short(node)}`: a function declared in a function", node)
+    values = [f.value(one) for one in named(call.child_by_field_name("arguments"))]
     base = type_of(f, node.child_by_field_name("type"))
     constructed = construct(f, node, base, values)
     bind(f, name, base, constructed)
@@ -158,7 +149,7 @@ def bind(f: Context, name: str, type_: Type, value: Value, *, constant: bool = F
         f.declare(name, type_, extra=value.code)
         f.emit(f"{f.scopes[-1][name].python} = {value.extra}")
         return
-    declared = Type(type_.kind, type_.name, type_.of, spelled=type_.spelled)
+    declared = t.plain(type_)
     if type_.kind == "pointer" and value.type.kind == "kernel":
         declared = t.KERNEL
     variable = f.declare(name, declared, **limits)

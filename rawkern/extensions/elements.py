@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, expression, short
-from rawkern.extensions.program import RESERVED
+from rawkern.extensions.program import RESERVED, Struct
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
@@ -95,6 +95,8 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
         return Value(f"elements({value.code})[{index.code}].item()", item)
     if kind == "accessor":
         rest = value.type.of[0]
+        if not value.type.name.isdigit():
+            raise Refused(f"`{short(node)}`: an element of an accessor whose dimensions are not known", node)
         dims = int(value.type.name)
         if dims == 1:
             return Value(f"{value.code}[{index.code}].item()", rest)
@@ -118,8 +120,10 @@ def member(f: Context, node: Any) -> Value:
     if type_.kind == "pointer" and type_.item.kind in ("struct", "properties"):
         type_ = type_.item
     if type_.kind == "struct":
-        struct = next((one for one in f.unit.structs.values() if one.python == type_.name), None)
+        struct = struct_of(f, type_)
         of = struct_field(f, struct, name_)
+        if of is not None and struct is not None and struct.parameters:
+            of = replaced(of, {one.name: found for one, found in zip(struct.parameters, type_.of, strict=False)})
         if of is None:
             raise Refused(f"`{short(node)}`: a member that is not known", node)
         return Value(f"{value.code}.{python_field(name_)}", of, lvalue=True)
@@ -140,6 +144,19 @@ def member(f: Context, node: Any) -> Value:
 
 def python_field(name_: str) -> str:
     return name_ + "_" if name_ in RESERVED else name_
+
+
+def struct_of(f: Context, type_: Type) -> Struct | None:
+    """The struct of a type."""
+    name = type_.name.partition("(")[0]
+    return next((one for one in f.unit.structs.values() if one.python == name), None)
+
+
+def replaced(type_: Type, known: dict[str, Type]) -> Type:
+    """The type of a member of a template's instance."""
+    if type_.kind == "param" and type_.spelled in known:
+        return known[type_.spelled]
+    return replace(type_, of=tuple(replaced(one, known) for one in type_.of)) if type_.of else type_
 
 
 def struct_field(f: Context, struct: Any, name_: str) -> Type | None:

@@ -15,7 +15,7 @@ from rawkern.extensions.macros import Expanded
 from rawkern.extensions.own import substituted, template_codes
 from rawkern.extensions.program import RESERVED, Binding, Function, Registration, Translation, Unit
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.tidy import double_quoted, tidy
+from rawkern.extensions.tidy import double_quoted, wrapped
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import converted
 
@@ -143,7 +143,8 @@ class Exports:
             parts.append(f"doc={binding.doc!r}")
         if binding.name != one.python:
             parts.append(f"name={binding.name!r}")
-        return tidy(f"{target} = bind({', '.join(parts)})")
+        line = f"{target} = bind({', '.join(parts)})"
+        return "\n".join(wrapped(double_quoted(line)))
 
     def _defaults(self, binding: Binding, one: Function, names: list[str]) -> dict[str, str]:
         found: dict[str, str] = {}

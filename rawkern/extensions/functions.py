@@ -17,8 +17,6 @@ from rawkern.extensions.tidy import tidy
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
-_HANDLES = {"tensor", "optional", "sizes", "dtype", "device", "options", "string", "vector", "struct", "tuple"}
-
 
 def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str) -> Function:
     """Read a function's signature from its expanded text."""
@@ -47,6 +45,14 @@ def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str)
             function.returns = type_of(f, named(one)[0])
     for one in named(declarator.child_by_field_name("parameters")):
         if one.type == "variadic_parameter_declaration":
+            pack = type_of(f, one.child_by_field_name("type"))
+            if pack.kind != "pack":
+                raise Refused("parameters of any number", node)
+            name_ = text_of(named(one.child_by_field_name("declarator"))[-1]).removeprefix("...").strip()
+            made = f.declare(name_, Type("pack", pack.name))
+            function.pack, function.pack_name, function.pack_types = made.python, name_, pack.name
+            continue
+        if one.type == "variadic_parameter":
             function.variadic = True
             continue
         if one.type not in ("parameter_declaration", "optional_parameter_declaration"):
@@ -103,8 +109,11 @@ def template_parameters(f: Context, node: Any) -> list[Parameter]:
     """The parameters of a template, declared as names of the function."""
     found = []
     for k, one in enumerate(named(node)):
-        if one.type.startswith("variadic"):
-            found.append(Parameter("", "", keyword="pack"))
+        if one.type == "variadic_type_parameter_declaration":
+            name = text_of(named(one)[-1])
+            made = f.declare(name, t.ANY, kind="type")
+            made.type = Type("pack", made.python, spelled=name)
+            found.append(Parameter(name, made.python, made.type, keyword="pack"))
             continue
         if one.type in _TYPE_PARAMETERS:
             inner = one.child_by_field_name("name") or (named(one) or [None])[-1]
@@ -144,7 +153,7 @@ def annotation(type_: Type) -> str:
         inside = [annotation(one) for one in type_.of]
         return f"tuple[{', '.join(inside)}]" if all(inside) else "tuple"
     if type_.kind == "struct":
-        return type_.name
+        return "" if type_.text else type_.name
     return _ANNOTATIONS.get(type_.kind, "")
 
 
@@ -168,13 +177,13 @@ def translate(unit: Unit, function: Function) -> str:
     f = Context(unit, function)
     node = function.node
     body = node.child_by_field_name("body")
-    if function.variadic or any(one.keyword == "pack" for one in function.template):
+    if function.variadic:
         raise Refused(f"{function.name} takes any number of arguments", node)
     if _has_error(body):
         raise Refused(f"`{short(_error(body))}`, which is not read as C++", _error(body))
     heads = []
     for one in function.template:
-        kind = "type" if one.keyword == "type" else "value"
+        kind = "value" if one.keyword == "value" else "type"
         made = f.declare(one.name, one.type, kind=kind)
         made.python = one.python
         heads.append(one.python)
@@ -195,6 +204,10 @@ def translate(unit: Unit, function: Function) -> str:
         if not one.type.reference and one.name in changed and one.type.kind in ("vector", "struct", "cuda_vector"):
             copy = "list" if one.type.kind == "vector" and one.type.item.kind != "vector" else "copied"
             early.append(f"{one.python} = {copy}({one.python})")
+    if function.pack:
+        made = f.declare(function.pack_name, Type("pack", function.pack_types))
+        made.python = function.pack
+        heads.append(f"*{made.python}")
     for line in early:
         f.emit(line)
     f.statements(named(body))

@@ -112,7 +112,12 @@ def _deduced(f: Context, node: Any, kernel: Kernel, name: str, arguments: list[A
         pieces += [*pieces_of(f, one), (False, ", ")]
     for parameter in kernel.template[len(arguments) :]:
         if parameter.keyword == "pack":
-            raise Refused(f"`{short(node)}`: a kernel with any number of parameters", node)
+            pieces[-1] = (False, pieces[-1][1].removesuffix(", "))
+            for value in values[len(kernel.types) - 1 :]:
+                more = f"more_types({value.type.name})" if value.type.kind == "pack" else ""
+                pieces += [(True, more)] if more else [(False, ", "), *_text(spelled(f, t.plain(value.type)))]
+            pieces.append((False, ", "))
+            continue
         code = deduce(f, parameter, kernel.types, values)
         if code is None:
             if parameter.default is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
@@ -187,7 +188,7 @@ def _whole_assigned(node: Any, name: str) -> bool:
 
 
 def replace_reference(item: Type, type_: Type) -> Type:
-    return Type(item.kind, item.name, item.of, type_.reference, type_.const, item.spelled)
+    return replace(item, reference=type_.reference, const=type_.const)
 
 
 @statement("while_statement")

@@ -31,6 +31,8 @@ def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
         value = Value(f"value({value.code})", type_.item)
     if arrow and type_.kind == "pointer" and type_.item.kind == "tensor":
         value = Value(value.code, t.TENSOR)
+    if arrow and type_.kind == "tensor_arg":
+        value = Value(f"{value.code}[0]", t.TENSOR)
     if arrow and type_.kind == "iterator":
         value = Value(f"{value.code}[{value.extra}]", type_.item)
     if type_.kind == "options":
@@ -80,7 +82,7 @@ def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
     if name == "at":
         return Value(f"{code}[at({given[0].code})]", item, lvalue=True, **most)
     if name == "data":
-        return Value(code, Type("pointer", of=(item,)))
+        return Value(code, Type("pointer", of=(item,)), extra="vector")
     if name == "equals":
         return Value(f"(tuple({code}) == tuple({given[0].code}))", t.BOOL)
     if name == "slice" and len(given) == 2:

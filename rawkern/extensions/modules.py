@@ -162,7 +162,7 @@ class _Writer:
         parts = [f'"""{said}"""']
         parts.append("")
         parts.append("from __future__ import annotations")
-        imports = [f"import {one}" for one in ("math", "warnings") if re.search(rf"\b{one}\.", text)]
+        imports = [f"import {one}" for one in ("functools", "math", "warnings") if re.search(rf"\b{one}\.", text)]
         parts += ["", *imports] if imports else []
         parts += ["", "import torch", "", self._imports(text), ""]
         parts += self._kernels(text)
@@ -213,8 +213,8 @@ class _Writer:
             text = refusal_text(one, error)
             self.found.refused[one.name] = text
             self.found.reasons[one.name] = error
-        except RecursionError:
-            text = f"{one.name} is not translated: it is nested too deeply"
+        except Exception as error:  # a fault of the translation is that of one function, too
+            text = refusal_text(one, Refused(f"its translation failed ({type(error).__name__}: {error})"))
             self.found.refused[one.name] = text
         one.refused = text
         head = f"def {one.python}(*arguments, **keywords):\n"

@@ -11,6 +11,7 @@ from rawkern.extensions.constants import NAMES
 from rawkern.extensions.context import Context, expression, short
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import instance, spelled, split_name, type_of
+from rawkern.extensions.syntax import nodes_in
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted, integer
 
@@ -84,11 +85,17 @@ _HERE = ("__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "__FILE__")
 
 def lazy_constant(f: Context, bare: str) -> Value:
     """A constant of the source, whose value is translated at its first use."""
-    type_node, value_node, around = f.unit.lazy.pop(bare)[0]
+    type_node, value_node, around = f.unit.lazy[bare][0]
     inner = Context(f.unit, f.function)
     type_ = type_of(inner, type_node)
     value = inner.value(value_node)
-    value = value if type_.kind == "auto" else converted(value, type_)
+    if around == "array":
+        if value.items is None or any(one.items is not None for one in value.items):
+            raise Refused(f"the array {bare}", value_node)
+        value = replace(value, items=tuple(converted(one, type_) for one in value.items))
+    elif type_.kind != "auto":
+        value = converted(value, type_)
+    del f.unit.lazy[bare]
     if around == "array" or type_.kind in ("map", "vector"):
         python = inner.python_name(bare)
         items = value.items or ()
@@ -137,6 +144,16 @@ def parenthesized(f: Context, node: Any) -> Value:
     if len(inside) != 1:
         raise Refused(f"`{short(node)}`", node)
     if inside[0].type == "comma_expression":
-        raise Refused("a comma between expressions", node)
-    found = f.value(inside[0])
-    return found
+        parts = named(inside[0])
+        if any(nodes_in_calls(one) for one in parts[:-1]):
+            raise Refused("a comma between expressions", node)
+        return f.value(parts[-1])
+    return f.value(inside[0])
+
+
+def nodes_in_calls(node: Any) -> bool:
+    """Whether an expression may do something beside its value."""
+    return any(one.type in _DOING for one in nodes_in(node))
+
+
+_DOING = ("call_expression", "assignment_expression", "update_expression", "comma_expression")

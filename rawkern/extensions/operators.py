@@ -138,6 +138,8 @@ def unary(f: Context, node: Any) -> Value:
             return Value(f"value({value.code})", value.type.item)
         if value.type.kind == "found":
             return Value(value.code, value.type.item)
+        if value.type.kind == "tensor_arg":
+            return Value(f"{value.code}[0]", t.TENSOR)
         if value.type.kind == "iterator":
             return Value(f"{value.code}[{value.extra}]", value.type.item, lvalue=True)
         if value.type.kind == "pointer" and value.type.item.kind == "tensor":
@@ -159,6 +161,15 @@ def _address(f: Context, node: Any, inside: Any) -> Value:
     if value.type.kind in ("struct", "tensor"):
         return Value(value.code, Type("pointer", of=(value.type,)), lvalue=True)
     return Value(f"address({value.code})", Type("address", of=(value.type,)), extra=inside)
+
+
+@expression("parameter_pack_expansion")
+def expansion(f: Context, node: Any) -> Value:
+    inside = node.child_by_field_name("pattern")
+    variable = f.find(text_of(inside)) if inside is not None and inside.type == "identifier" else None
+    if variable is None or variable.type.kind != "pack":
+        raise Refused(f"`{short(node)}`", node)
+    return Value(f"*{variable.python}", variable.type)
 
 
 @expression("conditional_expression")

@@ -47,11 +47,14 @@ def options_method(f: Context, node: Any, value: Value, name: str, nodes: list[A
     return Value(value.code, t.OPTIONS, options={**(value.options or {}), key: code})
 
 
+_SPACES = ("torch::", "at::", "c10::")
+
+
 def options_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]) -> Value | None:
     """``torch::dtype(torch::kFloat)``, ``at::device(...)``, ``TensorOptions()``, and indices."""
     bare = name.rsplit("::", 1)[-1]
     empty = Value("", t.OPTIONS, options={})
-    if bare in ("dtype", "device", "requires_grad", "layout") and name.startswith(("torch::", "at::", "c10::")):
+    if bare in ("dtype", "device", "requires_grad", "layout") and (name.startswith(_SPACES) or len(nodes) == 1):
         if bare == "dtype" and of:
             raise Refused(f"`{short(node)}`", node)
         return options_method(f, node, empty, bare, nodes)

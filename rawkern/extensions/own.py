@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import text_of
@@ -34,6 +35,8 @@ def call_own(
     known, codes = template_codes(f, node, one, given or [], values)
     changed: list[Any] = []
     for parameter, value, argument in zip(one.parameters, values, nodes, strict=False):
+        if value.type.kind == "pack":
+            raise Refused(f"`{short(node)}`: arguments that are not counted", node)
         type_ = substituted(parameter.type, known)
         if parameter.name in one.rebinds:
             changed.append(argument)
@@ -47,6 +50,7 @@ def call_own(
             codes.append(value.code)
         else:
             codes.append(_code(fitting(f, argument, value, type_)))
+    codes += [_code(value) for value in values[len(one.parameters) :]]  # of a pack
     made = Value(f"{one.python}({', '.join(codes)})", t.plain(substituted(one.returns, known)))
     return _assigning(f, node, one, made, changed) if changed else made
 
@@ -99,7 +103,8 @@ def _chosen(node: Any, functions: list[Function], given: list[Any], values: list
     fitting = [
         one
         for one in functions
-        if sum(p.default is None for p in one.parameters) <= len(values) <= len(one.parameters) or one.variadic
+        if sum(p.default is None for p in one.parameters) <= len(values)
+        if len(values) <= len(one.parameters) or one.variadic or one.pack
         if len(given) <= len(one.template) or not given
         if not given or one.template
     ]
@@ -140,7 +145,10 @@ def template_codes(
     codes: list[str] = []
     for k, parameter in enumerate(one.template):
         if parameter.keyword == "pack":
-            raise Refused(f"`{short(node)}`: {one.name} takes any number of arguments", node)
+            if k < len(given):
+                raise Refused(f"`{short(node)}`: template arguments of any number", node)
+            codes.append(f"[{', '.join(_pack_code(f, value) for value in values[len(one.parameters) :])}]")
+            continue
         if k < len(given):
             if parameter.keyword == "type":
                 known[parameter.name] = type_of(f, given[k]) if _is_type(f, given[k]) else t.ANY
@@ -185,6 +193,11 @@ def _value_code(f: Context, node: Any, parameter: Parameter) -> str:
     return quoted(argument_of(f, node))
 
 
+def _pack_code(f: Context, value: Value) -> str:
+    """The text of the type of an argument that a pack takes."""
+    return f"*{value.type.name}" if value.type.kind == "pack" else spelled(f, t.plain(value.type))
+
+
 def _known(f: Context, parameter: Parameter, one: Function, values: list[Value]) -> Type:
     for p, value in zip(one.parameters, values, strict=False):
         found = matched(p.type, value.type, parameter.name)
@@ -197,14 +210,7 @@ def substituted(type_: Type, known: dict[str, Type]) -> Type:
     """A type of a template with the types that its parameters stand for."""
     if type_.kind == "param" and type_.spelled in known:
         found = known[type_.spelled]
-        return Type(found.kind, found.name, found.of, type_.reference, type_.const, found.spelled)
+        return replace(found, reference=type_.reference, const=type_.const)
     if type_.of:
-        return Type(
-            type_.kind,
-            type_.name,
-            tuple(substituted(one, known) for one in type_.of),
-            type_.reference,
-            type_.const,
-            type_.spelled,
-        )
+        return replace(type_, of=tuple(substituted(one, known) for one in type_.of))
     return type_

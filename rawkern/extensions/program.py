@@ -50,7 +50,10 @@ class Function:
     device: bool = False  # it is marked for the device, too
     code: str = ""  # its Python
     rebinds: set[str] = field(default_factory=set)  # parameters by reference that it assigns as a whole
-    variadic: bool = False
+    variadic: bool = False  # in C's way
+    pack_name: str = ""
+    pack_types: str = ""
+    pack: str = ""  # the Python of the parameters at its end that a template's pack has the types of
 
     @property
     def line(self) -> int:
@@ -70,6 +73,7 @@ class Struct:
     aliases: dict[str, Type] = field(default_factory=dict)
     refused: str = ""
     line: int = 0
+    parameters: list[Parameter] = field(default_factory=list)  # of a template
     template: bool = False
     used: bool = False
 

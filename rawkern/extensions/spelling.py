@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context
+from rawkern.extensions.program import Struct
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
 
@@ -52,7 +54,7 @@ def declared_type(f: Context, node: Any, declarator: Any, around: Any = None) ->
         elif kind in ("reference_declarator", "abstract_reference_declarator"):
             const = around is not None and any(text_of(child) == "const" for child in around.children)
             rvalue = text_of(declarator).startswith("&&")
-            found = Type(found.kind, found.name, found.of, not rvalue, const, found.spelled)
+            found = replace(found, reference=not rvalue, const=const)
         elif kind in ("array_declarator", "abstract_array_declarator"):
             found = Type("array", of=(found,))
         elif kind == "abstract_function_declarator" or (
@@ -127,8 +129,26 @@ def _qualified(f: Context, node: Any) -> Type:
     if bare in ("unique_ptr", "shared_ptr", "intrusive_ptr"):
         raise Refused(f"`{text_of(node)}`: an owner of an object", node)
     if bare in f.unit.structs and f.unit.structs[bare].template and f.unit.structs[bare].fields:
-        return Type("struct", f.unit.structs[bare].python, spelled=text_of(node))
+        return _template_struct(f, node, f.unit.structs[bare], arguments)
     return Type("opaque", instance(f, node), spelled=text_of(node))
+
+
+def _template_struct(f: Context, node: Any, struct: Struct, arguments: list[Any]) -> Type:
+    """An instance of a template of structs: its class is a call of a function with the template's arguments."""
+    struct.used = True
+    codes, types = [], []
+    given = [*arguments, *(one.default for one in struct.parameters[len(arguments) :])]
+    for parameter, one in zip(struct.parameters, given, strict=False):
+        if one is None or parameter.keyword == "pack":
+            raise Refused(f"the type `{text_of(node)}`", node)
+        if parameter.keyword == "type":
+            types.append(type_of(f, one))
+            codes.append(spelled(f, types[-1]))
+        else:
+            types.append(parameter.type)
+            codes.append(f.value(named(one)[0] if one.type == "type_descriptor" else one).code)
+    name = f"{struct.python}({', '.join(codes)})"
+    return Type("struct", name, tuple(types), spelled=text_of(node), text=instance(f, node))
 
 
 def split_name(node: Any) -> tuple[str, list[Any] | None]:
@@ -160,10 +180,14 @@ def spelled(f: Context, type_: Type) -> str:
     """An expression of Python for the text of a type."""
     if type_.kind in ("param", "opaque"):
         return type_.name
+    if type_.text:
+        return type_.text
     return repr(text_of_type(f, type_))
 
 
 def text_of_type(f: Context, type_: Type) -> str:
+    if type_.text:
+        raise Refused(f"the type {type_} as an argument of a template")
     if type_.kind == "pointer":
         return text_of_type(f, type_.item) + "*"
     if type_.kind == "void":
@@ -205,8 +229,10 @@ def pieces_of(f: Context, node: Any) -> list[tuple[bool, str]]:
         variable = f.find(name)
         if variable is not None and variable.kind == "type":
             type_ = variable.type
-            if type_.kind in ("param", "opaque"):
-                return _literal(type_.name)
+            if type_.kind in ("param", "opaque") or type_.text:
+                return _literal(type_.text or type_.name)
+            if type_.kind == "pack":
+                return [(True, f"', '.join({type_.name})")]
             return [(False, text_of_type(f, type_))]
         if variable is not None or name in f.unit.constants or name in f.unit.lazy:
             return argument_of(f, node)

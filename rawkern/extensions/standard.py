@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from rawkern.base.tree import named, text_of
@@ -76,6 +77,15 @@ def _extreme(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
         word = "std_max" if bare == "max" else "std_min"
         return Value(f"{word}({', '.join(one.code for one in values)})", t.plain(type_))
     return Value(f"{bare}({', '.join(one.code for one in values)})", t.plain(type_), **limits)
+
+
+def _clamp(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    values = [f.value(one) for one in nodes]
+    if len(values) != 3 or not all(one.type.number for one in values):
+        return None
+    type_ = t.plain(type_of(f, of[0])) if of else t.plain(values[0].type)
+    value, low, high = (converted(one, type_) for one in values)
+    return Value(f"min(max({value.code}, {low.code}), {high.code})", type_)
 
 
 def _abs(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
@@ -180,12 +190,21 @@ def _extreme_of(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     found = Type("found", of=(begin.type.item,))
     if begin.type.kind == "iterator":
         return Value(f"{word}({part_of(begin, end)})", found)
-    last = nodes[1]
-    same_ = last.type == "binary_expression" and text_of(last.child_by_field_name("left")) == text_of(nodes[0])
-    if begin.type.kind != "pointer" or not same_ or text_of(last.child_by_field_name("operator")) != "+":
+    (base, start), (other, stop) = _place(begin.code), _place(end.code)
+    if begin.type.kind != "pointer" or base != other or not stop:
         raise Refused(f"`{short(node)}`", node)
-    count = f.value(last.child_by_field_name("right")).code
-    return Value(f"elements({begin.code})[:{count}].{word}().item()", found)
+    return Value(f"elements({base})[{start}:{stop}].{word}().item()", found)
+
+
+def _place(code: str) -> tuple[str, str]:
+    """What a pointer is an offset from, and by how much."""
+    start = ""
+    while True:
+        tree = ast.parse(code, mode="eval").body
+        if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "offset"):
+            return code, start
+        code, count = ast.unparse(tree.args[0]), ast.unparse(tree.args[1])
+        start = f"{count} + {start}" if start else count
 
 
 def _joined(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
@@ -248,7 +267,8 @@ def _time(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 _FUNCTIONS = {
     "min": _extreme, "max": _extreme, "fmax": _extreme, "fmin": _extreme, "fmaxf": _extreme, "fminf": _extreme,
-    "abs": _abs, "pow": _pow, "powf": _pow, "get": _get, "make_tuple": _make_tuple, "make_pair": _make_tuple,
+    "abs": _abs, "clamp": _clamp, "pow": _pow, "powf": _pow, "get": _get, "make_tuple": _make_tuple,
+    "make_pair": _make_tuple,
     "make_optional": _optional, "move": _move, "forward": _move, "ceil_div": _ceil_div,
     "CeilDiv": _ceil_div, "ATenCeilDiv": _ceil_div, "THCCeilDiv": _ceil_div, "divup": _ceil_div,
     "parallel_for": _parallel, "time": _time,

@@ -16,7 +16,14 @@ from rawkern.extensions.values import Value, converted, integer
 
 
 @statement(
-    "comment", "static_assert_declaration", "preproc_call", ";", "empty_statement", "preproc_if", "using_declaration"
+    "comment",
+    "static_assert_declaration",
+    "preproc_call",
+    ";",
+    "empty_statement",
+    "preproc_if",
+    "using_declaration",
+    "namespace_alias_definition",
 )
 def nothing(f: Context, node: Any) -> None:
     return

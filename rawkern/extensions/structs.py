@@ -9,9 +9,11 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context
 from rawkern.extensions.elements import python_field
+from rawkern.extensions.functions import template_parameters
 from rawkern.extensions.program import RESERVED, Function, Struct, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, type_of
+from rawkern.extensions.syntax import array_sizes
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value
 
@@ -44,6 +46,8 @@ def read_enum(unit: Unit, node: Any, taken: set[str]) -> None:
 def read_members(unit: Unit, struct: Struct, node: Any) -> None:
     """Read the members of a struct, and those of its base that are types."""
     f = Context(unit, Function(struct.name, ""))
+    if struct.template and node.parent is not None and node.parent.type == "template_declaration":
+        struct.parameters = template_parameters(f, node.parent.child_by_field_name("parameters"))
     for one in named(node):
         if one.type == "base_class_clause":
             bases = [text_of(each) for each in named(one) if each.type != "access_specifier"]
@@ -80,14 +84,13 @@ def _fields(f: Context, struct: Struct, node: Any) -> None:
     declarators = [child for k, child in enumerate(node.children) if node.field_name_for_child(k) == "declarator"]
     defaults = [child for k, child in enumerate(node.children) if node.field_name_for_child(k) == "default_value"]
     for k, one in enumerate(declarators):
-        inner, sizes = one, []
-        while inner.type == "array_declarator":
-            sizes.append(inner.child_by_field_name("size"))
-            inner = inner.child_by_field_name("declarator")
+        inner, sizes = one, array_sizes(one)
         if inner.type == "function_declarator":
             struct.refused = struct.refused or "it has functions"
             return
         type_ = declared_type(f, type_node, inner, node)
+        while type_.kind == "array":
+            type_ = type_.item
         while inner.type not in ("field_identifier", "identifier"):
             deeper = inner.child_by_field_name("declarator") or (named(inner) or [None])[-1]
             if deeper is None:
@@ -96,7 +99,7 @@ def _fields(f: Context, struct: Struct, node: Any) -> None:
         name = text_of(inner)
         if type_.kind == "opaque":
             raise Refused(f"its member {name} of {type_}", node)
-        for size in sizes:  # the innermost first
+        for size in reversed(sizes):
             type_ = Type("array", of=(type_,), name=f.value(size).code)
         struct.fields[name] = t.plain(type_)
         if k < len(defaults) and len(declarators) == len(defaults):
@@ -122,7 +125,11 @@ def written(structs: Iterable[Struct]) -> list[str]:
         lines = [f"class {struct.python}({base.python if base is not None else 'Struct'}):"]
         for name, type_ in struct.fields.items():
             lines.append(f"    {python_field(name)} = {struct.defaults.get(name) or _zero(type_)}")
-        out[struct.python] = "\n".join(lines if len(lines) > 1 else [*lines, "    pass"])
+        lines = lines if len(lines) > 1 else [*lines, "    pass"]
+        if struct.parameters:
+            head = f"def {struct.python}({', '.join(one.python for one in struct.parameters)}):"
+            lines = ["@functools.cache", head, *(f"    {line}" for line in lines), f"    return {struct.python}"]
+        out[struct.python] = "\n".join(lines)
 
     for one in by_class.values():
         if one.used:
@@ -133,7 +140,7 @@ def written(structs: Iterable[Struct]) -> list[str]:
 def _inside(type_: Type) -> set[str]:
     """The structs that a member is made of."""
     if type_.kind == "struct":
-        return {type_.name}
+        return {type_.name.partition("(")[0]}
     return {name for one in type_.of for name in _inside(one)} if type_.kind == "array" else set()
 
 
@@ -147,4 +154,6 @@ def _zero(type_: Type) -> str:
         return f"{type_.name}()"
     if type_.kind == "cuda_vector":
         return f"Vector({', '.join(['0'] * int(type_.name[-1]))})"
+    if type_.kind == "param":
+        return f"convert({type_.name}, 0)"
     return {"int": "0", "float": "0.0", "bool": "False"}.get(type_.kind, "None")

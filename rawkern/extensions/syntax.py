@@ -103,3 +103,13 @@ def lambda_of(node: Any) -> Any:
     while node is not None and node.type == "parenthesized_expression" and len(named(node)) == 1:
         node = named(node)[0]
     return node if node is not None and node.type == "lambda_expression" else None
+
+
+def array_sizes(declarator: Any) -> list[Any]:
+    """The nodes of an array's sizes, the outermost first."""
+    sizes = []
+    while declarator is not None and declarator.type in ("array_declarator", "pointer_declarator"):
+        if declarator.type == "array_declarator":
+            sizes.insert(0, declarator.child_by_field_name("size"))
+        declarator = declarator.child_by_field_name("declarator")
+    return sizes

@@ -290,13 +290,12 @@ def _returned(name: str, values: Sequence[Value], self: int) -> Type:
         return Type("tuple", of=(t.TENSOR, t.TENSOR))
     if name in _LISTS:
         return Type("vector", of=(t.TENSOR,))
-    if name in ("equal", "allclose", "is_floating_point", "is_complex", "is_nonzero", "is_same_size"):
-        return t.BOOL
     if name in ("result_type", "promote_types"):
         return t.DTYPE
     if name in ("tolist", "backward", "storage", "register_hook", "numpy"):
         raise Refused(f"a tensor's method {name}")
-    return t.TENSOR
+    schema = _schema(name)
+    return _by_schema(schema) if schema is not None and schema.returns else t.TENSOR
 
 
 def _schema(name: str) -> Any:
@@ -308,9 +307,27 @@ def _schema(name: str) -> Any:
 def _of_aten(f: Context, node: Any, name: str, values: Sequence[Value]) -> Value:
     """A call of an operator that torch's Python has not, or has with another result."""
     codes = arguments_of(f, node, name, values, function=True)
-    types = [_RETURNS.get(str(one.type), t.ANY) for one in _schema(name).returns]
-    type_ = types[0] if len(types) == 1 else Type("tuple", of=tuple(types)) if types else t.VOID
-    return Value(f"torch.ops.aten.{name}({', '.join(codes)})", type_)
+    return Value(f"torch.ops.aten.{name}({', '.join(codes)})", _by_schema(_schema(name)))
+
+
+def _from_blob(f: Context, node: Any, given: Sequence[Value]) -> Value:
+    """``torch::from_blob``: of a tensor's memory a view, of a vector a copy, which is to be copied."""
+    memory, sizes = given[0], converted(given[1], t.SIZES).code
+    copied = node.parent.type == "field_expression" and text_of(node.parent.child_by_field_name("field")) in _COPIES
+    if memory.type.kind != "pointer" or (memory.extra == "vector" and not copied):
+        raise Refused("torch::from_blob", node, "make the tensor in Python and pass it")
+    options = converted(given[-1], t.OPTIONS) if len(given) > 2 else Value("", t.OPTIONS, options={})
+    if len(given) > 3 or options.options is None:
+        raise Refused("torch::from_blob", node, "make the tensor in Python and pass it")
+    return Value(f"from_blob({memory.code}, {sizes}, {options.options.get('dtype', 'torch.float32')})", t.TENSOR)
+
+
+_COPIES = ("clone", "to", "cuda")
+
+
+def _by_schema(schema: Any) -> Type:
+    types = [_RETURNS.get(str(one.type), t.ANY) for one in schema.returns]
+    return types[0] if len(types) == 1 else Type("tuple", of=tuple(types)) if types else t.VOID
 
 
 _RETURNS = {
@@ -324,7 +341,9 @@ _BY_ATEN = {"unique_consecutive", "unique_dim", "unique_dim_consecutive", "_uniq
 def function(f: Context, node: Any, name: str, nodes: list[Any]) -> Value | None:
     """``at::name(...)``; None for a name that torch has not."""
     if name == "from_blob":
-        raise Refused("torch::from_blob", node, "make the tensor in Python and pass it")
+        return _from_blob(f, node, [f.value(one) for one in nodes])
+    if name in ("numel", "size", "stride", "dim") and nodes:
+        return method(f, node, f.value(nodes[0]), name, None, nodes[1:])
     if name == "slice":
         values = [f.value(one) for one in nodes]
         return Value(f"torch.ops.aten.slice({', '.join(one.code for one in values)})", t.TENSOR)

@@ -15,15 +15,16 @@ def tidy(code: str) -> str:
         if isinstance(node, ast.FunctionDef | ast.If | ast.While | ast.For):
             _drop(node)
     tree = ast.fix_missing_locations(_Items().visit(_Known().visit(tree)))
-    out: list[str] = []
-    for line in ast.unparse(tree).split("\n"):
-        out += _wrapped(double_quoted(line))
-    wrapped = "\n".join(out)
+    plain = ast.unparse(tree)
+    lines = [double_quoted(line) for line in plain.split("\n")]
+    if all(len(line) <= _WIDTH for line in lines):
+        return "\n".join(lines)
+    found = "\n".join(part for line in lines for part in wrapped(line))
     try:
-        same = ast.dump(ast.parse(wrapped)) == ast.dump(ast.parse(ast.unparse(tree)))
+        same = ast.dump(ast.parse(found)) == ast.dump(ast.parse(plain))
     except SyntaxError:  # broken inside of a string
         same = False
-    return wrapped if same else ast.unparse(tree)
+    return found if same else plain
 
 
 def double_quoted(line: str) -> str:
@@ -119,7 +120,7 @@ def _assigns(body: list[ast.stmt], name: str) -> bool:
     )
 
 
-def _wrapped(line: str) -> list[str]:
+def wrapped(line: str) -> list[str]:
     """A line in pieces of at most 120 characters, broken behind commas in brackets."""
     if len(line) <= _WIDTH:
         return [line]

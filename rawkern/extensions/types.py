@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
@@ -18,6 +18,7 @@ class Type:
     reference: bool = False
     const: bool = False
     spelled: str = ""
+    text: str = field(default="", compare=False)  # Python for its text, where template arguments are in it
 
     def __str__(self) -> str:
         return self.spelled or self.name or self.kind
@@ -37,7 +38,7 @@ class Type:
 
 def plain(type_: Type) -> Type:
     """A type without what declares a reference or a constant."""
-    return Type(type_.kind, type_.name, type_.of, spelled=type_.spelled)
+    return replace(type_, reference=False, const=False)
 
 
 ANY, TENSOR, VOID, BOOL = Type("any"), Type("tensor", "Tensor"), Type("void", "void"), Type("bool", "bool")
@@ -51,6 +52,7 @@ MEMORY_FORMAT, SCALAR, GUARD, DEVICE_TYPE, INDEX = (
 KERNEL, ARGUMENTS, PROPERTIES, ERROR, GENERATOR = (
     Type(kind) for kind in ("kernel", "arguments", "properties", "error", "generator")
 )
+TENSOR_ARG = Type("tensor_arg")
 PHILOX, STREAM_OF_TEXT = Type("philox"), Type("text")
 
 #: Limits of each integer type.
@@ -112,6 +114,9 @@ _NAMES |= {
     "PhiloxCudaState": PHILOX,
     "CUDAGeneratorImpl": GENERATOR,
     "Generator": GENERATOR,
+    "TensorArg": TENSOR_ARG,
+    "TensorGeometryArg": TENSOR_ARG,
+    "CheckedFrom": STRING,
 }
 _GUARDS = {
     "CUDAGuard", "OptionalCUDAGuard", "DeviceGuard", "OptionalDeviceGuard", "NoGradGuard", "AutoGradMode",
@@ -124,18 +129,20 @@ HALVES |= {"__nv_bfloat16": "__nv_bfloat16", "nv_bfloat16": "nv_bfloat16", "nv_h
 _CONTAINERS = {"vector": "vector", "ArrayRef": "vector", "array": "vector", "SmallVector": "vector", "List": "vector"}
 _CONTAINERS |= {"optional": "optional", "tuple": "tuple", "pair": "tuple", "map": "map", "unordered_map": "map"}
 _CONTAINERS |= {"initializer_list": "vector", "ITensorListRef": "vector", "OptionalRef": "optional"}
-_VECTORS = {
+VECTORS = {
     f"{base}{n}"
     for base in ["int", "uint", "float", "double", "char", "uchar", "short", "ushort", "long", "ulong"]
     for n in "234"
 }
-_VECTORS |= {
+VECTORS |= {
     "half2",
     "__half2",
     "longlong2",
     "longlong3",
     "longlong4",
     "ulonglong2",
+    "char1",
+    "uchar1",
     "float1",
     "int1",
     "nv_bfloat162",
@@ -160,7 +167,7 @@ def named_type(name: str) -> Type | None:
         return GUARD
     if bare in HALVES:
         return Type("float", bare, spelled=HALVES[bare])
-    if bare in _VECTORS:
+    if bare in VECTORS:
         return Type("cuda_vector", bare, spelled=bare)
     return None
 

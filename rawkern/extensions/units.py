@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,7 @@ _EMPTY = """
 """
 
 
+_ALIAS = re.compile(r"\bnamespace\s+(\w+)\s*=\s*((?:\w+::)*\w+)\s*;")
 _DEVICE = re.compile(r"\b__device__\b|HOST_?DEVICE|DEVICE")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -79,6 +80,7 @@ class Reader:
             self.macros[name] = Macro(None, tuple(tokens(text)))
         self.defaults: dict[tuple[str, int], list[Any]] = {}
         self.seen: set[str] = set()
+        self.aliases: dict[str, str] = {}  # of namespaces
         self.words: set[str] = set()  # those of code for the host
         self.postponed: list[Postponed] = []
         self.variables: list[tuple[str, Any, Any, Any]] = []  # of the file: name, declaration, declarator, first value
@@ -102,6 +104,7 @@ class Reader:
             self.unit.members.setdefault(type_, name)
         dead = outcome.dead
         clean = _clean(text, directives, dead)
+        self.aliases.update(_ALIAS.findall(clean))
         starts = [0, *(match.end() for match in re.finditer("\n", text))]
         parts = [p for p in split(text, path).host if not any(a <= p.start < b for a, b in dead)]
         macros = [p for p in parts if p.kind == "macro"]
@@ -172,13 +175,17 @@ class Reader:
             else:
                 self._function(postponed, device)
             return
-        handler = {
+        handler: Callable[..., None] | None = {
             "struct": self._struct, "using": self._using, "variable": self._variable, "binding": self._binding,
             "declaration": self._declaration,
         }.get(part.kind)  # fmt: skip
         if handler is not None:
             self.words.update(_WORD.findall(text))
-            handler(part, text, path, line)
+            try:
+                handler(part, text, path, line)
+            except Exception as error:  # what needs it will say so
+                said = f"{type(error).__name__}: {error}"
+                self.unit.notes.append(f"{os.path.basename(path)}:{line}: {part.name} is not understood ({said})")
 
     def _read_postponed(self, words: set[str] | None) -> None:
         """Read those functions for the device that the host's code names, or all."""
@@ -193,6 +200,9 @@ class Reader:
                 words |= self.words
 
     def _expanded(self, text: str, line: int) -> Expanded:
+        for name, space in self.aliases.items():
+            if name in text:
+                text = re.sub(rf"\b{name}\s*::", f"{space}::", text)
         return expand(text, line, self.macros)
 
     def _function(self, postponed: Postponed, device: bool) -> None:
@@ -206,8 +216,9 @@ class Reader:
         python = self._python(bare)
         try:
             found = signature(self.unit, part.name, python, self._expanded(text, line), path)
-        except Refused as error:
-            found = Function(part.name, python, path=path, lines=[line], unit=self.unit, refused=error.what)
+        except Exception as error:  # it is that of one function alone
+            what = error.what if isinstance(error, Refused) else f"its head ({type(error).__name__}: {error})"
+            found = Function(part.name, python, path=path, lines=[line], unit=self.unit, refused=what)
             found.parameters = [Parameter("", "arguments")]
             found.variadic = True
         if postponed.unknown:

@@ -394,3 +394,122 @@ int chosen() { return constant<A>(); }
     assert e.consecutive(torch.tensor([1, 1, 2])).tolist() == [1, 2]
     assert e.cleared(3) == 5 and e.outer(torch.zeros(3, 2)) == 5 and e.tail(torch.zeros(3, 2, 5)) == [2, 5]
     assert e.chosen() == 4
+
+
+def test_checks_of_aten_and_functions_of_torch(tmp_path: Path) -> None:
+    source = """
+using namespace torch;
+void checked(Tensor x, Tensor y) {
+  at::TensorArg x_arg{x, "x", 1}, y_arg{y, "y", 2};
+  at::CheckedFrom c = "checked";
+  at::checkAllSameGPU(c, {x_arg, y_arg});
+  at::checkAllSameType(c, {x_arg, y_arg});
+  at::checkDim(__func__, x_arg, 2);
+  at::checkSize(c, y_arg, {3, x_arg->size(1)});
+  at::checkContiguous(c, y_arg);
+  at::checkScalarTypes(c, x_arg, {at::kFloat, at::kDouble});
+}
+int64_t half(Tensor x) { return torch::numel(x) / 2 + at::size(x, 0) / 2; }
+Tensor pad(Tensor x) {
+  namespace F = torch::nn::functional;
+  return torch::nn::functional::pad(x, F::PadFuncOptions({1, 2}).mode(torch::kConstant).value(7));
+}
+Tensor blob(Tensor x) {
+  std::vector<int64_t> v = {1, 2, 3};
+  auto list = torch::from_blob(v.data(), {3}, torch::kInt64).clone();
+  auto view = torch::from_blob(x.data_ptr<float>() + 1, {2, 2}, x.options());
+  view.add_(10);
+  return list;
+}
+int product(int a, int b) { dim3 grid(a * b); return grid.x; }
+int last(int a) { assert(((void)"positive", a > 0)); return std::clamp(a, 2, 4); }
+Tensor made(int n) { return at::empty({n}, device(at::DeviceType::CUDA).dtype(kInt)); }
+"""
+    e = load(tmp_path, source)
+    x, y = torch.zeros(2, 5), torch.zeros(3, 5)
+    e.checked(x, y)
+    for arguments, text in [
+        (
+            (x, y.double()),
+            "'x' to have the same type as tensor for argument #2 'y'; but type Float does not equal Double",
+        ),
+        ((x[0], y), "Expected 2-dimensional tensor, but got 1-dimensional tensor for argument #1 'x'"),
+        ((x, y[1:]), r"Expected tensor of size \[3, 5\], but got tensor of size \[2, 5\] for argument #2 'y'"),
+        ((x, y.t().contiguous().t()), "Expected contiguous tensor, but got non-contiguous tensor for argument #2 'y'"),
+        ((x.half(), y.half()), "one of the following scalar types: Float, Double; but got Half instead"),
+    ]:
+        with pytest.raises(RuntimeError, match=text):
+            e.checked(*arguments)
+    assert e.half(torch.zeros(3, 5)) == 7 + 1
+    assert e.pad(torch.ones(1, 2)).tolist() == [[7, 1, 1, 7, 7]]
+    x = torch.zeros(6)
+    assert e.blob(x).tolist() == [1, 2, 3] and x.tolist() == [0, 10, 10, 10, 10, 0]
+    assert e.product(3, 4) == 12 and e.last(9) == 4 and e.made(3).dtype == torch.int32
+    with pytest.raises(AssertionError):
+        e.last(-1)
+
+
+def test_packs_and_templates_of_structs(tmp_path: Path, device: torch.device) -> None:
+    source = """
+constexpr int depth_to_max[3] = {4, 3, 2};
+template <int n> struct Lists { void* addresses[n][depth_to_max[n - 1]]; int64_t sizes[depth_to_max[n - 1]]; int first; };
+template <typename T> struct Pair { T* x; T by; int n; };
+template <typename T, typename... A> __global__ void apply(int chunk, Lists<2> lists, T callable, A... args) {
+  for (int l = 0; l < chunk; l++) callable(lists, l, args...);
+}
+enum Mode { ADD, SET };
+template <typename T> struct Scale {
+  __device__ void operator()(Lists<2>& lists, int l, float by, Mode mode) {
+    T* x = (T*)lists.addresses[0][l]; T* y = (T*)lists.addresses[1][l];
+    for (int i = threadIdx.x; i < lists.sizes[l]; i += blockDim.x) y[i] = (mode == ADD ? y[i] : T(0)) + x[i] * T(by);
+  }
+};
+template <typename T> struct Fill { __device__ void operator()(Lists<2>& lists, int l) { if (threadIdx.x == 0) *(T*)lists.addresses[0][l] = 9; } };
+template <int depth, typename T, typename... ArgTypes>
+void multi(int threads, const std::vector<std::vector<torch::Tensor>>& lists, T callable, ArgTypes... args) {
+  TORCH_CHECK(lists.size() == depth, "lists.size() != depth");
+  Lists<depth> tl;
+  tl.first = 0;
+  int used = 0;
+  for (int t = 0; t < lists[0].size(); t++) {
+    tl.sizes[used] = lists[0][t].numel();
+    for (int d = 0; d < depth; d++) tl.addresses[d][used] = lists[d][t].data_ptr();
+    used++;
+    if (used == depth_to_max[depth - 1] || t == lists[0].size() - 1) {
+      apply<<<1, threads>>>(used, tl, callable, args...);
+      used = 0;
+    }
+  }
+}
+void scale(std::vector<std::vector<torch::Tensor>> lists, float by, int mode) {
+  AT_DISPATCH_FLOATING_TYPES(lists[0][0].scalar_type(), "scale", [&] {
+    multi<2>(32, lists, Scale<scalar_t>(), by, (Mode)mode);
+  });
+}
+void fill(std::vector<std::vector<torch::Tensor>> lists) { multi<2>(32, lists, Fill<float>()); }
+template <typename T> __global__ void pair_kernel(Pair<T> p) { if (threadIdx.x < p.n) p.x[threadIdx.x] *= p.by; }
+template <typename T> void set(Pair<T>& p, torch::Tensor x, double by) { p.x = x.data_ptr<T>(); p.by = by; p.n = x.numel(); }
+void pairs(torch::Tensor x, double by) {
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "pairs", [&] {
+    Pair<scalar_t> p;
+    set(p, x, by);
+    pair_kernel<scalar_t><<<1, 64>>>(p);
+  });
+}
+"""
+    e = load(tmp_path, source)
+    for dtype in (torch.float32, torch.float64):
+        xs = [torch.randn(n, device=device, dtype=dtype) for n in (5, 40, 7, 3, 1)]
+        ys = [torch.randn_like(x) for x in xs]
+        expected = [y + 2 * x for x, y in zip(xs, ys, strict=True)]
+        e.scale([xs, ys], 2.0, 0)
+        torch.testing.assert_close(ys, expected)
+        e.scale([xs, ys], 0.5, 1)
+        torch.testing.assert_close(ys, [x / 2 for x in xs])
+        x = xs[1].clone()
+        e.pairs(xs[1], 3.0)
+        torch.testing.assert_close(xs[1], 3 * x)
+    e.fill([ys := [torch.zeros(2, device=device) for _ in range(4)], ys])
+    assert all(y.tolist() == [9, 0] for y in ys)
+    with pytest.raises(RuntimeError, match=r"lists\.size\(\) != depth"):
+        e.fill([[]])

@@ -3,6 +3,17 @@
 from rawkern.extensions.cpp.bindings import Library as Library
 from rawkern.extensions.cpp.bindings import bind as bind
 from rawkern.extensions.cpp.bindings import by_value as by_value
+from rawkern.extensions.cpp.checks import check_contiguous as check_contiguous
+from rawkern.extensions.cpp.checks import check_defined as check_defined
+from rawkern.extensions.cpp.checks import check_dim as check_dim
+from rawkern.extensions.cpp.checks import check_dim_range as check_dim_range
+from rawkern.extensions.cpp.checks import check_numel as check_numel
+from rawkern.extensions.cpp.checks import check_same_gpu as check_same_gpu
+from rawkern.extensions.cpp.checks import check_same_numel as check_same_numel
+from rawkern.extensions.cpp.checks import check_same_size as check_same_size
+from rawkern.extensions.cpp.checks import check_same_type as check_same_type
+from rawkern.extensions.cpp.checks import check_scalar_types as check_scalar_types
+from rawkern.extensions.cpp.checks import check_size as check_size
 from rawkern.extensions.cpp.devices import Kernels as Kernels
 from rawkern.extensions.cpp.devices import active_blocks as active_blocks
 from rawkern.extensions.cpp.devices import cuda_device as cuda_device
@@ -20,6 +31,7 @@ from rawkern.extensions.cpp.memory import clear as clear
 from rawkern.extensions.cpp.memory import copied as copied
 from rawkern.extensions.cpp.memory import dim3 as dim3
 from rawkern.extensions.cpp.memory import elements as elements
+from rawkern.extensions.cpp.memory import from_blob as from_blob
 from rawkern.extensions.cpp.memory import is_null as is_null
 from rawkern.extensions.cpp.memory import memcpy as memcpy
 from rawkern.extensions.cpp.memory import memset as memset
@@ -63,6 +75,7 @@ from rawkern.extensions.cpp.numbers import math_sqrt as math_sqrt
 from rawkern.extensions.cpp.numbers import math_tan as math_tan
 from rawkern.extensions.cpp.numbers import math_tanh as math_tanh
 from rawkern.extensions.cpp.numbers import math_trunc as math_trunc
+from rawkern.extensions.cpp.numbers import more_types as more_types
 from rawkern.extensions.cpp.numbers import opmath_type as opmath_type
 from rawkern.extensions.cpp.numbers import power as power
 from rawkern.extensions.cpp.numbers import printf as printf

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -177,6 +178,16 @@ def pointer(tensor: torch.Tensor, type_: str) -> torch.Tensor:
     flat = offset(tensor, 0)
     whole = flat.numel() * flat.element_size() // dtype.itemsize * dtype.itemsize // flat.element_size()
     return flat[:whole].view(dtype)
+
+
+def from_blob(pointer: Any, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """``torch::from_blob``: a view of a tensor's memory; of a vector a copy."""
+    count = math.prod(sizes)
+    if isinstance(pointer, list):
+        return torch.tensor(pointer[:count], dtype=dtype).view(*sizes)
+    flat = offset(pointer, 0)
+    flat = flat if flat.dtype == dtype else flat.view(torch.uint8)[: count * dtype.itemsize].view(dtype)
+    return flat[:count].view(*sizes)
 
 
 def memset(pointer: torch.Tensor, value: int, count: int) -> int:

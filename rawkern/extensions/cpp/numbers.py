@@ -263,6 +263,11 @@ def limit(type_: str, which: str) -> Any:
     return (values | {"quiet_NaN": math.nan})[which]
 
 
+def more_types(types: Iterable[str]) -> str:
+    """The texts of types as further arguments of a template."""
+    return "".join(f", {one}" for one in types)
+
+
 def spelled(value: Any) -> str:
     """A value as an argument of a template."""
     return str(value).lower() if isinstance(value, bool) else str(value)
