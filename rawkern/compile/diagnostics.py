@@ -28,7 +28,8 @@ _UNDECLARED = re.compile(
 )
 _AMBIGUOUS = re.compile(r'more than one instance of overloaded function "(?:std::)?(\w+)" matches the argument list')
 _MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
-_CAPTURE = re.compile(r"\]\s*(?:<[^;{}]*>\s*)?\Z")  # what stands before the parameters of a lambda
+# What stands before the parameters of a lambda; its marks, which are not allowed, have an error of their own.
+_CAPTURE = re.compile(r"\]\s*(?:<[^;{}]*>\s*)?(?:__(?:host|device)__\s*)*\Z")
 _OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
 # What comes of a name that the compiler does not know, beside the error that says so.
 _FOLLOWS = re.compile(

@@ -61,6 +61,8 @@ def _declaration(name: str) -> str:
         return _promoting(name[:-2])
     if name in (types := shims.c_types()):
         return f"typedef {types[name]} {name};\n"
+    if name in shims.builtins():
+        return "#include <rawkern/builtins.h>\n"
     space, _, member = name.rpartition("::")
     if space == "cub" and member in _CUB:
         return f"#include <cuda/functional>\nnamespace cub {{ using {member} = {_CUB[member]}; }}\n"
