@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from rawkern.gradients.analysis import affine
+from rawkern.gradients.index import scev
 from rawkern.gradients.ir import COLLECTIVE, Barrier, Carried, If, Loop, Store, Value, inside, operands, walk
 
 
@@ -125,7 +125,7 @@ def _only_decides(c: Carried, keeper: Any, test: Value, new: Value) -> bool:
 
 def chooses(loop: Loop, c: Carried) -> bool:
     """Whether the iteration that sets a running maximum is all that its backward needs: any can be begun alone."""
-    steps = affine.induction(loop)
+    steps = scev.induction(loop)
     return all(other is c or other.phi in steps for other in loop.carried) and not any(
         isinstance(i, Store | Barrier)
         or (isinstance(i, Loop) and not any(each.init is c.phi for each in i.carried))

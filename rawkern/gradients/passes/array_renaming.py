@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rawkern.gradients.analysis.affine import poly
 from rawkern.gradients.analysis.privatizable import own
 from rawkern.gradients.analysis.value_numbering import reach
+from rawkern.gradients.index.affine import poly
+from rawkern.gradients.index.ranges import bounds
 from rawkern.gradients.ir import (
     Access,
     Array,
@@ -29,7 +30,7 @@ from rawkern.gradients.ir import (
     place_of,
     renumber,
 )
-from rawkern.gradients.passes.memory_partition import move, of_access, shared_accesses
+from rawkern.gradients.passes.memory_partition import move, shared_accesses
 
 
 def with_versions(kernel: Kernel) -> Kernel:
@@ -104,7 +105,7 @@ def _room(kernel: Kernel, array: Array, accesses: Sequence[Access], alone: bool)
     """Where a part of shared memory begins, and its size; 0 where it is an array by itself; None if not known."""
     if alone and not array.dynamic:
         return 0, 0
-    lows, highs = zip(*(of_access(kernel, each) for each in accesses), strict=True)
+    lows, highs = zip(*(bounds(kernel, each) for each in accesses), strict=True)
     low, high = min(lows), max(highs)
     return (int(low), int(high - low) + 1) if -math.inf < low and high < math.inf else None
 

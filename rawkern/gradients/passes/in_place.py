@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.analysis import access_groups
-from rawkern.gradients.analysis.affine import loops_around
+from rawkern.gradients.index.injective import injective
+from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.ir import Array, Kernel, Place, Store, Value, substitute, walk
 
 
@@ -54,10 +54,10 @@ def mixed(kernel: Kernel, before: str) -> bool:
 def _alone(kernel: Kernel, reads: list[Value], stores: list[Store], assume: bool) -> bool:
     """Whether each element is of one thread; and in a loop with reads and stores, of one iteration."""
     every, assumed = [*reads, *stores], kernel.assumed if assume else None
-    if any(s.adds for s in stores) or access_groups.which(kernel, every, assumed=assumed) is None:
+    if any(s.adds for s in stores) or injective(kernel, every, assumed=assumed) is None:
         return False
     shared = {loop for r in reads for loop in loops_around(r.block)} & {
         loop for s in stores for loop in loops_around(s.block)
     }
     within = [[i for i in every if loop in loops_around(i.block)] for loop in shared]
-    return all(access_groups.which(kernel, each, iterations=True, assumed=assumed) is not None for each in within)
+    return all(injective(kernel, each, iterations=True, assumed=assumed) is not None for each in within)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import affine
-from rawkern.gradients.analysis.uniform import uniform
+from rawkern.gradients.index import affine
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
