@@ -117,23 +117,35 @@ def _gather(
     reads = [r for r in loops.reads(kernel.body, array) if r in active.values]
     if len(reads) < 2 or isinstance(array.type, types.Aggregate):
         return None
-    indices = [poly(r.args[0]) for r in reads]
-    base = min(indices, key=lambda p: sum(not any(map(is_place, key)) for key in p))
-    if endless:
-        base = Poly({key: value for key, value in base.items() if key})
+    indices = {r: poly(r.args[0]) for r in reads}
+    base = min(indices.values(), key=lambda p: len(_offset(p)))
+    base -= base.get((), 0) if endless else 0
     axes = _axes(kernel, base)
-    shifts = [
-        None if axes is None else _shifted(kernel, r, i - base, axes) for r, i in zip(reads, indices, strict=True)
-    ]
-    found = {r.order: shift for r, shift in zip(reads, shifts, strict=True) if shift is not None}
-    if axes is None or len(found) < len(reads) or not 2 <= len({step for step, _ in found.values()}) <= MOST:
+    found = None if axes is None else _shifts(kernel, indices, base, axes)
+    offset = _offset(base)
+    if axes is None or found is None or (endless and offset):
         return None
-    offset = Poly({k: v for k, v in base.items() if not any(map(is_place, k))})
-    if endless and (offset or any(by < 0 for _, leads in found.values() for _, by in leads)):
+    leads = {r: outside for r, (_, outside) in found.items()}
+    if endless and any(by < 0 for outside in leads.values() for _, by in outside):
         return None
     wide = any(types.bits(r.args[0].type) == 64 for r in reads)
-    steps, outside = {r: step for r, (step, _) in found.items()}, {r: leads for r, (_, leads) in found.items()}
-    return Gather(array, axes, offset, steps, outside, coordinates, wide)
+    return Gather(array, axes, offset, {r: step for r, (step, _) in found.items()}, leads, coordinates, wide)
+
+
+def _offset(p: Poly) -> Poly:
+    """What of an index is the same for all threads."""
+    return Poly({k: v for k, v in p.items() if not any(map(is_place, k))})
+
+
+def _shifts(kernel: Kernel, indices: dict[Value, Poly], base: Poly, axes: tuple[Axis, ...]) -> dict[int, Shift] | None:
+    """How each read is shifted, by its order; None if one is not, or they have too many steps, or one alone."""
+    found: dict[int, Shift] = {}
+    for read, index in indices.items():
+        shift = _shifted(kernel, read, index - base, axes)
+        if shift is None:
+            return None
+        found[read.order] = shift
+    return found if 2 <= len({step for step, _ in found.values()}) <= MOST else None
 
 
 def _axes(kernel: Kernel, index: Poly) -> tuple[Axis, ...] | None:

@@ -67,21 +67,24 @@ def tiles(kernel: Kernel, loop: Loop, active: set[Value], conflicting: set[Value
 def _reached_by_all(kernel: Kernel, loop: Loop) -> bool:
     """Whether all threads of a block come to the loop and run it as often, and it computes from what is known."""
     steps = scev.induction(loop)
-    body = loop.body.items
+    integers = [c for c in loop.carried if not types.is_float(c.phi.type)]
     return (
         bool(scev.iterations(loop))
         and not any(isinstance(i, Exit) for i in kernel.body.items)
         and any(isinstance(i, Barrier) and i.text == "__syncthreads()" for i in loop.block.items)
-        and all(isinstance(i, Value) and i.op not in (*COLLECTIVE, "result") for i in body)
-        and all(
-            privatizable.late(i.attr.array, loop, kernel) is None
-            for i in body
-            if i.op == "load" and i.attr.array.shared
-        )
-        and all(c.phi in steps or types.is_float(c.phi.type) for c in loop.carried)
-        and all(_known(v) for c in loop.carried if c.phi in steps for v in (c.init, steps[c.phi][1]))
-        and all(_known(a) for i in body for a in i.args if not inside(a.block, loop.body))
+        and all(c.phi in steps for c in integers)
+        and all(_known(v) for c in integers for v in (c.init, steps[c.phi][1]))
+        and all(_computes(i, kernel, loop) for i in loop.body.items)
     )
+
+
+def _computes(item: Any, kernel: Kernel, loop: Loop) -> bool:
+    """Whether an item of a loop only computes, from what other threads can have, too."""
+    if not isinstance(item, Value) or item.op in (*COLLECTIVE, "result"):
+        return False
+    if item.op == "load" and item.attr.array.shared and privatizable.late(item.attr.array, loop, kernel) is not None:
+        return False
+    return all(_known(a) for a in item.args if not inside(a.block, loop.body))
 
 
 def _known(v: Value) -> bool:

@@ -147,18 +147,17 @@ class _Witness:
     def takes(self, own: Poly, wanted: Poly, size: int) -> bool:
         """Whether there are digits with which an index is another, which is below a size, if that is known (else 0)."""
         found = own.split(lambda s: s in _AXES or s in self.within)
-        if found is None or any(c.number is None or c.number < 0 for c in found[0].values()):
+        if found is None or any((c.number or -1) < 0 for c in found[0].values()):
             return False
         digits, rest = {d: c[()] for d, c in found[0].items()}, found[1]
         if not all(map(_shared, rest.symbols)):
             return False
-        left = wanted - rest
+        left, size = wanted - rest, 0 if rest else size
         for digit, times in sorted(digits.items(), key=lambda each: -each[1]):
-            parts = {key: divmod(value, times) for key, value in left.items()}
-            number = Poly({key: q for key, (q, rest_of) in parts.items() if q and (not rest_of or not key)})
+            number = _times(left, times)
             left -= number * times
             others = {d: t for d, t in digits.items() if d != digit}
-            most = -(-size // times) if size and not rest and self._less(others, times) else None
+            most = -(-size // times) if self._less(others, times) else 0
             if self.at.setdefault(digit, number) != number or not self._exists(digit, number, most):
                 return False
         return not left
@@ -168,14 +167,12 @@ class _Witness:
         counts = {d: iterations(d) if isinstance(d, Loop) else None for d in digits}
         return all(counts.values()) and sum(t * ((counts[d] or 1) - 1) for d, t in digits.items()) < than
 
-    def _exists(self, digit: Any, number: Poly, below: int | None) -> bool:
-        """Whether there is a thread, or an iteration, of a number; `below`: it is at least 0 and less than this."""
+    def _exists(self, digit: Any, number: Poly, below: int) -> bool:
+        """Whether there is a thread or iteration of a number; it is from 0 to `below` (exclusive), if that is known."""
         most = iterations(digit) if isinstance(digit, Loop) else self.kernel.block[_AXES.index(digit)]
-        if not most:
+        if not most or (not below and self.ranges.of(number)[0] < 0):
             return False
-        if below is not None:
-            return below <= most or self.ranges.implies(-number + most)
-        return self.ranges.of(number)[0] >= 0 and self.ranges.implies(-number + most)
+        return 0 < below <= most or self.ranges.implies(-number + most)
 
     def meets(self, condition: Comparison) -> bool:
         """Whether the thread and the iterations meet a comparison."""
@@ -190,6 +187,11 @@ class _Witness:
             return False  # what is below 0 would be large
         alike = (low, high, condition.unsigned)
         return any((c.low, c.high, c.unsigned) == alike for c in self.known.below) or self.ranges.implies(high - low)
+
+
+def _times(p: Poly, times: int) -> Poly:
+    """How many times a number is in a polynomial: in each of its products, if without a rest, and in its constant."""
+    return Poly({key: v // times for key, v in p.items() if v // times and (not key or not v % times)})
 
 
 def _shared(symbol: Any) -> bool:

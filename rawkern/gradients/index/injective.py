@@ -113,6 +113,10 @@ class _Spread:
     gap: Poly
     numbers: list[int]
 
+    def less_than(self, common: int) -> bool:
+        """Whether the offsets differ by less than a number."""
+        return not self.gap or (self.gap.number is not None and self.gap.number * max(self.numbers) < common)
+
 
 def _spread(offsets: Sequence[Poly]) -> _Spread | None:
     for base in offsets:
@@ -159,33 +163,41 @@ def _key(
 ) -> tuple[Any, ...] | None:  # fmt: skip
     """How one index of an access tells threads apart; digits in `told` are told by the others."""
     kernel, found = asked.kernel, _split(asked, index_of(access)[along])
-    if found is None:
+    known = guards(access).grouped(kernel.group)
+    if found is None or not _all_told(asked, {*found[0], *told}, known, loops):
         return None
-    coefficients, offset = found
-    known, plain = guards(access).grouped(kernel.group), threads(kernel, asked.within_block)
-    digits = by_groups(kernel, plain)
-    wanted = {*loops, *(d for d, size in digits.items() if size != 1)} - {*told, *known.fixed, *coefficients}
-    if wanted - _by_parts({*coefficients, *told}, plain, kernel.group):
-        return None
+    (coefficients, offset), digits = found, by_groups(kernel, threads(kernel, asked.within_block))
+    fixed = sorted(((d, p.frozen) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
     downwards = bool(coefficients) and all(v < 0 for c in coefficients.values() for v in c.values())
     if downwards:  # as in x[n - 1 - i]: what is below an end is read
         coefficients = {d: -c for d, c in coefficients.items()}
-    sizes, gap = dict(digits), Poly() if beside is None else beside.gap
-    common = math.gcd(*(v for c in coefficients.values() for v in c.values())) or 1
-    if beside is not None and gap:
-        if downwards:
+    if beside is not None:
+        offset, digits = beside.base, {**digits, BESIDE: max(beside.numbers) + 1}
+        if beside.gap and downwards:
             return None
-        if gap.number is None or gap.number * max(beside.numbers) >= common:
-            common, sizes[BESIDE] = 1, max(beside.numbers) + 1
-            coefficients = {**coefficients, BESIDE: gap}
-    coefficients = {d: Poly({k: v // common for k, v in c.items()}) for d, c in coefficients.items()}
+    coefficients, common = _without_factor(coefficients, beside)
     if any(isinstance(d, Part) for d in coefficients):
         known.above = [with_parts(p, asked.same) for p in known.above]
-    order = MixedRadix(sizes, known).read(coefficients, asked.assumed)
-    fixed = sorted(((d, p.frozen) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
-    offset = offset if beside is None else beside.base
-    alike = None if order is None else tuple(("k" if isinstance(d, Loop) else d, c) for d, c in order)
-    return None if alike is None else (alike, common, downwards, offset.frozen, tuple(fixed))
+    order = MixedRadix(digits, known).read(coefficients, asked.assumed)
+    if order is None:
+        return None
+    alike = tuple(("k" if isinstance(d, Loop) else d, c) for d, c in order)
+    return alike, common, downwards, offset.frozen, tuple(fixed)
+
+
+def _without_factor(coefficients: dict[Any, Poly], beside: _Spread | None) -> tuple[dict[Any, Poly], int]:
+    """Coefficients without their common factor, if offsets differ by less than that; else with a digit for these."""
+    common = math.gcd(*(v for c in coefficients.values() for v in c.values())) or 1
+    if beside is not None and not beside.less_than(common):
+        return {**coefficients, BESIDE: beside.gap}, 1
+    return {d: Poly({k: v // common for k, v in c.items()}) for d, c in coefficients.items()}, common
+
+
+def _all_told(asked: Question, told: Collection[Any], known: Guards, loops: Collection[Loop]) -> bool:
+    """Whether nothing else tells threads and iterations apart but these digits, and those that guards fix."""
+    kernel, plain = asked.kernel, threads(asked.kernel, asked.within_block)
+    wanted = {*loops, *(d for d, size in by_groups(kernel, plain).items() if size != 1)} - {*told, *known.fixed}
+    return not wanted - _by_parts(told, plain, kernel.group)
 
 
 def _by_parts(given: Collection[Any], sizes: dict[str, int | None], group: int) -> set[Any]:

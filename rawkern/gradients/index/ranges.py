@@ -84,16 +84,20 @@ class Ranges:
 
     def _value(self, v: Value) -> Range:
         """Of the least of numbers, and of parts of one: a quotient, a rest, some bits."""
-        if v.op == "call" and v.attr in ("min", "max") and not types.is_float(v.type) and "unsigned" not in v.type:
+        if types.is_float(v.type):
+            return ANY
+        if v.op == "call" and v.attr in ("min", "max") and "unsigned" not in v.type:
             lows, highs = zip(*(self.of(poly(a)) for a in v.args), strict=True)
             return (min(lows), min(highs)) if v.attr == "min" else (max(lows), max(highs))
-        if v.op != "binary" or v.attr not in ("/", "%", "&", ">>") or types.is_float(v.type):
-            return ANY
-        by = v.args[1].const
-        if v.attr == "&" and by is not None and by >= 0:
-            return 0, by
+        if v.op == "binary" and v.attr in ("/", "%", "&", ">>"):
+            return self._part(v, v.args[1].const)
+        return ANY
+
+    def _part(self, v: Value, by: int | None) -> Range:
+        if v.attr == "&":
+            return (0, by) if by is not None and by >= 0 else ANY
         low, high = self.of(poly(v.args[0]))
-        if low < 0 or v.attr == "&" or (by is not None and by < (v.attr in "/%")):
+        if low < 0 or (by is not None and by < (v.attr in "/%")):
             return ANY
         if v.attr == "%":
             return 0, high if by is None else min(high, by - 1)

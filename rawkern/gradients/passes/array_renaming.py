@@ -49,33 +49,28 @@ def with_versions(kernel: Kernel) -> Kernel:
 
 def _versions(kernel: Kernel, accesses: Sequence[Access], stores: Sequence[Store]) -> dict[Access, int] | None:
     """Which of the stores each access means; None where that is not certain."""
-    block = _common(stores)
-    places = {reach(s) for s in stores}
-    if len(places) != 1 or None in places or any(s.adds for s in stores):
-        return None
-    if len({place.fields for i in accesses if (place := place_of(i)) is not None}) != 1:
+    block, places = _common(stores), {reach(s) for s in stores}
+    fields = {place.fields for i in accesses if (place := place_of(i)) is not None}
+    if len(places) != 1 or None in places or any(s.adds for s in stores) or len(fields) != 1:
         return None
     sweeps = [_within(s, block) for s in stores]
-    if any(s is not t and not (isinstance(t, Loop) and s.block is t.body) for s, t in zip(stores, sweeps, strict=True)):
-        return None
-    if not all(_once(s, t) for s, t in zip(stores, sweeps, strict=True) if isinstance(t, Loop)):
+    if not all(s is t or _swept(s, t) for s, t in zip(stores, sweeps, strict=True)):
         return None
     found: dict[Access, int] = {s: k for k, s in enumerate(stores)}
+    last = len(stores) - 1
     for load in (i for i in accesses if i not in found):
-        version = sum(s.order < load.order for s in stores) - 1
-        last = version == len(stores) - 1
-        same = reach(load) in places
-        if version < 0 or not (last or same):
+        found[load] = sum(s.order < load.order for s in stores) - 1
+        within = inside(load.block, block)
+        behind = found[load] == last and not (within and _within(load, block) in sweeps)  # what any thread has stored
+        if found[load] < 0 or not (behind or (reach(load) in places and (within or found[load] == last))):
             return None
-        if inside(load.block, block):
-            top = _within(load, block)
-            if top in sweeps and not same:
-                return None
-        elif not last:
-            return None
-        found[load] = version
     # What the last store leaves is what there was behind it anyway, so others may read that.
-    return found if own(kernel, [i for i, k in found.items() if i in stores or k < len(stores) - 1]) else None
+    return found if own(kernel, [*stores, *(i for i, k in found.items() if i not in stores and k < last)]) else None
+
+
+def _swept(store: Store, loop: Any) -> bool:
+    """Whether each iteration of a loop stores to an element of its own."""
+    return isinstance(loop, Loop) and store.block is loop.body and _once(store, loop)
 
 
 def _common(stores: Sequence[Store]) -> Block:

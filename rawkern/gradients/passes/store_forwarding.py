@@ -50,13 +50,11 @@ def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
     stores = [s for s in every if shared or not s.place.array.shared]
     followed, changed = {s.place.array for s in stores}, False
     for item in items:
-        if isinstance(item, Value) and item.op == "load" and item.attr.array in followed:
+        if getattr(item, "op", "") == "load" and item.attr.array in followed:
             found = _set_before(kernel, stores, item, assumed)
-            copied = None if found is None else _Copy.of_store(found, item, every).instead(found.store.value)
-            if copied is None and (copied := _just_set(items, item)) is not None:
-                item.block.items.remove(item)
-            if copied is not None:
-                substitute(list(walk(kernel.body)), {item: copied})
+            instead = _instead(item, found, items, every)
+            if instead is not None:
+                substitute(list(walk(kernel.body)), {item: instead})
                 changed = True
         elif isinstance(item, Store) and item.adds == "plain" and not item.begun and not item.place.array.shared:
             item.begun = _set_before(kernel, stores, item, assumed) is not None
@@ -64,6 +62,14 @@ def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
         renumber(kernel.body)
         _drop_spare(kernel, stores if shared else [])
     return kernel
+
+
+def _instead(load: Value, match: _Match | None, items: list[Any], stores: Sequence[Store]) -> Value | None:
+    """What takes the place of a read, which is gone then; None leaves it."""
+    copied = None if match is None else _Copy.of_store(match, load, stores).instead(match.store.value)
+    if copied is None and (copied := _just_set(items, load)) is not None:
+        load.block.items.remove(load)
+    return copied
 
 
 def _drop_spare(kernel: Kernel, stores: list[Store]) -> None:
@@ -125,23 +131,24 @@ def _set_before(kernel: Kernel, stores: list[Store], item: Access, assumed: list
     alike = [s for s in stores if s.place == place_of(item) and s is not item]
     store = max((s for s in alike if s.order < item.order and not s.adds), key=lambda s: s.order, default=None)
     match = None if store is None else _matched(store, item)
-    if match is None:
+    if store is None or match is None:
         return None
-    question, before = (
-        Question(kernel, match.store.place.array.shared, assumed=assumed),
-        loops_around(match.store.block),
-    )
-    known = signature(question, match.store, before)
+    question = Question(kernel, store.place.array.shared, assumed=assumed)
+    known = signature(question, store, loops_around(store.block))
     others = [s for s in alike if s is not store]
     if known is None or any(_comes_between(s, item, match) for s in others):
         return None
-    for s in others:  # in the two loops, they have to mean the iteration's element
-        own = next((loop for loop in (match.second, match.first) if inside(s.block, loop.body)), None)
-        more = None if assumed is None else list(assumed)  # nothing else may be assumed for them
-        again = known if own is None else signature(replace(question, assumed=more), s, [own, *before[1:]])
-        if again != known or more != assumed:
-            return None
-    return match
+    return match if all(_of_iteration(s, match, question, known) for s in others) else None
+
+
+def _of_iteration(s: Store, match: _Match, question: Question, known: Any) -> bool:
+    """Whether another store, if it is in the two loops, means the iteration's element."""
+    own = next((loop for loop in (match.second, match.first) if inside(s.block, loop.body)), None)
+    if own is None:
+        return True
+    more = None if question.assumed is None else list(question.assumed)  # nothing else may be assumed for it
+    loops = [own, *loops_around(match.store.block)[1:]]
+    return signature(replace(question, assumed=more), s, loops) == known and more == question.assumed
 
 
 def _matched(store: Store, item: Access) -> _Match | None:

@@ -92,7 +92,9 @@ class Machine:
         bits, unsigned = types.bits(v.type), v.type.startswith("unsigned")
         if unsigned and v.attr == "-":
             return select(found < 0, found + (1 << bits), found)
-        self.need(both(found >= 0, found < 1 << bits) if unsigned else both(found >= -(1 << bits - 1), found < 1 << bits - 1))
+        self.need(
+            both(found >= 0, found < 1 << bits) if unsigned else both(found >= -(1 << bits - 1), found < 1 << bits - 1)
+        )
         return found
 
     def _cast(self, v: Value) -> Any:

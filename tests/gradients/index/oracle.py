@@ -86,10 +86,16 @@ class Judge:
 
         def named(s: Any) -> Any:
             if isinstance(s, Loop):
-                return (loops or {}).get(s) if s in (loops or {}) else self._variable(f"{own} loop{s.node} {s.order}", 0, 1 << 31)
+                return (
+                    (loops or {}).get(s)
+                    if s in (loops or {})
+                    else self._variable(f"{own} loop{s.node} {s.order}", 0, 1 << 31)
+                )
             if isinstance(s, Value):  # what is not followed, such as the variable of a loop that counts down
                 whose = "" if loops is not None and uniform(s) else own
-                return self._variable(f"{whose} {s.type} {s.attr.order if s.op == 'phi' else s.order}", -(1 << 31), 1 << 31)
+                return self._variable(
+                    f"{whose} {s.type} {s.attr.order if s.op == 'phi' else s.order}", -(1 << 31), 1 << 31
+                )
             if s in (GROUP, LANE):
                 x = named("threadIdx.x")
                 return x / self.kernel.group if s == GROUP else x % self.kernel.group
@@ -140,7 +146,9 @@ def extent(kernel: Kernel, digit: str) -> int | None:
 
 def of_injective(judge: Judge, asked_of: list[Access], within_block: bool, iterations: bool, assume: bool) -> Asked:
     assumed: list[Any] | None = [] if assume else None
-    found = injective.injective(judge.kernel, asked_of, within_block=within_block, iterations=iterations, assumed=assumed)
+    found = injective.injective(
+        judge.kernel, asked_of, within_block=within_block, iterations=iterations, assumed=assumed
+    )
     meets = []
     for a, b, first, second, apart, there in pairs(judge, asked_of, within_block):
         wrong = apart
@@ -202,7 +210,9 @@ def of_setter(judge: Judge, store: Store, load: Value) -> Asked | None:
     exists = [both(own[d] >= 0, own[d] < extent(judge.kernel, d)) for d in own if isinstance(d, str)]
     exists += [own[d] >= 0 for d in own if isinstance(d, Loop)]
     index, reached = writer.value(store.index[0]), writer.reaches(store)
-    return Asked("set before", described([store, load]), True, [*there, negated(z3.And(*exists, reached, index == wanted))])
+    return Asked(
+        "set before", described([store, load]), True, [*there, negated(z3.And(*exists, reached, index == wanted))]
+    )
 
 
 def questions(kernel: Kernel, seed: int) -> Iterator[tuple[Judge, Asked]]:
@@ -215,7 +225,10 @@ def questions(kernel: Kernel, seed: int) -> Iterator[tuple[Judge, Asked]]:
         inside = place_of(accesses[0]).array.shared  # type: ignore[union-attr]
         for asked_of in {(a,): None for a in accesses} | {tuple(accesses): None}:
             judge = Judge(kernel)
-            yield judge, of_injective(judge, list(asked_of), inside or r.random() < 0.3, r.random() < 0.5, r.random() < 0.4)
+            yield (
+                judge,
+                of_injective(judge, list(asked_of), inside or r.random() < 0.3, r.random() < 0.5, r.random() < 0.4),
+            )
         for a, b in r.sample(list(itertools.combinations_with_replacement(accesses, 2)), 1):
             judge = Judge(kernel)
             yield judge, of_disjoint(judge, a, b, r.random() < 0.5)
@@ -285,7 +298,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--missed", type=int, default=5, help="how many to list, of each question, that z3 proves alone")
+    parser.add_argument(
+        "--missed", type=int, default=5, help="how many to list, of each question, that z3 proves alone"
+    )
     options = parser.parse_args()
     found, start = Outcome(), time.time()
     for seed in range(options.first, options.first + options.count):

@@ -26,7 +26,9 @@ def accesses(seed: int) -> Kernel:
                      f"for (int k = {r.choice(['i', 'b'])}; k < n; k += gridDim.x * {r.choice([x, 1])})",
                      "for (int k = 7; k >= 0; --k)"])  # fmt: skip
     if loop:
-        digits = r.choice([digits, [*digits, ("k", r.choice([3, 5, "w", None]))], [("k", "w"), *digits[-1:]], [("k", None)]])
+        digits = r.choice(
+            [digits, [*digits, ("k", r.choice([3, 5, "w", None]))], [("k", "w"), *digits[-1:]], [("k", None)]]
+        )
     lines += [_guard(r, x) for _ in range(r.choice([0, 0, 1, 1, 2]))]
     first, second = _index(r, digits), _index(r, digits)
     beside = f"{first} + {r.choice(['1', '2', 'w', str(x), 'm'])}"
@@ -102,12 +104,20 @@ def tiles(seed: int) -> Kernel:
     x, y = r.choice([8, 16, 32]), r.choice([1, 1, 1, 4])
     size = x * r.choice([1, 1, 2, 4])
     many = size // x if r.random() < 0.6 else 1
-    whose = r.choice([f"t * {many} + q", f"q * {x} + t", f"t * {many} + q"]) if many > 1 else r.choice(["t", "t", f"{x - 1} - t", "t + 1"])
+    whose = (
+        r.choice([f"t * {many} + q", f"q * {x} + t", f"t * {many} + q"])
+        if many > 1
+        else r.choice(["t", "t", f"{x - 1} - t", "t + 1"])
+    )
     loop = f"for (int q = 0; q < {many}; ++q) " if many > 1 else ""
     load = r.choice(["if (k + t < n) ", "if (t < n - k) ", "", "if (t < w) ", f"if (t < min({x}, n - k)) ", "if (k + t < n && w > 0) ",
                      "if (t < (unsigned)n) ", "if (u == 0) ", f"if (t < {x - 1}) "])  # fmt: skip
     bound = r.choice([str(x), f"min({x}, n - k)", str(x - 1), "w", "n - k", f"min(w, {x})"])
-    inner = r.choice([f"j * {many} + p", f"p * {x} + j"]) if many > 1 else r.choice(["j", "j", "j + 1", "t", "t ^ 1", "t + j"])
+    inner = (
+        r.choice([f"j * {many} + p", f"p * {x} + j"])
+        if many > 1
+        else r.choice(["j", "j", "j + 1", "t", "t ^ 1", "t + j"])
+    )
     more = f"for (int p = 0; p < {r.choice([many, many, max(1, many - 1)])}; ++p) " if many > 1 else ""
     test = r.choice(["", "", "if (k + j < n) ", "if (j < w) ", "if (t < w) "])
     source = f"""extern "C" __global__ void f(const float* x, float* y, int n, int m, int w) {{
