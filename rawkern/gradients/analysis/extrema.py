@@ -60,7 +60,7 @@ def changes(c: Carried, uses: Counter[Value]) -> Value | None:
 
 
 def _takes(v: Value, phi: Value, uses: Counter[Value], kept: int) -> bool:
-    """Whether a value is an extremum with what is computed without a variable, or a loop in the loop goes on with it."""
+    """Whether a value is an extremum with what a variable has no part in, or a loop in the loop goes on with it."""
     if v.op == "result" and isinstance(v.attr, Loop):
         return _runs_on(v, phi, uses, kept)
     others = [a for a in v.args if a is not phi]

@@ -146,10 +146,9 @@ def _times(p: Poly, gap: Poly) -> int | None:
 
 def _split(asked: Question, index: Value) -> tuple[dict[Any, Poly], Poly] | None:
     """An index as coefficients of its digits and the rest, its offset; None where it is not made of these alone."""
-    p, group = poly(index), asked.kernel.group
-    if not asked.within_block:
-        p = with_parts(p, lambda s: asked.same(s) or (part_of_thread(s) or ("", 0))[1] == group > 0)
-    p = grouped(p, group)
+    group = asked.kernel.group
+    parts = with_parts(poly(index), lambda s: asked.same(s) or (part_of_thread(s) or ("", 0))[1] == group > 0)
+    p = grouped(parts, group)
     if any(isinstance(s, Value) and not asked.same(s) and not settled(s) for s in p.symbols):
         return None
     blocks = ("blockIdx",) if asked.within_block else ()  # they are the same for all threads then
@@ -248,7 +247,7 @@ class MixedRadix:
 
     def _above(self, total: Poly, ends: list[Poly], c: Poly, most: int) -> Iterator[AtMost | None]:
         """What has to be assumed so that a total is below a coefficient, which is so positive; None: nothing."""
-        if any(_at_most(end, c) for end in ends) or self.ranges.implies(c - total):
+        if any(self._at_most(end, c) for end in ends) or self.ranges.implies(c - total):
             yield None
             return
         for fact, number in self.known.likely if most >= SIGNS else ():
@@ -257,6 +256,12 @@ class MixedRadix:
         for end in ends if most >= ONE_MORE else ():
             if _may_fit(end, c):
                 yield end, c
+
+    def _at_most(self, end: Poly, c: Poly) -> bool:
+        """Whether what is above a sum of digits is surely at most a coefficient."""
+        number = next(iter(end.values())) if len(end) == 1 else 0
+        of = quotient(Poly(dict.fromkeys(end, 1)))  # 2 * (n / 2) is at most n
+        return self.ranges.implies(c - end + 1) or (of is not None and 0 < number <= of[1] and of[0] == c)
 
     def _ends(self, digit: Any, c: Poly, ends: list[Poly]) -> list[Poly]:
         """What a total is below with one more digit, of whose coefficient these are at most one."""
@@ -268,9 +273,10 @@ class MixedRadix:
 
     def _size(self, digit: Any) -> Poly | None:
         """What a digit is below; None if that is not known."""
-        if isinstance(digit, Part):
-            return digit.size
         size = iterations(digit) if isinstance(digit, Loop) else self.sizes.get(digit)
+        if isinstance(digit, Part):
+            high = self.ranges.of(symbol(digit))[1]
+            return digit.size or (constant(int(high) + 1) if high < math.inf else None)
         if size is None and str(digit).startswith("blockIdx"):
             return symbol(f"gridDim.{str(digit)[-1]}")
         return next(iter(self._below(symbol(digit))), None) if size is None else constant(size)
@@ -285,15 +291,6 @@ class MixedRadix:
 def _is_own(symbol: Any) -> bool:
     """Whether it may differ between threads."""
     return is_digit(symbol) or isinstance(symbol, Value | Part)
-
-
-def _at_most(end: Poly, c: Poly) -> bool:
-    """Whether what is above a sum of digits is surely at most a coefficient."""
-    if None not in (end.number, c.number):
-        return end.number <= c.number  # type: ignore[operator]
-    number = next(iter(end.values())) if len(end) == 1 else 0
-    of = quotient(Poly(dict.fromkeys(end, 1)))  # 2 * (n / 2) is at most n
-    return end == c or (of is not None and 0 < number <= of[1] and of[0] == c)
 
 
 def _may_fit(low: Poly, high: Poly) -> bool:

@@ -72,15 +72,20 @@ class Ranges:
     def _found(self, s: Any) -> Range:
         if isinstance(s, Value):
             return self._value(s)
+        if isinstance(s, Part):
+            return self._digit(s)
         if isinstance(s, Loop):
             size = iterations(s) or at_most(s)
-        elif isinstance(s, Part):
-            size = s.size.number if s.size is not None else None
         elif s in self.extents or is_digit(s):
             size = self.extents.get(s)
         else:
             return (1, math.inf) if s.startswith("gridDim") else ANY
         return 0, size - 1 if size else math.inf
+
+    def _digit(self, part: Part) -> Range:
+        by, high = Poly(part.by).number or 1, self.of(Poly(part.whole))[1]
+        size = None if part.size is None else part.size.number
+        return 0, min(high // by if high < math.inf else high, size - 1 if size else math.inf)
 
     def _value(self, v: Value) -> Range:
         """Of the least of numbers, and of parts of one: a quotient, a rest, some bits."""
