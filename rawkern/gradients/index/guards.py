@@ -97,7 +97,8 @@ class Guards:
                 fixed[digit if part is None else part[0]] = grouped(p, group)
         likely = [(grouped(p, group), number) for p, number in self.likely]
         below = [replace(c, low=grouped(c.low, group), high=grouped(c.high, group)) for c in self.below]
-        return Guards([grouped(p, group) for p in self.above], fixed, below, self.exact, likely)
+        above = [*(grouped(p, group) for p in self.above), *self.above]  # numbers may be parted by others, too
+        return Guards(above, fixed, below, self.exact, likely)
 
 
 def guards(item: Item) -> Guards:

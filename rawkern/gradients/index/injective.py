@@ -165,7 +165,8 @@ def _key(
     known = guards(access).grouped(kernel.group)
     if found is None or not _all_told(asked, {*found[0], *told}, known, loops):
         return None
-    (coefficients, offset), digits = found, by_groups(kernel, threads(kernel, asked.within_block))
+    (coefficients, offset), plain = found, threads(kernel, asked.within_block)
+    digits = {**plain, **by_groups(kernel, plain)}
     fixed = sorted(((d, p.frozen) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
     downwards = bool(coefficients) and all(v < 0 for c in coefficients.values() for v in c.values())
     if downwards:  # as in x[n - 1 - i]: what is below an end is read
@@ -273,13 +274,20 @@ class MixedRadix:
 
     def _size(self, digit: Any) -> Poly | None:
         """What a digit is below; None if that is not known."""
-        size = iterations(digit) if isinstance(digit, Loop) else self.sizes.get(digit)
         if isinstance(digit, Part):
-            high = self.ranges.of(symbol(digit))[1]
-            return digit.size or (constant(int(high) + 1) if high < math.inf else None)
+            return digit.size or self._size_of_first(digit)
+        size = iterations(digit) if isinstance(digit, Loop) else self.sizes.get(digit)
         if size is None and str(digit).startswith("blockIdx"):
             return symbol(f"gridDim.{str(digit)[-1]}")
         return next(iter(self._below(symbol(digit))), None) if size is None else constant(size)
+
+    def _size_of_first(self, part: Part) -> Poly | None:
+        """What a quotient is below, ``h`` of ``i / w`` where i is below ``w * h``."""
+        high = self.ranges.of(symbol(part))[1]
+        if high < math.inf:
+            return constant(int(high) + 1)
+        ends = (end.over(Poly(part.by)) for end in self._below(Poly(part.whole)))
+        return next((size for size in ends if size is not None), None)
 
     def _below(self, total: Poly) -> list[Poly]:
         """What digits add up to less than, in terms of a launch's numbers, as guards say."""
