@@ -18,9 +18,7 @@ from rawkern.gradients.code.passes.accumulation_sinking import Added
 from rawkern.gradients.code.tree import Assign, Declare, If, Run, Statement, declared
 from rawkern.gradients.index import scev
 from rawkern.gradients.index.affine import poly
-from rawkern.gradients.index.guards import guards
-from rawkern.gradients.index.injective import AtMost, Question, injective, signature
-from rawkern.gradients.index.threads import threads
+from rawkern.gradients.index.injective import AtMost, injective
 from rawkern.gradients.index.uniform import together, uniform
 from rawkern.gradients.ir import Array, Block, Loop, Store, Value, inside, walk
 from rawkern.gradients.passes import in_place
@@ -62,7 +60,7 @@ class MemoryReverse(TileReverse):
         if s.adds:
             text, clear = place, False
         elif array.shared:
-            if any(self._meets(s, "threadIdx")):
+            if injective(self.kernel, [s], within_block=True) is None:
                 self.helpers.add("take")
                 text, clear = f"take(&{place})", False
             else:
@@ -119,21 +117,11 @@ class MemoryReverse(TileReverse):
                 return r, v.args[1 - k], "" if v.attr == "+" else "-"
         return None
 
-    def _meets(self, s: Store, _: str) -> list[bool]:
-        """Whether several threads of a block may store to one place."""
-        return [(len(s.index) == 0 and self._several(s)) or (len(s.index) > 0 and self._signature(s) is None)]
-
-    def _several(self, s: Store) -> bool:
-        return bool(set(threads(self.kernel, True)) - set(guards(s).fixed))
-
     def injective(self, s: Store) -> bool:
         """Whether an output's elements are each set once: by one store, by one thread in one iteration."""
         stores = [i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]
         numbers = injective(self.kernel, stores, iterations=True, assumed=self.assumed)
         return numbers is not None and len(set(numbers.values())) == len(stores)
-
-    def _signature(self, s: Store) -> Any:
-        return signature(Question(self.kernel, s.place.array.shared), s)
 
     def owns(self, array: Array) -> bool:
         """Whether the elements that threads read of an array are their own: all reads have one signature."""

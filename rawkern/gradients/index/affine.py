@@ -181,24 +181,15 @@ def divided(v: Value) -> tuple[str, int] | None:
     return (PARTS[v.attr], by) if by > 1 and (v.attr != "&" or not by & (by - 1)) else None
 
 
-def part_of_thread(value: Any) -> tuple[str, int] | None:
-    """Of threadIdx.x divided by a constant: whether it is the quotient or the rest, and the constant."""
+def part_of_thread(value: Any) -> tuple[str, int, Poly] | None:
+    """Of a thread's place in a block or launch divided by a constant: whether it is the quotient or the rest; by what.
+
+    And what is divided besides threadIdx.x, which leaves no rest: ``blockIdx.x * 128``.
+    """
     v = plain(value) if isinstance(value, Value) and not types.is_float(value.type) else None
     found = None if v is None else divided(v)
-    if v is None or found is None:
-        return None
-    whole = plain(v.args[0])
-    return found if whole.op == "special" and whole.attr == "threadIdx.x" else None
-
-
-def rows_of(v: Value) -> tuple[str, int, Poly] | None:
-    """Of a thread's place in a launch divided by a constant that divides blocks evenly, where groups have a number.
-
-    Whether it is the quotient or the rest, the constant, and what is divided but threadIdx.x: ``blockIdx.x * 128``.
-    """
-    found = divided(v)
-    p = Poly() if found is None else poly(v.args[0])
-    if found is None or p.pop(("threadIdx.x",), 0) != 1 or not p:
+    p = Poly() if v is None or found is None else poly(v.args[0])
+    if found is None or p.pop(("threadIdx.x",), 0) != 1:
         return None
     return (*found, p) if _evenly(p, found[1]) else None
 
@@ -211,11 +202,11 @@ def _evenly(p: Poly, by: int) -> bool:
 
 def _split(v: Value) -> Poly | None:
     """A number of a group, or of a thread in it, by blocks and threads: ``blockIdx.x * 4 + threadIdx.x / 32``."""
-    rows, found = rows_of(v), divided(v)
-    if rows is not None:
-        part, by, whole = rows
+    of_thread, found = part_of_thread(v), divided(v)
+    if of_thread is not None and of_thread[2]:
+        part, by, whole = of_thread
         own = symbol(_own_part(part, by))
-    elif found is not None and _evenly(poly(v.args[0]), found[1]):
+    elif of_thread is None and found is not None and _evenly(poly(v.args[0]), found[1]):
         part, by, whole, own = *found, poly(v.args[0]), Poly()
     else:
         return None

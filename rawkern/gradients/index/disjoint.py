@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rawkern.gradients.index.affine import Poly, poly
 from rawkern.gradients.index.guards import guards
-from rawkern.gradients.index.injective import Question, injective, signature
+from rawkern.gradients.index.injective import injective
 from rawkern.gradients.index.ranges import Ranges, extents
 from rawkern.gradients.index.threads import threads
 from rawkern.gradients.ir import Access, Kernel, Loop, Value, index_of
@@ -18,8 +18,7 @@ def disjoint(kernel: Kernel, a: Access, b: Access, same: Callable[[Value], bool]
     `same`: which values the threads have in common, if both are in the same iterations of all loops around; None if
     they may be in different ones.
     """
-    first, second = (signature(Question(kernel, True, same or (lambda _: False)), each) for each in (a, b))
-    if (first is not None and first == second) or injective(kernel, (a, b), within_block=True) is not None:
+    if injective(kernel, (a, b), within_block=True, same=same or (lambda _: False)) is not None:
         return True
     return same is not None and (_below(kernel, a, b, same) or _below(kernel, b, a, same))
 

@@ -56,17 +56,18 @@ class Question:
 
 def injective(
     kernel: Kernel, accesses: Sequence[Access], *, within_block: bool = False, iterations: bool = False,
-    assumed: list[AtMost] | None = None,
+    same: Callable[[Value], bool] = lambda _: False, assumed: list[AtMost] | None = None,
 ) -> dict[Access, int] | None:  # fmt: skip
     """A number for the offset of each access; None unless an element says which thread accesses it, by which of them.
 
-    With `iterations`, it also says in which iterations of the loops around.
+    With `iterations`, it also says in which iterations of the loops around; for the others see `Question`.
     """
     loops = {a: loops_around(a.block) if iterations else () for a in accesses}
     dimensions = {len(index_of(a)) for a in accesses}
-    for along in (*range(n := dimensions.pop()), *[None] * (n > 1)) if len(dimensions) == 1 else ():
+    n = dimensions.pop() if len(dimensions) == 1 else None
+    for along in () if n is None else (*range(n), *[None] * (n != 1)):
         needed: list[AtMost] = []
-        asked = Question(kernel, within_block, assumed=None if assumed is None else needed)
+        asked = Question(kernel, within_block, same, None if assumed is None else needed)
         found = _together(asked, loops) if along is None else _along(asked, loops, along)
         if found is not None:
             if assumed is not None:
@@ -76,7 +77,7 @@ def injective(
 
 
 def _together(asked: Question, accesses: Mapping[Access, Sequence[Loop]]) -> dict[Access, int] | None:
-    """What several indices of each access, which are the same for all of them, tell together."""
+    """What several indices of each access, which are alike for all of them, tell together; or none, of a variable."""
     keys = {signature(asked, a, loops) for a, loops in accesses.items()}
     return dict.fromkeys(accesses, 0) if len(keys) == 1 and None not in keys else None
 
@@ -96,13 +97,14 @@ def signature(asked: Question, access: Access, loops: Collection[Loop] = ()) -> 
 
     Two accesses with the same signature meet in an element only if they are of the same thread.
     """
-    indices = index_of(access)
-    digits = [set(found[0]) if (found := _split(asked, i)) is not None else set() for i in indices]
+    digits = [set(found[0]) if (found := _split(asked, i)) is not None else set() for i in index_of(access)]
     keys = []
-    for k in range(len(indices)):
+    for k in range(len(digits)):
         others = set().union(*(own for j, own in enumerate(digits) if j != k))
         keys.append(_key(asked, access, k, loops, told=others))
-    return None if not keys or None in keys else tuple(keys)
+    if not digits and not _all_told(asked, (), guards(access).grouped(asked.kernel.group), loops):
+        return None  # a variable, which all threads mean
+    return None if None in keys else tuple(keys)
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def _times(p: Poly, gap: Poly) -> int | None:
 def _split(asked: Question, index: Value) -> tuple[dict[Any, Poly], Poly] | None:
     """An index as coefficients of its digits and the rest, its offset; None where it is not made of these alone."""
     group = asked.kernel.group
-    parts = with_parts(poly(index), lambda s: asked.same(s) or (part_of_thread(s) or ("", 0))[1] == group > 0)
+    parts = with_parts(poly(index), lambda s: asked.same(s) or (part_of_thread(s) or (0, 0))[1] == group > 0)
     p = grouped(parts, group)
     if any(isinstance(s, Value) and not asked.same(s) and not settled(s) for s in p.symbols):
         return None

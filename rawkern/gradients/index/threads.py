@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.index.affine import GROUP, LANE, Poly, part_of_thread, rows_of, symbol
+from rawkern.gradients.index.affine import GROUP, LANE, Poly, part_of_thread, symbol
 from rawkern.gradients.ir import Block, Kernel, Value, walk
 
 
@@ -29,8 +29,8 @@ def group_of(body: Block, threads: int) -> int:
 
     They may be all of them: of a block that is one of the groups of a launch.
     """
-    values = [item for item in walk(body) if isinstance(item, Value)]
-    ways = [{part[1] for part in map(find, values) if part is not None} for find in (part_of_thread, rows_of)]
+    parts = [part for item in walk(body) if isinstance(item, Value) and (part := part_of_thread(item)) is not None]
+    ways = [{by for _, by, others in parts if bool(others) == of_launch} for of_launch in (False, True)]
     for way in ways:
         found = {by for by in way if by < threads and threads % by == 0}
         if found:

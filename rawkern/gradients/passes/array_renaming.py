@@ -51,26 +51,32 @@ def _versions(kernel: Kernel, accesses: Sequence[Access], stores: Sequence[Store
     """Which of the stores each access means; None where that is not certain."""
     block, places = _common(stores), {reach(s) for s in stores}
     fields = {place.fields for i in accesses if (place := place_of(i)) is not None}
-    if len(places) != 1 or None in places or any(s.adds for s in stores) or len(fields) != 1:
-        return None
     sweeps = [_within(s, block) for s in stores]
-    if not all(s is t or _swept(s, t) for s, t in zip(stores, sweeps, strict=True)):
+    if len(places) != 1 or None in places or len(fields) != 1 or not all(map(_swept, stores, sweeps)):
         return None
     found: dict[Access, int] = {s: k for k, s in enumerate(stores)}
-    last = len(stores) - 1
     for load in (i for i in accesses if i not in found):
-        found[load] = sum(s.order < load.order for s in stores) - 1
-        within = inside(load.block, block)
-        behind = found[load] == last and not (within and _within(load, block) in sweeps)  # what any thread has stored
-        if found[load] < 0 or not (behind or (reach(load) in places and (within or found[load] == last))):
+        version = _version(load, stores, block, sweeps, reach(load) in places)
+        if version is None:
             return None
+        found[load] = version
     # What the last store leaves is what there was behind it anyway, so others may read that.
-    return found if own(kernel, [*stores, *(i for i, k in found.items() if i not in stores and k < last)]) else None
+    before = [i for i, k in found.items() if k < len(stores) - 1]
+    return found if own(kernel, [*before, stores[-1]]) else None
 
 
-def _swept(store: Store, loop: Any) -> bool:
-    """Whether each iteration of a loop stores to an element of its own."""
-    return isinstance(loop, Loop) and store.block is loop.body and _once(store, loop)
+def _version(load: Access, stores: Sequence[Store], block: Block, sweeps: Sequence[Any], same: bool) -> int | None:
+    """Which of the stores a load means; `same`: it is of the thread's own elements."""
+    version, within = sum(s.order < load.order for s in stores) - 1, inside(load.block, block)
+    if version == len(stores) - 1:
+        return version if same or not (within and _within(load, block) in sweeps) else None
+    return version if version >= 0 and same and within else None
+
+
+def _swept(store: Store, around: Any) -> bool:
+    """Whether a store sets, and is alone or sets an element of its own in each iteration of a loop."""
+    loop = isinstance(around, Loop) and store.block is around.body and _once(store, around)
+    return not store.adds and (store is around or loop)
 
 
 def _common(stores: Sequence[Store]) -> Block:

@@ -157,9 +157,9 @@ def _of_warps(kernel: Kernel, value: Value) -> bool:
     def ask(v: Value) -> bool | tuple[Value, ...]:
         if v.op == "special":
             return v.attr[:-1] != "threadIdx." or (v.attr[-1] != "x" and kernel.block[0] % WARP == 0)
-        part, rows = affine.part_of_thread(v), affine.rows_of(v)
-        others = [s for key in (rows[2] if rows is not None else ()) for s in key if not s.startswith("blockIdx")]
-        if (affine.GROUP, WARP) in (part, (rows or ())[:2]) and not others:
+        part = affine.part_of_thread(v)
+        others = part[2].symbols if part is not None and part[:2] == (affine.GROUP, WARP) else ("",)
+        if all(s.startswith("blockIdx") for s in others):
             return kernel.block[1:] == (1, 1) or kernel.block[0] % WARP == 0
         return v.op in ("cast", "unary", "binary", "select") and v.args
 
