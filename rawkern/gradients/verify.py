@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rawkern.gradients.analysis.definite_writes import begin
+from rawkern.gradients.launching import begin
 from rawkern.gradients.text import Text
 
 STEP = 1e-6

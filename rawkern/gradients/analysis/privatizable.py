@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rawkern.gradients.analysis import access_groups, value_numbering
+from rawkern.gradients.analysis import value_numbering
 from rawkern.gradients.analysis.loops import reads, stores
 from rawkern.gradients.analysis.must_def import covered
-from rawkern.gradients.ir import Access, Array, Barrier, Block, If, Kernel, Loop, Store, Value, index_of, inside, walk
+from rawkern.gradients.index.injective import injective
+from rawkern.gradients.ir import Access, Array, Barrier, Block, If, Kernel, Loop, Store, Value, inside, walk
 
 
 def _written(store: Store, loop: Loop | None) -> Any:
@@ -50,9 +51,7 @@ def fresh(array: Array, loop: Loop, kernel: Kernel) -> bool:
 
 def own(kernel: Kernel, accesses: Sequence[Access]) -> bool:
     """Whether of a shared array's elements each is read and written by one thread of a block alone."""
-    indices = [index_of(i) for i in accesses]
-    extents = min(map(len, indices)) if len(set(map(len, indices))) == 1 else 0
-    return any(access_groups.which(kernel, accesses, within_block=True, along=k) is not None for k in range(extents))
+    return injective(kernel, accesses, within_block=True) is not None
 
 
 def same_places(array: Array, loop: Loop, kernel: Kernel) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis.affine import induction
 from rawkern.gradients.code.expressions import bare, masked, operand
 from rawkern.gradients.code.names import Names
+from rawkern.gradients.index.scev import induction
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,

@@ -10,10 +10,10 @@ import re
 from typing import Any
 
 from rawkern.gradients import ir, types
-from rawkern.gradients.analysis.affine import induction, plain
 from rawkern.gradients.analysis.recompute_slice import TRIVIAL, Copy
 from rawkern.gradients.code.expressions import bare, is_product, operand
 from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Jump, Run, Statement, While
+from rawkern.gradients.index.scev import induction, plain
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Block,

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from rawkern.gradients import ir, types
-from rawkern.gradients.analysis import affine, extrema, loops, privatizable, tiles
+from rawkern.gradients.analysis import extrema, loops, privatizable, tiles
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, If, Run, Scope, Statement
+from rawkern.gradients.index import scev
 from rawkern.gradients.ir import Block, Carried, Kernel, Loop, Value, walk
 from rawkern.gradients.reading.places import GOES_ON, NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
@@ -201,12 +202,12 @@ class LoopReverse:
 
     def _counted(self, item: Loop, inner: Frame, frame: Frame, body: list[Statement], out: list[Statement]) -> None:
         """The loop from its last iteration to its first; what iterations began with is computed, or from a tape."""
-        steps, found = affine.induction(item), loops.bounds(item)
+        steps, found = scev.induction(item), scev.bounds(item)
         needed = [c for c in item.carried if c.phi in inner.needed]
         taped = [c for c in needed if c.phi not in steps and not self._shifts(item, c)]
         k = self.names.fresh("k")
         first = self._begins(item, [c for c in needed if c not in taped], k, inner, frame)
-        if (found is not None or loops.iterations(item) is not None) and not taped:
+        if (found is not None or scev.iterations(item) is not None) and not taped:
             count, kind = self.trips(item, found, frame, out)
         else:
             count, kind = self._tape(item, taped, frame, first, k, out), "int"
@@ -220,11 +221,11 @@ class LoopReverse:
 
     @staticmethod
     def _shifts(item: Loop, c: Carried) -> tuple[str, int] | None:
-        return loops.shifts(c) if loops.iterations(item) is not None else None
+        return loops.shifts(c) if scev.iterations(item) is not None else None
 
     def _begins(self, item: Loop, needed: list[Carried], k: str, inner: Frame, frame: Frame) -> list[Declare]:
         """What iteration `k` begins with, of variables that grow evenly or shift."""
-        steps, first = affine.induction(item), []
+        steps, first = scev.induction(item), []
         for c in needed:
             name = inner.name(c.phi)
             if by := self._shifts(item, c):
@@ -239,11 +240,11 @@ class LoopReverse:
 
     def trips(self, item: Loop, found: Any, frame: Frame, out: list[Statement]) -> tuple[str, str]:
         """How many iterations there are, as an expression and its type; none if it is below 0."""
-        known = loops.iterations(item)
+        known = scev.iterations(item)
         if known is not None:
             return str(known), "int"
         c, high, equal = found
-        step = frame.outside(affine.induction(item)[c.phi][1], item)
+        step = frame.outside(scev.induction(item)[c.phi][1], item)
         whole = "long long" if types.bits(c.phi.type) == 64 or types.bits(high.type) == 64 else "int"
         kind = high.type if high.type.startswith("unsigned") else whole  # as unsigned numbers: -1 is not below 5u
         name = self.names.fresh("iterations")
@@ -253,7 +254,7 @@ class LoopReverse:
             return end, whole  # below 0 there are none, either
         length = end if start == "0" else f"{end} - {start}"
         if step != "1":
-            by = self._as(kind, affine.induction(item)[c.phi][1], step)
+            by = self._as(kind, scev.induction(item)[c.phi][1], step)
             length = f"({length} + {by} - 1) / {by}"
         out.append(Declare(whole, name, f"{end} > {start} ? {length} : 0", const=True))
         return name, whole
@@ -266,8 +267,8 @@ class LoopReverse:
         self, item: Loop, taped: list[Carried], frame: Frame, first: list[Declare], k: str, out: list[Statement]
     ) -> str:
         """Keep what iterations begin with, where the loop runs anyway or in a run for it; returns their number."""
-        known = loops.iterations(item)
-        most = known if known is not None and known <= loops.LONGEST_TAPE else loops.at_most(item)
+        known = scev.iterations(item)
+        most = known if known is not None and known <= loops.LONGEST_TAPE else scev.at_most(item)
         trap = known is None or most is None
         if most is None:
             most = 64 if loops.shrinks(item) else self.max_iterations

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from rawkern.gradients.analysis.affine import loops_around
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from rawkern.gradients.code.expressions import bare
 from rawkern.gradients.code.tree import Declare, Run, Statement
+from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.ir import Block, Function, Loop, Value, inside
 from rawkern.gradients.rules import derivative, number
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis.affine import Poly, add, multiply
 from rawkern.gradients.code.expressions import bare
+from rawkern.gradients.index.affine import Terms as Poly
+from rawkern.gradients.index.affine import add, multiply
 from rawkern.gradients.ir import Kernel
 
 FEW = 1 << 20
@@ -34,7 +35,7 @@ class Unknown(Exception):
 class Conditions:
     """What is known of the integers in lines, and which conditions were taken to hold."""
 
-    def __init__(self, kernel: Kernel, whole: dict[str, Poly], sizes: Set[str]) -> None:
+    def __init__(self, kernel: Kernel, whole: Mapping[str, Poly], sizes: Set[str]) -> None:
         self.kernel, self.whole = kernel, whole
         self.place: dict[str, str] = {}  # by axis: the name of a thread's place
         self.kinds: dict[str, str] = {}
