@@ -60,9 +60,9 @@ def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
             if copied is not None:
                 substitute(list(walk(kernel.body)), {item: copied})
                 changed = True
-        elif isinstance(item, Store) and item.adds == "plain" and not item.begun and not item.place.array.shared:
+        elif isinstance(item, Store) and item.adds == "plain" and not (item.reads_own_store or item.place.array.shared):
             found = _set_before(kernel, stores, item, item.place, item.index, item.block, item.order, assumed)
-            item.begun = found is not None
+            item.reads_own_store = found is not None
     if changed:
         renumber(kernel.body)
         while shared and (spare := next((s for s in stores if _stored_again(kernel, s)), None)) is not None:
@@ -166,7 +166,7 @@ def _set_before(
             again = signatures(kernel, s.index, s.block, s.order, within_block=within, loops=own_loops, assumed=more)
             if again != known or more != assumed:
                 return None
-        added = s.adds and (here or (s.begun and isinstance(item, Store)))
+        added = s.adds and (here or (s.reads_own_store and isinstance(item, Store)))
         if store.order < s.order < order and not added:
             return None
         if isinstance(item, Value) and (s.adds or any(inside(s.block, loop.body) for loop in later)):

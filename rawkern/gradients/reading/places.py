@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.gradients.ir import Array, Place, Value
 from rawkern.gradients.types import Aggregate, Type
 
+#: What a reference may refer to.
+PLACES = (
+    "identifier", "subscript_expression", "field_expression", "pointer_expression", "parenthesized_expression", "this",
+)  # fmt: skip
 GOES_ON = "goes_on"  # what the variable is called that says whether a loop with a break goes on
 
 
@@ -147,6 +152,43 @@ class Cell:
     type: Type
     view: bool = False
     volatile: bool = False  # the lanes of a warp see each store before they go on
+
+
+def aggregate(name: str, kind: Aggregate, make: Any, path: tuple[str, ...] = ()) -> Var:
+    """A variable of an aggregate, each scalar in it made by ``make(path, type)``."""
+    var = Var(name, None if kind.array else kind)
+    for each, inner in kind.fields:
+        full = (*path, each)
+        var.fields[each] = (
+            aggregate(f"{name}_{each}", inner, make, full)
+            if isinstance(inner, Aggregate)
+            else Var(f"{name}_{each}", inner, make(full, inner))
+        )
+    return var
+
+
+def fresh(name: str, kind: Type) -> Var:
+    """A variable without a value."""
+    return aggregate(name, kind, lambda *_: None) if isinstance(kind, Aggregate) else Var(name, kind)
+
+
+def overlaid(name: str, kind: Aggregate, leaves: Iterator[Var]) -> Var:
+    """A variable of an aggregate whose numbers are variables at hand."""
+    fields = {
+        n: overlaid(f"{name}_{n}", inner, leaves) if isinstance(inner, Aggregate) else next(leaves)
+        for n, inner in kind.fields
+    }
+    return Var(name, None if kind.array else kind, fields=fields)
+
+
+def one_array(a: Any, b: Any) -> bool:
+    """Whether two values are pointers into one array, in one way."""
+    return isinstance(a, Pointer) and isinstance(b, Pointer) and replace(a, offset=None) == replace(b, offset=None)
+
+
+def as_pointer(found: Any) -> Any:
+    """A local array as a pointer to its first element."""
+    return Local(tuple(found.leaves())) if isinstance(found, Var) and found.fields and found.type is None else found
 
 
 class NeedsType(Exception):

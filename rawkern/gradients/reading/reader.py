@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients.ir import Kernel, Store, Value, clone, walk
-from rawkern.gradients.reading.lower import Lowering
+from rawkern.gradients.reading.context import Context, Settings
+from rawkern.gradients.reading.lower import lowered
 from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where
@@ -163,8 +164,8 @@ class Reader:
             raise where.refuse(1, f"{base} is also something else in the source", "give it a name of its own")
         x, y, z = (1 if unit else None for unit in self.units)
         launched = self.launched
-        lowering = Lowering(
-            file, where, launched.block, (x, y, z), unroll, launched.shared_mem, retyped, self.starts,
+        ctx = Context(file, where, Settings(
+            launched.block, (x, y, z), launched.shared_mem, unroll, frozenset(retyped.items()), self.starts,
             self.keep, self.updated,
-        )  # fmt: skip
-        return lowering.kernel(*found[0], self.arguments), lowering.views
+        ))  # fmt: skip
+        return lowered(ctx, *found[0], self.arguments), ctx.views

@@ -11,6 +11,9 @@ from rawkern.base.tree import named, text_of
 from rawkern.errors import NotDifferentiable
 
 TYPES = frozenset(("primitive_type", "type_identifier", "sized_type_specifier", "placeholder_type_specifier"))
+LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
+BREAKABLE = (*LOOPS, "switch_statement")
+CHANGES = ("update_expression", "assignment_expression")
 #: How names of functions begin that take the lanes of a warp together, and change nothing that they are given.
 OF_WARPS = ("__shfl_", "__ballot_", "__any_", "__all_", "__syncwarp")
 
@@ -40,10 +43,13 @@ WAYS_OUT = {
 }  # fmt: skip
 
 
-def instead(name: str) -> str:
-    """What to do about a function that is not known."""
+def instead(name: str) -> tuple[str, str]:
+    """What is in the way of a function that is not known, and what to do about it."""
+    if name.startswith("curand"):
+        return f"{name} is not replayed", "use curand_uniform or curand_normal (2, 4) of curandStatePhilox4_32_10_t"
     plain = "write it as a __device__ function here"
-    return next((way for start, way in INSTEAD.items() if name.startswith(start)), plain)
+    way_out = next((way for start, way in INSTEAD.items() if name.startswith(start)), plain)
+    return f"{name} has no known derivative", way_out
 
 
 def of_matrices(node: Any) -> bool:
