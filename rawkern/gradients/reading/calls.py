@@ -7,18 +7,17 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
-from rawkern.gradients.reading.casts import cast
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.functions import called_own, inline
 from rawkern.gradients.reading.handlers import callees, cuda_functions, expressions
-from rawkern.gradients.reading.kinds import scope_type, type_named
+from rawkern.gradients.reading.kinds import instance, scope_type, type_named
 from rawkern.gradients.reading.memory import taken, valued
 from rawkern.gradients.reading.methods import called_object, method
 from rawkern.gradients.reading.objects import construct, limit
 from rawkern.gradients.reading.order import apart
 from rawkern.gradients.reading.overloads import ranks
 from rawkern.gradients.reading.places import Callee, Given, Lambda, Maker
-from rawkern.gradients.reading.structs import instance
+from rawkern.gradients.reading.pointers import cast
 from rawkern.gradients.reading.syntax import TYPES, instead
 from rawkern.gradients.reading.templates import bound
 from rawkern.gradients.reading.values import convert, is_builtin, math

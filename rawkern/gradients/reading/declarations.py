@@ -11,12 +11,12 @@ from rawkern.gradients.ir import Array, Place, Value, suffix
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.groups import Storage, Team, collective_type, group_type
 from rawkern.gradients.reading.handlers import declarators, globals_, statements
+from rawkern.gradients.reading.kinds import in_memory
 from rawkern.gradients.reading.memory import assign
 from rawkern.gradients.reading.objects import construct, fill, local, made_of, plainly
-from rawkern.gradients.reading.places import Cell, Lambda, Local, Pointer, Var, aggregate, as_pointer, fresh
+from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Pointer, Var, aggregate, as_pointer, fresh
 from rawkern.gradients.reading.shared import share
-from rawkern.gradients.reading.structs import in_memory
-from rawkern.gradients.reading.syntax import TYPES, contains, identifier, without, words
+from rawkern.gradients.reading.syntax import TYPES, contains, extents_of, identifier, without, words
 from rawkern.gradients.types import Aggregate, Type
 
 DEVICE = {"__constant__", "__device__", "__managed__", "const", "extern", "static", ";", ","}
@@ -93,13 +93,10 @@ def dynamic_shared(ctx: Context, name: str) -> Var:
 def device_variable(ctx: Context, name: str) -> Var:
     """A variable of the device, which a backward gets as a pointer; one number is the first element."""
     node, declarator = ctx.file.variables[name]
-    inner = declarator.child_by_field_name("declarator") if declarator.type == "init_declarator" else declarator
-    value, sizes = declarator.child_by_field_name("value"), []
-    while inner.type == "array_declarator":
-        size = inner.child_by_field_name("size")
-        known = ctx.within_top(lambda of=size: _extent(ctx, of)) if size is not None else None
-        sizes.insert(0, len(named(value)) if known is None and value is not None else known or 0)
-        inner = inner.child_by_field_name("declarator")
+    value, own = declarator.child_by_field_name("value"), declarator.type == "init_declarator"
+    given, inner = extents_of(declarator.child_by_field_name("declarator") if own else declarator)
+    listed = len(named(value)) if value is not None else 0
+    sizes = [ctx.within_top(lambda of=size: _extent(ctx, of)) if size is not None else listed for size in given]
     kind = ctx.within_top(lambda: ctx.type_of(node.child_by_field_name("type")))
     if name in ctx.file.unclear or any(name == n for n, *_ in ctx.params):
         raise ctx.refuse(node, f"{name} is also something else in the source", "give it a name of its own")
@@ -184,21 +181,6 @@ def declare_variable(ctx: Context, declared: Declared) -> None:
     ctx.scopes[-1][name] = var
 
 
-def _deduced(ctx: Context, declared: Declared) -> Var:
-    """``auto name = value``"""
-    node, name, value = declared.node, declared.name, declared.value
-    if value is not None and value.type == "pointer_expression":
-        return _pointer(ctx, declared)
-    found = ctx.expression(value) if value is not None else None
-    if isinstance(found, Pointer | Local | Team | Lambda):
-        return Var(name, None, found)
-    if found is None:
-        raise ctx.refuse(node, f"the pointer {name}", "let it point into an array, at its declaration")
-    var = fresh(name, found.type)
-    assign(ctx, node, var, found)
-    return var
-
-
 @declarators("pointer_declarator")
 def declare_pointer(ctx: Context, declared: Declared) -> None:
     """``T* name = value``"""
@@ -206,27 +188,29 @@ def declare_pointer(ctx: Context, declared: Declared) -> None:
         raise _not_plain(ctx, declared)
     if declared.shared:
         raise _shared_refusal(ctx, declared)
-    ctx.scopes[-1][declared.name] = _pointer(ctx, declared)
+    ctx.scopes[-1][declared.name] = _deduced(ctx, declared)
 
 
-def _pointer(ctx: Context, declared: Declared) -> Var:
-    """A variable for a pointer; what is the address of an object is the object itself."""
+def _deduced(ctx: Context, declared: Declared) -> Var:
+    """A variable for a pointer, or for what `auto` means; what is the address of an object is the object itself."""
     node, name, kind, value = declared.node, declared.name, declared.kind, declared.value
-    found = as_pointer(ctx.expression(value)) if value is not None else None
-    if isinstance(found, Var) and text_of(value).lstrip("( ")[:1] == "&":
-        if kind is not None and kind != found.type:
-            raise ctx.refuse(node, f"{name} points to another type", "use the type of the variable")
-        return found
+    found = ctx.expression(value) if value is not None else None
+    is_pointer = declared.declarator.type == "pointer_declarator"
+    if is_pointer or (value is not None and value.type == "pointer_expression"):
+        found = as_pointer(found)
+        if isinstance(found, Var) and text_of(value).lstrip("( ")[:1] == "&":
+            if kind is not None and kind != found.type:
+                raise ctx.refuse(node, f"{name} points to another type", "use the type of the variable")
+            return found
     if isinstance(found, Pointer | Local):
-        own = found.type if isinstance(found, Pointer) else found.view or found.leaves[0].type
-        if kind is not None and kind != own:
+        if kind is not None and kind != Given(value, found).type[1]:
             raise ctx.refuse(node, f"{name} points to another type", "cast the pointer")
         if isinstance(found, Pointer) and "volatile" in declared.qualifiers:
             found = replace(found, volatile=True)
         return Var(name, None, found)
     if isinstance(found, Team | Lambda):
         return Var(name, None, found)
-    if declared.declarator.type == "pointer_declarator" or found is None:
+    if is_pointer or found is None:
         raise ctx.refuse(node, f"the pointer {name}", "let it point into an array, at its declaration")
     var = fresh(name, found.type)  # type: ignore[arg-type]
     assign(ctx, node, var, found)
@@ -236,11 +220,9 @@ def _pointer(ctx: Context, declared: Declared) -> Var:
 @declarators("array_declarator")
 def declare_array(ctx: Context, declared: Declared) -> None:
     """``T name[extents]``, with values in braces"""
-    node, name, value, sizes, inner = declared.node, declared.name, declared.value, [], declared.declarator
-    while inner.type == "array_declarator":
-        size = inner.child_by_field_name("size")
-        sizes.insert(0, 0 if size is None else _extent(ctx, size))
-        inner = inner.child_by_field_name("declarator")
+    node, name, value = declared.node, declared.name, declared.value
+    given, inner = extents_of(declared.declarator)
+    sizes = [0 if size is None else _extent(ctx, size) for size in given]
     if inner.type == "pointer_declarator":
         return declare_pointer(ctx, replace(declared, declarator=inner))
     if inner.type != "identifier" or name in ctx.file.unclear:

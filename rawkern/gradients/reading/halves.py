@@ -21,6 +21,13 @@ _NAMED = {"max": "fmaxf", "min": "fminf", "fma": "fmaf", "abs": "fabsf", "neg": 
 #: Behind h and h2.
 _FUNCTIONS = ("exp", "exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "sin", "cos", "tanh", "floor", "ceil",
               "trunc", "rint")  # fmt: skip
+#: Conversions, by name: to which type.
+_TO = {"__half2float": "float", "__bfloat162float": "float"}
+_OF_PAIR = {"__low2float": "float", "__high2float": "float"}
+_PAIRS = {"__half22float2": "float2", "__bfloat1622float2": "float2",
+          "__float22half2_rn": "__half2", "__float22bfloat162_rn": "__nv_bfloat162"}  # fmt: skip
+_TO_PAIR: dict[str, str] = {}
+_TO_EQUAL: dict[str, str] = {}
 _KINDS = {"half": "__half", "bfloat16": "__nv_bfloat16"}
 #: By name: what is computed with floats (an operator, "neg", "rcp" or a function), and whether of both parts of pairs.
 _COMPUTED = {
@@ -38,47 +45,36 @@ def _arguments(what: str) -> int:
     return {"fmaf": 3, "fmaxf": 2, "fminf": 2}.get(what) or (1 if what.isalnum() else 2)
 
 
-@of_values("__half2float", "__bfloat162float", arguments=1)
-def to_float(ctx: Context, node: Any, name: str, value: Any) -> Value:
-    return convert(ctx, node, _one(ctx, node, value), "float")
-
-
-@of_values("__half22float2", "__bfloat1622float2", arguments=1)
-def to_floats(ctx: Context, node: Any, name: str, value: Any) -> Var:
-    return _pair(ctx, node, VECTORS["float2"], *_parts(ctx, node, value))
-
-
-def _register(name: str, kind: str) -> None:
-    """The conversions of a type, whose name has no underscores here."""
-
-    @of_values(*(f"__{of}2{name}{rn}" for of in ("float", "double") for rn in ("", "_rn")), arguments=1)
-    def to_half(ctx: Context, node: Any, called: str, value: Any) -> Value:
-        return convert(ctx, node, _one(ctx, node, value), kind)
-
-    @of_values(f"__float22{name}2_rn", arguments=1)
-    def to_halves(ctx: Context, node: Any, called: str, value: Any) -> Var:
-        return _pair(ctx, node, VECTORS[f"{kind}2"], *_parts(ctx, node, value))
-
-    @of_values(f"__floats2{name}2_rn", f"__halves2{name}2", arguments=2)
-    def to_pair(ctx: Context, node: Any, called: str, x: Any, y: Any) -> Var:
-        return _pair(ctx, node, VECTORS[f"{kind}2"], x, y)
-
-    @of_values(f"__float2{name}2_rn", f"__{name}2{name}2", arguments=1)
-    def to_equal_pair(ctx: Context, node: Any, called: str, value: Any) -> Var:
-        return _pair(ctx, node, VECTORS[f"{kind}2"], value, value)
-
-    @of_values(f"__low2{name}", f"__high2{name}", arguments=1)
-    def part(ctx: Context, node: Any, called: str, value: Any) -> Value:
-        return convert(ctx, node, _parts(ctx, node, value)["high" in called], kind)
-
-
 for _name, _kind in _KINDS.items():
-    _register(_name, _kind)
+    _TO.update(dict.fromkeys((f"__{of}2{_name}{rn}" for of in ("float", "double") for rn in ("", "_rn")), _kind))
+    _TO_PAIR.update(dict.fromkeys((f"__floats2{_name}2_rn", f"__halves2{_name}2"), _kind))
+    _TO_EQUAL.update(dict.fromkeys((f"__float2{_name}2_rn", f"__{_name}2{_name}2"), _kind))
+    _OF_PAIR.update(dict.fromkeys((f"__low2{_name}", f"__high2{_name}"), _kind))
 
 
-@of_values("__low2float", "__high2float", arguments=1)
-def part_to_float(ctx: Context, node: Any, name: str, value: Any) -> Value:
-    return convert(ctx, node, _parts(ctx, node, value)["high" in name], "float")
+@of_values(*_TO, arguments=1)
+def converted(ctx: Context, node: Any, name: str, value: Any) -> Value:
+    return convert(ctx, node, _one(ctx, node, value), _TO[name])
+
+
+@of_values(*_PAIRS, arguments=1)
+def converted_pair(ctx: Context, node: Any, name: str, value: Any) -> Var:
+    return _pair(ctx, node, VECTORS[_PAIRS[name]], *_parts(ctx, node, value))
+
+
+@of_values(*_TO_PAIR, arguments=2)
+def pair(ctx: Context, node: Any, name: str, x: Any, y: Any) -> Var:
+    return _pair(ctx, node, VECTORS[f"{_TO_PAIR[name]}2"], x, y)
+
+
+@of_values(*_TO_EQUAL, arguments=1)
+def pair_of_equals(ctx: Context, node: Any, name: str, value: Any) -> Var:
+    return _pair(ctx, node, VECTORS[f"{_TO_EQUAL[name]}2"], value, value)
+
+
+@of_values(*_OF_PAIR, arguments=1)
+def one_of_pair(ctx: Context, node: Any, name: str, value: Any) -> Value:
+    return convert(ctx, node, _parts(ctx, node, value)["high" in name], _OF_PAIR[name])
 
 
 def _computed(ctx: Context, node: Any, name: str, *args: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.handlers import expressions
+from rawkern.gradients.reading.kinds import names_of
 from rawkern.gradients.reading.order import apart
 from rawkern.gradients.reading.overloads import chosen, ranks
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Struct, Var
-from rawkern.gradients.reading.structs import names_of
 from rawkern.gradients.reading.syntax import contains, words
 from rawkern.gradients.reading.templates import bound
 from rawkern.gradients.types import Aggregate

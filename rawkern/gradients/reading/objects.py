@@ -10,12 +10,12 @@ from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.handlers import expressions
-from rawkern.gradients.reading.kinds import scope_type
+from rawkern.gradients.reading.kinds import names_of, scope_type
 from rawkern.gradients.reading.memory import assign, part, read, taken
 from rawkern.gradients.reading.order import apart
 from rawkern.gradients.reading.overloads import chosen, ranks
 from rawkern.gradients.reading.places import Cell, Given, Struct, Var, fresh
-from rawkern.gradients.reading.structs import names_of
+from rawkern.gradients.reading.syntax import extents_of
 from rawkern.gradients.types import Aggregate, Type
 
 LIMITS = {
@@ -196,11 +196,8 @@ def compound_literal(ctx: Context, node: Any) -> Any:
 
 def constant(ctx: Context, node: Any, kind: Any, declarator: Any, value: Any) -> Any:
     """A constant of the source or of a struct."""
-    sizes, inner = [], declarator
-    while inner.type == "array_declarator":
-        size = inner.child_by_field_name("size")
-        sizes.insert(0, ctx.scalar(size).const if size is not None else len(named(value)))
-        inner = inner.child_by_field_name("declarator")
+    given, inner = extents_of(declarator)
+    sizes: list[Any] = [ctx.scalar(size).const if size is not None else len(named(value)) for size in given]
     if value is None or None in sizes or inner.type not in ("identifier", "field_identifier"):
         raise ctx.refuse(node, f"the constant {text_of(declarator)}", "declare it as a number or array")
     if not sizes and kind.type == "placeholder_type_specifier":

@@ -7,8 +7,8 @@ from typing import Any
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Place
 from rawkern.gradients.reading.context import Context
+from rawkern.gradients.reading.kinds import in_memory
 from rawkern.gradients.reading.places import Cell, Pointer, Var
-from rawkern.gradients.reading.structs import in_memory
 from rawkern.gradients.types import Type
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +110,15 @@ def identifier(declarator: Any) -> str | None:
     return text_of(declarator) if declarator is not None else None
 
 
+def extents_of(declarator: Any) -> tuple[list[Any], Any]:
+    """The extents of an array's declarator, the outermost first, None for one left out; and what is declared."""
+    sizes = []
+    while declarator.type == "array_declarator":
+        sizes.insert(0, declarator.child_by_field_name("size"))
+        declarator = declarator.child_by_field_name("declarator")
+    return sizes, declarator
+
+
 def function_name(definition: Any) -> str:
     declarator = definition.child_by_field_name("declarator")
     while declarator is not None and declarator.type != "function_declarator":
@@ -134,37 +143,44 @@ def contains(node: Any, kinds: tuple[str, ...], stop: tuple[str, ...] = ()) -> b
     return any(contains(c, kinds, stop) for c in node.children if c.type not in stop and c.type != "lambda_expression")
 
 
+def nodes(node: Any) -> Iterator[Any]:
+    """A node and all in it."""
+    yield node
+    for child in node.children:
+        yield from nodes(child)
+
+
 def assigned(node: Any) -> set[str]:
     """Every name that a piece of text may change: left of assignments, of ++, and all that functions are given."""
     found: set[str] = set()
-    if node.type == "assignment_expression":
-        found |= _changed(node.child_by_field_name("left"))
-    elif node.type == "update_expression":
-        found |= _changed(node.child_by_field_name("argument"))
-    elif node.type == "call_expression":
-        arguments, callee = node.child_by_field_name("arguments"), node.child_by_field_name("function")
-        given = named(arguments) if arguments is not None and not text_of(callee).startswith(OF_WARPS) else []
-        found |= set().union(*map(_changed, given))
-        found |= _changed(callee) if callee.type == "field_expression" else set()
-    for child in node.children:
-        found |= assigned(child)
+    for each in nodes(node):
+        if each.type == "call_expression":
+            arguments, callee = each.child_by_field_name("arguments"), each.child_by_field_name("function")
+            given = named(arguments) if arguments is not None and not text_of(callee).startswith(OF_WARPS) else []
+            found |= set().union(*map(_changed, given))
+            found |= _changed(callee) if callee.type == "field_expression" else set()
+        elif (target := _target(each)) is not None:
+            found |= _changed(target)
     return found
-
-
-def calls(node: Any) -> set[str]:
-    """The names of all that a piece of text calls by a name alone."""
-    callee = node.child_by_field_name("function") if node.type == "call_expression" else None
-    own = {text_of(callee)} if callee is not None and callee.type == "identifier" else set()
-    return own.union(*map(calls, node.children))
 
 
 def moved(node: Any) -> set[str]:
     """Every name that a piece of text assigns to as a whole, or counts up or down."""
-    found: set[str] = set()
-    if node.type in ("assignment_expression", "update_expression"):
-        target = node.child_by_field_name("left" if node.type == "assignment_expression" else "argument")
-        found = {text_of(target)} if target.type == "identifier" else set()
-    return found.union(*(moved(child) for child in node.children))
+    targets = [target for each in nodes(node) if (target := _target(each)) is not None]
+    return {text_of(target) for target in targets if target.type == "identifier"}
+
+
+def _target(node: Any) -> Any:
+    """What an assignment or an update changes; None for others."""
+    if node.type == "assignment_expression":
+        return node.child_by_field_name("left")
+    return node.child_by_field_name("argument") if node.type == "update_expression" else None
+
+
+def calls(node: Any) -> set[str]:
+    """The names of all that a piece of text calls by a name alone."""
+    callees = [each.child_by_field_name("function") for each in nodes(node) if each.type == "call_expression"]
+    return {text_of(callee) for callee in callees if callee.type == "identifier"}
 
 
 def _changed(node: Any) -> set[str]:
