@@ -11,7 +11,7 @@ from rawkern.gradients.ir import COLLECTIVE, Barrier, Exit, If, Loop, Store, Val
 from rawkern.gradients.reading.branching import branch
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.groups import Team, group_type
-from rawkern.gradients.reading.handlers import leaving, statements
+from rawkern.gradients.reading.handlers import expressions, leaving, statements
 from rawkern.gradients.reading.places import Pointer, Var, as_pointer
 from rawkern.gradients.reading.syntax import BREAKABLE, LOOPS, contains
 from rawkern.gradients.reading.values import binary, convert, test
@@ -41,6 +41,14 @@ def compound_statement(ctx: Context, node: Any) -> None:
 def expression_statement(ctx: Context, node: Any) -> None:
     for each in named(node):
         effect(ctx, each)
+
+
+@expressions("comma_expression")
+def comma_expression(ctx: Context, node: Any) -> Any:
+    *before, last = named(node)
+    for each in before:
+        effect(ctx, each)
+    return ctx.expression(last)
 
 
 def effect(ctx: Context, node: Any) -> None:

@@ -23,7 +23,7 @@ TENSOR_CORES = "it uses tensor cores (wmma), which have no derivative here"
 BY_HAND = "write the backward by hand, as @f.backward of the operator"
 #: How names of functions begin that do more than compute, and what to do instead.
 INSTEAD = {
-    "atomicSub": "use atomicAdd of the negative", "atomic": BY_HAND, "__syncthreads_": BY_HAND, "__match_": BY_HAND,
+    "atomicSub": "use atomicAdd of the negative", "atomic": BY_HAND, "__match_": BY_HAND,
     "__activemask": "use 0xffffffff, where whole warps come", "__reduce_": "use shuffles",
     "__shfl": "use __shfl_sync and its like", "__ballot": "use __ballot_sync", "__any": "use __any_sync",
     "__all": "use __all_sync", "__float_as_": BY_HAND, "__double_as_": BY_HAND, "__int_as_": BY_HAND,
@@ -38,7 +38,7 @@ WAYS_OUT = {
     "struct_specifier": "declare it outside of the kernel", "class_specifier": "declare it outside of the kernel",
     "gnu_asm_expression": f"write it in CUDA C, or {BY_HAND}",
     "labeled_statement": "write a loop", "goto_statement": "write a loop",
-    "comma_expression": "write two statements", "new_expression": "use a local array",
+    "new_expression": "use a local array",
     "delete_expression": "use a local array",
 }  # fmt: skip
 

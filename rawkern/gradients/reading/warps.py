@@ -10,10 +10,12 @@ from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.handlers import cuda_functions
+from rawkern.gradients.reading.memory import barrier
 from rawkern.gradients.reading.values import binary, convert, special, test
 
 FULL = re.compile(r"-1|~0[uU]?|0[xX][fF]{8}[uUlL]*")
 SHUFFLES = {"__shfl_xor_sync": "xor", "__shfl_down_sync": "down", "__shfl_up_sync": "up", "__shfl_sync": "idx"}
+BLOCK_VOTES = ("__syncthreads_count", "__syncthreads_or", "__syncthreads_and")
 VOTES = {"__ballot_sync": "|", "__any_sync": "|", "__all_sync": "&"}
 
 
@@ -56,6 +58,14 @@ def shuffle(ctx: Context, node: Any, name: str, arguments: list[Any]) -> Value:
 def vote(ctx: Context, node: Any, name: str, arguments: list[Any]) -> Value:
     _whole(ctx, node, name, arguments[0])
     return _vote(ctx, node, name, test(ctx, arguments[1]))
+
+
+@cuda_functions(*BLOCK_VOTES, arguments=1)
+def block_vote(ctx: Context, node: Any, name: str, arguments: list[Any]) -> Value:
+    """A barrier, and in how many threads of the block something holds, or whether in any or all."""
+    holds = convert(ctx, node, test(ctx, arguments[0]), "int")
+    barrier(ctx, node, "__syncthreads()")
+    return ctx.value(node, "int", "reduce", (holds,), name)
 
 
 def _whole(ctx: Context, node: Any, name: str, mask: Any) -> None:
