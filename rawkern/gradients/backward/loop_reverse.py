@@ -310,10 +310,7 @@ class LoopReverse:
         for array in frame.loads | frame.after:
             why = privatizable.late(array, item, self.kernel)
             if why is not None:
-                error = self.where.refuse(
-                    item.line, why, "make the number of iterations a constant of at most 64, or use another array"
-                )
-                raise NeedsUnrolling((item.node,), error)
+                raise NeedsUnrolling((item.node,), self.where.refuse(item.line, *why))
 
     # Of `TileReverse` and `Reverse`.
     def tiles(self, item: Loop) -> list[tiles.Tile]: ...
