@@ -274,3 +274,44 @@ def test_the_order_of_evaluation_is_that_of_cpp17(what) -> None:
 def test_an_order_that_is_left_open_is_refused(what) -> None:
     with pytest.raises(rawkern.NotDifferentiable, match=r"changes \w and uses it, in an order that C\+\+ leaves open"):
         sequenced(UNORDERED[what])
+
+
+def test_shuffles_by_lanes_that_are_computed() -> None:
+    source = """
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        const unsigned all = 0xffffffff;
+        int t = threadIdx.x;
+        float v = x[t], s = 0.f;
+        s += 2.f * __shfl_xor_sync(all, v, t % 3) + 3.f * __shfl_down_sync(all, v, t % 5) + __shfl_up_sync(all, v, t % 4 + n);
+        s += 5.f * __shfl_sync(all, v, (t * 7 + n) % 32) + 6.f * __shfl_sync(all, v * v, t - 40);
+        s += 7.f * __shfl_sync(all, v, t * 3 + n, 8) + 8.f * __shfl_xor_sync(all, v, t % 16 + n, 8);
+        s += 9.f * __shfl_down_sync(all, v, t % 5 + n, 8) + 10.f * __shfl_up_sync(all, v, t % 5 + n, 8);
+        for (int k = 0; k < n + 5; ++k) s += __shfl_sync(all, v * v, k) * x[k];
+        y[t] = v * s;
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 2)) < 1e-6
+
+
+def test_votes_of_a_block_and_comma_expressions() -> None:
+    source = """
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x, k = 1;
+        int many = __syncthreads_count(i < n && x[i] > 0.5f);
+        int any = __syncthreads_or(i < n && x[i] > 0.9f);
+        int all = __syncthreads_and(i >= n || x[i] > 0.1f);
+        if (i >= n) return;
+        float v = (++k, x[i] * x[i]);
+        y[i] = k * v * many + (any ? sinf(v) : 0.f) + (all ? 1.f : v);
+    }"""
+    x = torch.rand(150).requires_grad_()
+    b = torch.cat([x, x.new_tensor([-1.0] * 42)]).view(3, 64)
+    own = torch.arange(192).view(3, 64) < 150
+    many, some, every = (b > 0.5).sum(1), (b > 0.9).any(1), ((b > 0.1) | ~own).all(1)
+    v = b * b
+    y = 2 * v * many[:, None] + torch.where(some[:, None], v.sin(), 0) + torch.where(every[:, None], 1.0, v)
+    (right,) = torch.autograd.grad(y[own].sum(), x)
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    with rawkern.check():
+        grads = found(3, (x.detach(), torch.empty(150), 150), {"y": torch.ones(150)})
+    torch.testing.assert_close(grads["x"], right)

@@ -79,8 +79,7 @@ def exchange(ctx: Context, node: Any, which: str, value: Value, by: Value, width
     if by.const is not None and not 0 <= by.const < width:
         raise ctx.refuse(node, f"a shuffle by {by.const} in {width} lanes", f"use 0 to {width - 1}")
     if by.const is None and (which == "idx" or (which == "xor" and width < 32)):
-        why = "a shuffle by what is not constant (a lane that is not constant)"
-        raise ctx.unrollable(node, why, "make it a constant, or exchange the values in shared memory")
+        return ctx.value(node, value.type, "shfl", (value, _source(ctx, node, which, by, width)), "idx")
     whole = ctx.value(node, value.type, "shfl", (value, by), which)
     if width == 32 or which == "xor":
         return whole
@@ -98,6 +97,22 @@ def exchange(ctx: Context, node: Any, which: str, value: Value, by: Value, width
     else:
         within = binary(ctx, node, ">=", lane, by)
     return ctx.value(node, value.type, "select", (within, whole, value))
+
+
+def _source(ctx: Context, node: Any, which: str, by: Value, width: int) -> Value:
+    """The lane of the warp that another is read from, as the hardware finds it: modulo the width."""
+
+    def combine(sign: str, a: Value, b: Value | int) -> Value:
+        return binary(ctx, node, sign, a, b if isinstance(b, Value) else ctx.integer(node, b))
+
+    within = combine("&", by, width - 1)
+    if width == 32:
+        return within
+    lane = convert(ctx, node, part_of_warp(ctx, node, 32), "int")
+    if which == "idx":
+        return combine("+", combine("-", lane, combine("&", lane, width - 1)), within)
+    other = combine("^", lane, combine("&", by, 31))
+    return ctx.value(node, "int", "select", (combine("<=", other, combine("|", lane, width - 1)), other, lane))
 
 
 def _vote(ctx: Context, node: Any, name: str, holds: Value) -> Value:
