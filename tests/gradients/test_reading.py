@@ -315,3 +315,21 @@ def test_votes_of_a_block_and_comma_expressions() -> None:
     with rawkern.check():
         grads = found(3, (x.detach(), torch.empty(150), 150), {"y": torch.ones(150)})
     torch.testing.assert_close(grads["x"], right)
+
+
+LOCAL = {
+    "set": "float a[4] = {0.f}; a[(n + t) % 4] = v * v; y[t] = a[0] * 2.f + a[1];",
+    "counted": "float a[4] = {}; for (int k = 0; k < n; ++k) a[k % 3] += x[k] * v; y[t] = a[0] * a[1] + a[2];",
+    "rows and vectors": "float a[2][3] = {{v, 1.f}, {v * v}}; float2 b[2]; b[0] = make_float2(v, 1.f); b[1] = make_float2(2.f, v * v);"
+                        "float2 c = b[t % 2]; y[t] = a[n % 2][t % 3] * c.x * c.y;",
+    "by a pointer": "float a[4] = {v, 2.f * v, v * v, 1.f}; int s[4] = {0, 1, 2, 3}; s[n % 4] = 7; float* p = a + n % 2; y[t] = p[t % 2] * *p * s[t % 4];",
+    "exchanged": "float a[4] = {v, 2.f * v, v * v, 1.f}; int i = t % 4, j = (t + n) % 4; float s = a[i]; a[i] = a[j] * 3.f; a[j] = s;"
+                 "y[t] = a[0] + a[1] * a[2] + a[3];",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LOCAL)
+def test_local_arrays_by_an_index_that_is_not_known(what) -> None:
+    head = 'extern "C" __global__ void k(const float* x, float* y, int n) { int t = threadIdx.x; float v = x[t];'
+    found = rawkern.RawKernel(f"{head} {LOCAL[what]} }}", "k").derive(block=64)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6

@@ -95,7 +95,7 @@ REFUSED = {
     "recursion": (kernel("y[i] = f(x[i]);", "__device__ float f(float v) { return v > 1.f ? f(v - 1.f) : v; }"), "calls itself"),
     "overloads": (kernel("y[i] = f(n ? x[i] : 1.0);", "__device__ float f(float v) { return v; } __device__ int f(int v) { return v; }"),
                   "several overloads, and none for just these types"),
-    "index of a local array": (kernel("float a[4] = {0.f}; a[n % 4] = x[i]; y[i] = a[0];"), "local array a is not known"),
+    "index of a large local array": (kernel("float a[99] = {0.f}; a[n % 4] = x[i]; y[i] = a[0];"), "local array a is not known"),
     "device variable": (kernel("y[i] = x[i] * scale;", "__device__ float scale;\n__global__ void f(float v) { scale = v; }"),
                         "scale is a variable of the device that launches may change"),
     "device pointer": (kernel("y[i] = x[i] * p[i];", "__device__ float* p;"), "float\\* p;' of the device"),

@@ -20,7 +20,7 @@ from rawkern.gradients.reading.handlers import (
     statements,
     type_nodes,
 )
-from rawkern.gradients.reading.places import PLACES, Given, NeedsUnrolling, Struct, Var
+from rawkern.gradients.reading.places import PLACES, Given, NeedsMemory, NeedsUnrolling, Struct, Var
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import BY_HAND, TYPES, WAYS_OUT, Where
 from rawkern.gradients.types import Aggregate, Type
@@ -60,6 +60,7 @@ class Settings:
     unroll: frozenset[int] = frozenset()  # the loops that are written out
     retyped: frozenset[tuple[str, Type]] = frozenset()  # arrays that are read as ones of another type
     starts: frozenset[tuple[int, str]] = frozenset()  # variables that begin with 0, each before a loop
+    in_memory: frozenset[int] = frozenset()  # local arrays that lie in memory, by where they are declared
     outline: bool = False  # whether device functions that compute a number from numbers stay functions
     updated: frozenset[str] = frozenset()  # arrays of which += reads what there is and sets the sum
 
@@ -83,6 +84,7 @@ class Context:
     structs: dict[str, tuple[Aggregate, str]] = field(default_factory=dict)  # those that the derived text declares
     outlined: dict[str, Function | None] = field(default_factory=dict)  # by name; None: put in where they are called
     views: dict[str, set[Aggregate | None]] = field(default_factory=dict)  # what each array is accessed as; None: as is
+    local_arrays: dict[Var, int] = field(default_factory=dict)  # of those in variables, each part: where it is declared
     shared_arrays: dict[Any, Array] = field(default_factory=dict)  # by function, name, type and extents
     # The point that is read
     scopes: list[dict[str, Var]] = field(default_factory=lambda: [{}])
@@ -237,12 +239,21 @@ class Context:
         return self.where.refuse(node, reason, way_out)
 
     def unrollable(
-        self, node: Any, reason: str, way_out: str = "make the bounds of the loops around it constants"
+        self,
+        node: Any,
+        reason: str,
+        way_out: str = "make the bounds of the loops around it constants",
+        array: int | None = None,
     ) -> Exception:
-        """The error for what is understood if one of the loops around is written out, to raise."""
+        """The error for what is understood if one of the loops around is written out, to raise.
+
+        `array`: or if a local array lies in memory; where that is declared.
+        """
         error = self.refuse(node, reason, way_out)
         left = [each for each in self.loops if each not in self.settings.unroll]
-        return NeedsUnrolling(tuple(left[::-1]), error) if left else error
+        if left:
+            return NeedsUnrolling(tuple(left[::-1]), error, array)
+        return error if array is None else NeedsMemory(array, error)
 
     # Names --------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,8 @@ from rawkern.gradients.reading.kinds import in_memory
 from rawkern.gradients.reading.memory import assign
 from rawkern.gradients.reading.objects import construct, fill, local, made_of, plainly
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Pointer, Var, aggregate, as_pointer, fresh
-from rawkern.gradients.reading.shared import share
+from rawkern.gradients.reading.pointers import cell
+from rawkern.gradients.reading.shared import fits, private, share
 from rawkern.gradients.reading.syntax import TYPES, contains, extents_of, identifier, without, words
 from rawkern.gradients.types import Aggregate, Type
 
@@ -231,13 +233,41 @@ def declare_array(ctx: Context, declared: Declared) -> None:
         ctx.scopes[-1][name] = _share(ctx, declared, tuple(sizes))
         return None
     sizes[0] = len(named(value)) if not sizes[0] and value is not None else sizes[0]
-    var = local(ctx, node, name, declared.kind, sizes)
     if value is not None and value.type != "initializer_list":
         raise ctx.refuse(node, f"the initializer {text_of(value)!r}", "use one list in braces")
+    at, kind = inner.start_byte, declared.kind
+    if at in ctx.settings.in_memory and kind is not None:
+        pointer = private(ctx, node, name, kind, sizes)
+        ctx.scopes[-1][name] = Var(name, None, pointer)
+        if value is not None:
+            _fill_memory(ctx, node, pointer, sizes, value)
+        return None
+    var = local(ctx, node, name, kind, sizes)
     if value is not None:
         fill(ctx, value, var, None, named(value))
+    if kind is not None and fits(ctx, kind, sizes) and (isinstance(kind, str) or value is None):
+        ctx.local_arrays.update(dict.fromkeys(_parts(var), at))
     ctx.scopes[-1][name] = var
     return None
+
+
+def _parts(var: Var) -> list[Var]:
+    """A local array, its rows and elements."""
+    return [var, *(part for each in var.fields.values() for part in _parts(each))]
+
+
+def _fill_memory(ctx: Context, node: Any, pointer: Pointer, sizes: Sequence[int], value: Any) -> None:
+    """Give an array in memory the values of a list in braces, zeros where there are none."""
+    given = named(value) if value is not None else []
+    if len(given) > sizes[0]:
+        raise ctx.refuse(node, f"the initializer {text_of(value)!r} of {sizes[0]} elements", "use one list in braces")
+    for k in range(sizes[0]):
+        each = given[k] if k < len(given) else None
+        place = cell(ctx, node, pointer, (ctx.integer(node, k),))
+        if len(sizes) > 1:
+            _fill_memory(ctx, node, place, sizes[1:], each)
+        else:
+            assign(ctx, node, place, ctx.integer(node, 0) if each is None else ctx.scalar(each))
 
 
 def _share(ctx: Context, declared: Declared, sizes: tuple[int, ...]) -> Var:

@@ -10,7 +10,7 @@ from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Block, Function, If, Place, Store, Value, inside, operands, walk
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.overloads import name_of
-from rawkern.gradients.reading.places import Given, NeedsStart, NeedsType, NeedsUnrolling, OfLoop
+from rawkern.gradients.reading.places import Given, ReadAgain
 from rawkern.gradients.reading.syntax import parameters_of, words
 from rawkern.gradients.reading.values import convert
 from rawkern.gradients.rules import PAIRS, TESTS, Rule
@@ -53,7 +53,7 @@ def _understood(ctx: Context, node: Any, name: str, definition: Any) -> Function
             if params is None:
                 return None
             result = ctx.tried(lambda: _result(ctx, node, name, definition, params, body))
-    except (NotDifferentiable, NeedsUnrolling, NeedsStart, NeedsType, OfLoop):
+    except (NotDifferentiable, ReadAgain):
         return None
     if not isinstance(result, Value) or result.type not in ("float", "double") or not _numbers_alone(body, result):
         return None

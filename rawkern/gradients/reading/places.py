@@ -191,7 +191,11 @@ def as_pointer(found: Any) -> Any:
     return Local(tuple(found.leaves())) if isinstance(found, Var) and found.fields and found.type is None else found
 
 
-class NeedsType(Exception):
+class ReadAgain(Exception):
+    """The kernel has to be read again, in another way."""
+
+
+class NeedsType(ReadAgain):
     """An array has to be read as one of another type."""
 
     def __init__(self, array: str, kind: Type) -> None:
@@ -199,7 +203,7 @@ class NeedsType(Exception):
         self.array, self.kind = array, kind
 
 
-class NeedsStart(Exception):
+class NeedsStart(ReadAgain):
     """A variable has to have a value before a loop, as it is read behind it."""
 
     def __init__(self, start: tuple[int, str]) -> None:
@@ -207,15 +211,26 @@ class NeedsStart(Exception):
         self.start = start
 
 
-class NeedsUnrolling(Exception):
-    """One of these loops has to be written out, for the reason given; the innermost is the first."""
+class NeedsMemory(ReadAgain):
+    """A local array has to lie in memory, for the reason given: an index that is not known; where it is declared."""
 
-    def __init__(self, nodes: tuple[int, ...], reason: Exception) -> None:
+    def __init__(self, array: int, reason: Exception) -> None:
         super().__init__(str(reason))
-        self.nodes, self.reason = nodes, reason
+        self.array, self.reason = array, reason
 
 
-class OfLoop(Exception):
+class NeedsUnrolling(ReadAgain):
+    """One of these loops has to be written out, for the reason given; the innermost is the first.
+
+    `array`: or a local array has to lie in memory.
+    """
+
+    def __init__(self, nodes: tuple[int, ...], reason: Exception, array: int | None = None) -> None:
+        super().__init__(str(reason))
+        self.nodes, self.reason, self.array = nodes, reason, array
+
+
+class OfLoop(ReadAgain):
     """Why a loop cannot be written out."""
 
     def __init__(self, reason: Exception) -> None:

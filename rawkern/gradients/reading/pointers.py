@@ -26,7 +26,7 @@ def advance(ctx: Context, node: Any, pointer: Pointer | Local, by: Value, sign: 
     """A pointer plus or minus a number."""
     if isinstance(pointer, Local):
         if by.const is None:
-            raise ctx.unrollable(node, "the offset into a local array is not known when deriving")
+            raise _not_known(ctx, node, "the offset into a local array", pointer.leaves[0])
         width = 1 if pointer.view is None else types.count(pointer.view)
         return replace(pointer, at=pointer.at + (by.const if sign == "+" else -by.const) * width)
     if types.is_float(by.type) or len(pointer.inner) < len(pointer.array.sizes) - 1:
@@ -133,7 +133,7 @@ def _local_element(ctx: Context, node: Any, base: Var, index: Value) -> Var:
     """An element of a local array."""
     which = "0" if ctx.kind_alone else str(index.const)
     if which not in base.fields:
-        raise ctx.unrollable(node, f"the index of the local array {base.name} is not known when deriving")
+        raise _not_known(ctx, node, f"the index of the local array {base.name}", base)
     return base.fields[which]
 
 
@@ -143,12 +143,17 @@ def _through_local(ctx: Context, node: Any, base: Local, index: tuple[Value, ...
     if ctx.kind_alone:
         base, at = replace(base, at=0), 0
     if at is None:
-        raise ctx.unrollable(node, "the index into a local array is not known when deriving")
+        raise _not_known(ctx, node, "the index into a local array", base.leaves[0])
     width = 1 if base.view is None else types.count(base.view)
     found = base.leaves[base.at + at * width : base.at + (at + 1) * width]
     if at < 0 or len(found) != width:
         raise ctx.refuse(node, f"{text_of(node)!r} is outside of the local array", "index an element of it")
     return found[0] if base.view is None else overlaid(found[0].name, base.view, iter(found))
+
+
+def _not_known(ctx: Context, node: Any, what: str, part: Var) -> Exception:
+    """The error for an index of a local array, or of a part of it, to raise."""
+    return ctx.unrollable(node, f"{what} is not known when deriving", array=ctx.local_arrays.get(part))
 
 
 def into(ctx: Context, element: Var) -> Any:

@@ -12,7 +12,7 @@ from rawkern.errors import NotDifferentiable
 from rawkern.gradients.ir import Kernel, Store, Value, clone, walk
 from rawkern.gradients.reading.context import Context, Settings
 from rawkern.gradients.reading.lower import lowered
-from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop
+from rawkern.gradients.reading.places import NeedsMemory, NeedsStart, NeedsType, NeedsUnrolling, OfLoop, ReadAgain
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.types import Type
@@ -77,13 +77,15 @@ class Reader:
                 return make(self._typed())
             except NeedsStart as error:
                 self.settings = replace(self.settings, starts=self.settings.starts | {error.start})
+            except NeedsMemory as error:
+                self.settings = replace(self.settings, in_memory=self.settings.in_memory | {error.array})
             except NeedsUnrolling as error:
-                self.settings = replace(self.settings, unroll=self.settings.unroll | self._unrolled(error))
+                self.settings = self._unrolled(error)
             except OfLoop as error:
                 raise error.reason from None
 
-    def _unrolled(self, error: NeedsUnrolling) -> frozenset[int]:
-        """The fewest loops that are to be written out and can be."""
+    def _unrolled(self, error: NeedsUnrolling) -> Settings:
+        """With the fewest loops written out that help; where none can be, with a local array in memory."""
         single = [frozenset({node}) for node in error.nodes]
         several = [frozenset(error.nodes[:k]) for k in range(2, len(error.nodes) + 1)]
         reasons: list[Exception] = []
@@ -91,8 +93,10 @@ class Reader:
             if not nodes <= self.settings.unroll:
                 reason = self._hindered(nodes)
                 if reason is None:
-                    return nodes
+                    return replace(self.settings, unroll=self.settings.unroll | nodes)
                 reasons.append(reason)
+        if error.array is not None:
+            return replace(self.settings, in_memory=self.settings.in_memory | {error.array})
         others = [r for r in reasons if not isinstance(r, OfLoop)]  # what else is in the way says more
         raise (others[0] if others else error.reason) from None
 
@@ -104,7 +108,7 @@ class Reader:
         """Arrays that the kernel adds to with += and reads or sets as well."""
         try:
             items = list(walk(self.again().body))
-        except (NotDifferentiable, NeedsStart, NeedsUnrolling, NeedsType, OfLoop):
+        except (NotDifferentiable, ReadAgain):
             return frozenset()
         own = [i for i in items if isinstance(i, Store) and not i.place.array.shared]
         used = {i.place.array.name for i in own if not i.adds}
@@ -117,6 +121,8 @@ class Reader:
             self.again(nodes)
         except (NeedsStart, NeedsUnrolling):
             return None
+        except NeedsMemory as error:
+            return error.reason
         except (NotDifferentiable, OfLoop) as error:
             return error
         return None
@@ -139,7 +145,7 @@ class Reader:
                 try:
                     kernel, _ = self._reading(self._retyped(name, view))
                     self.settings = self._retyped(name, view)
-                except (NotDifferentiable, NeedsStart, NeedsUnrolling, OfLoop):  # then its elements are read one by one
+                except (NotDifferentiable, ReadAgain):  # then its elements are read one by one
                     pass
         return kernel
 
