@@ -362,3 +362,53 @@ def splats(ranges, point_list, W, H, points_xy_image, features, conic_opacity, f
             color = color + torch.where(seen, alpha * left, 0) * features[k].view(3, 1, 1)
             left = torch.where(seen, left * (1 - alpha), left)
     return {"final_T": left, "out_color": color + left * bg_color.view(3, 1, 1)}
+
+
+@case(r"""
+__global__ void bitonic(const float* values, float* sorted) {
+    __shared__ float shared[16];
+    const unsigned int tid = threadIdx.x;
+    shared[tid] = values[blockIdx.x * 16 + tid];
+    __syncthreads();
+    for (unsigned int k = 2; k <= 16; k *= 2) {
+        for (unsigned int j = k / 2; j > 0; j /= 2) {
+            unsigned int ixj = tid ^ j;
+            if (ixj > tid) {
+                if ((tid & k) == 0) {
+                    if (shared[tid] > shared[ixj]) {
+                        float t = shared[tid]; shared[tid] = shared[ixj]; shared[ixj] = t;
+                    }
+                } else {
+                    if (shared[tid] < shared[ixj]) {
+                        float t = shared[tid]; shared[tid] = shared[ixj]; shared[ixj] = t;
+                    }
+                }
+            }
+            __syncthreads();
+        }
+    }
+    sorted[blockIdx.x * 16 + tid] = shared[tid];
+}""", 16, 2, lambda r: (r(2, 16), r(2, 16)))  # fmt: skip
+def bitonic(values, sorted_values):
+    return {"sorted": values.sort(-1).values}
+
+
+@case(r"""
+__global__ void scan(const float* g_idata, float* g_odata, int n) {
+    extern __shared__ float temp[];
+    int thid = threadIdx.x;
+    int pout = 0, pin = 1;
+    temp[pout * 32 + thid] = thid > 0 ? g_idata[thid - 1] : 0;
+    temp[pin * 32 + thid] = 0;
+    __syncthreads();
+    for (int offset = 1; offset < 32; offset *= 2) {
+        pout = 1 - pout;
+        pin = 1 - pout;
+        if (thid >= offset) temp[pout * 32 + thid] = temp[pin * 32 + thid] + temp[pin * 32 + thid - offset];
+        else temp[pout * 32 + thid] = temp[pin * 32 + thid];
+        __syncthreads();
+    }
+    g_odata[thid] = temp[pout * 32 + thid];
+}""", 32, 1, lambda r: (r(32), r(32), 32), shared_mem=256)  # fmt: skip
+def scan(g_idata, g_odata, n):
+    return {"g_odata": g_idata.cumsum(0) - g_idata}

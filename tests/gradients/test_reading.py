@@ -333,3 +333,80 @@ def test_local_arrays_by_an_index_that_is_not_known(what) -> None:
     head = 'extern "C" __global__ void k(const float* x, float* y, int n) { int t = threadIdx.x; float v = x[t];'
     found = rawkern.RawKernel(f"{head} {LOCAL[what]} }}", "k").derive(block=64)
     assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6
+
+
+def test_casts_to_references() -> None:
+    source = """
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        int t = threadIdx.x * 4;
+        __shared__ float s[64];
+        (float4&)s[t] = (const float4&)x[t];
+        __syncthreads();
+        float4 v = reinterpret_cast<float4&>(s[60 - t]);
+        float a[8];
+        (float4&)a[4] = v;
+        float2& h = (float2&)a[5];
+        h.x = h.x * h.y;
+        float4& r = (float4&)y[t];
+        r = (float4&)a[4];
+        r.w = v.z * v.z;
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=16)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6
+
+
+def test_a_pack_of_128_bits_as_published() -> None:
+    source = """
+    template <class ElementType>
+    struct alignas(16) Packed128 {
+        Packed128() = default;
+        __device__ explicit Packed128(int4 bits) {
+            static_assert(sizeof(bits) == sizeof(payload), "Size mismatch.");
+            memcpy(&payload, &bits, sizeof(bits));
+        }
+        __device__ ElementType& operator[](int index) { return payload[index]; }
+        __device__ const ElementType& operator[](int index) const { return payload[index]; }
+        __device__ int4 get_bits() const {
+            int4 bits;
+            memcpy(&bits, &payload, sizeof(bits));
+            return bits;
+        }
+        static constexpr const size_t size = sizeof(int4) / sizeof(ElementType);
+        ElementType payload[size];
+    };
+    typedef Packed128<float> f128;
+    template <class ElementType> __device__ Packed128<ElementType> load128(const ElementType* address) {
+        return Packed128<ElementType>{*reinterpret_cast<const int4*>(address)};
+    }
+    template <class ElementType> __device__ void store128(ElementType* target, Packed128<ElementType> value) {
+        *reinterpret_cast<int4*>(target) = value.get_bits();
+    }
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        int t = threadIdx.x * f128::size;
+        f128 a = load128(x + t), b;
+        for (int k = 0; k < f128::size; ++k) b[k] = a[k] * a[(k + 1) % 4];
+        store128(y + t, b);
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=16)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6
+
+
+def test_pointers_that_are_swapped_in_a_loop() -> None:
+    source = """
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        int t = threadIdx.x;
+        __shared__ float a[64], b[64];
+        float *p = a, *q = b;
+        p[t] = x[t] * x[t];
+        __syncthreads();
+        for (int s = 1; s < 64; s *= 2) {
+            q[t] = t >= s ? p[t] * 0.9f + p[t - s] : p[t];
+            __syncthreads();
+            float* h = p;
+            p = q;
+            q = h;
+        }
+        y[t] = p[t];
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6

@@ -27,7 +27,11 @@ y[i] = a;""", params="const float* x, float* y, const unsigned* last, int n")
 REFUSED = {
     "in place, of another thread": (kernel("y[i] = y[i + 1] * x[i];"), "y is both read and written"),
     "set and added": (kernel("y[i] = x[i]; y[i + 64] += x[i];"), "both set and added"),
-    "bits": (kernel("y[i] = __int_as_float(__float_as_int(x[i]) + 1);"), "__float_as_int has no known derivative"),
+    "bits": (kernel("y[i] = __int_as_float(__float_as_int(x[i]) + 1);"), "__float_as_int has no known derivative; use fabsf, copysignf, signbit, isnan, isinf, ldexpf or INFINITY"),
+    "a union": (kernel("U u; u.v = ((float4*)x)[i]; y[i] = u.f[1] * u.f[2];", "union U { float4 v; float f[4]; };"),
+                r"U is a union; declare one of its members alone, and cast a pointer to it: float4 v; float\* f = \(float\*\)&v"),
+    "a union within": (kernel("union { float4 v; float f[4]; } u; u.v = ((float4*)x)[i]; y[i] = u.f[1];"), "is a union; declare one of its members"),
+    "a struct with a union": (kernel("S s; s.f[0] = x[i]; y[i] = s.v.x;", "struct S { union { float4 v; float f[4]; }; };"), "struct S has a union"),
     "a scan of cub": (kernel("using C = cub::BlockScan<float, 64>; __shared__ typename C::TempStorage s; float v; C(s).ExclusiveSum(x[i], v); y[i] = v;",
                              "#include <cub/cub.cuh>"), "cub::BlockScan<float, 64>; write the backward by hand"),
     "a reduction of vectors": (kernel("using C = cub::WarpReduce<float4>; __shared__ typename C::TempStorage s; y[i] = C(s).Reduce(float4{x[i]}, Add()).x;",
@@ -146,6 +150,9 @@ WAYS_OUT = {
         GUARDED.replace("if (k + threadIdx.x < last[0]) s[threadIdx.x] = x[k + threadIdx.x];", "s[threadIdx.x] = x[min(k + threadIdx.x, last[0] - 1)];"),
         lambda x, y: (x, y, torch.tensor([100], dtype=torch.int32), 100)
     ),
+    "a union": (kernel("float4 v; float* f = (float*)&v; v = ((float4*)x)[i]; y[i] = f[1] * f[2];"), lambda x, y: (x.repeat(4), y, 128)),
+    "bits": (kernel("float v = x[i] - 0.5f; float s = signbit(v) ? 2.f : 3.f;"
+                    "y[i] = isnan(v) || isinf(v) ? INFINITY : s * fabsf(v) + copysignf(v * v, x[i]) + ldexpf(v, 2);"), lambda x, y: (x, y, 128)),
 }  # fmt: skip
 
 

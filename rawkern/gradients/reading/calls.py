@@ -17,8 +17,8 @@ from rawkern.gradients.reading.objects import construct, limit
 from rawkern.gradients.reading.order import apart
 from rawkern.gradients.reading.overloads import ranks
 from rawkern.gradients.reading.places import Callee, Given, Lambda, Maker
-from rawkern.gradients.reading.pointers import cast
 from rawkern.gradients.reading.syntax import TYPES, instead
+from rawkern.gradients.reading.targets import cast
 from rawkern.gradients.reading.templates import bound
 from rawkern.gradients.reading.values import convert, is_builtin, math
 from rawkern.gradients.types import Aggregate

@@ -268,6 +268,9 @@ class Context:
     def is_place(self, node: Any) -> bool:
         """Whether an expression is rooted in a variable of the kernel."""
         root = node
+        if root.type == "cast_expression":
+            kind = root.child_by_field_name("type").child_by_field_name("declarator")
+            return kind is not None and kind.type == "abstract_reference_declarator"
         if root.type not in PLACES:
             return False
         while root.type in PLACES and root.type not in ("identifier", "this"):

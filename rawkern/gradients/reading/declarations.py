@@ -18,7 +18,7 @@ from rawkern.gradients.reading.objects import construct, fill, local, made_of, p
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Pointer, Var, aggregate, as_pointer, fresh
 from rawkern.gradients.reading.pointers import cell
 from rawkern.gradients.reading.shared import fits, private, share
-from rawkern.gradients.reading.syntax import TYPES, contains, extents_of, identifier, without, words
+from rawkern.gradients.reading.syntax import INSTEAD_OF_UNIONS, TYPES, contains, extents_of, identifier, without, words
 from rawkern.gradients.types import Aggregate, Type
 
 DEVICE = {"__constant__", "__device__", "__managed__", "const", "extern", "static", ";", ","}
@@ -128,6 +128,8 @@ def declare(ctx: Context, node: Any) -> None:
         raise ctx.refuse(node, *without(node, qualifiers - QUALIFIERS))
     if _declare_group(ctx, node, text_of(kind_node), qualifiers):
         return
+    if kind_node.type == "union_specifier":
+        raise ctx.refuse(node, f"{text_of(kind_node)!r} is a union", INSTEAD_OF_UNIONS)
     if kind_node.type not in NAMED:
         raise ctx.refuse(node, f"the type {text_of(kind_node)!r}", "use numbers and plain structs")
     if contains(node, ("bitfield_clause", "attribute_specifier", "alignas_specifier", "ERROR")):
@@ -235,7 +237,8 @@ def declare_array(ctx: Context, declared: Declared) -> None:
     sizes[0] = len(named(value)) if not sizes[0] and value is not None else sizes[0]
     if value is not None and value.type != "initializer_list":
         raise ctx.refuse(node, f"the initializer {text_of(value)!r}", "use one list in braces")
-    at, kind = inner.start_byte, declared.kind
+    at: int = inner.start_byte
+    kind = declared.kind
     if at in ctx.settings.in_memory and kind is not None:
         pointer = private(ctx, node, name, kind, sizes)
         ctx.scopes[-1][name] = Var(name, None, pointer)
@@ -246,7 +249,7 @@ def declare_array(ctx: Context, declared: Declared) -> None:
     if value is not None:
         fill(ctx, value, var, None, named(value))
     if kind is not None and fits(ctx, kind, sizes) and (isinstance(kind, str) or value is None):
-        ctx.local_arrays.update(dict.fromkeys(_parts(var), at))
+        ctx.local_arrays.update({part: at for part in _parts(var)})
     ctx.scopes[-1][name] = var
     return None
 

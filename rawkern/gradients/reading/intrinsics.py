@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.handlers import cuda_functions
-from rawkern.gradients.reading.memory import assign, barrier, read, write
+from rawkern.gradients.reading.memory import assign, barrier, read, repack, write
 from rawkern.gradients.reading.order import apart
 from rawkern.gradients.reading.places import Var, aggregate
 from rawkern.gradients.reading.pointers import cell, written_through
@@ -59,6 +60,31 @@ def sine_and_cosine(ctx: Context, node: Any, name: str, arguments: list[Any]) ->
     value = ctx.scalar(arguments[0])
     for of, each in zip(BOTH[name], arguments[1:], strict=True):
         assign(ctx, node, written_through(ctx, each), math(ctx, node, of, [value]))
+
+
+@cuda_functions("memcpy", arguments=3)
+def copy(ctx: Context, node: Any, name: str, arguments: list[Any]) -> None:
+    """Copies a whole object of the kernel's own to another."""
+    target, source = (_object(ctx, each) for each in arguments[:2])
+    size = ctx.scalar(arguments[2]).const
+    if isinstance(target, Var) and isinstance(source, Var) and target.fields and source.fields:
+        for one, other in ((target, source), (source, target)):
+            bytes_alone = types.packed(one.type, other.leaves()[0].type)
+            if bytes_alone is not None:
+                repack(one, bytes_alone)
+        a, b = target.leaves(), source.leaves()
+        if [v.type for v in a] == [v.type for v in b] and size == sum(types.size(v.type) for v in a if v.type):
+            for leaf, value in zip(a, b, strict=True):
+                assign(ctx, node, leaf, read(ctx, node, value))
+            return
+    raise ctx.refuse(node, text_of(node), "copy element by element")
+
+
+def _object(ctx: Context, node: Any) -> Any:
+    """What is copied to or from: a variable, by its address."""
+    if node.type == "pointer_expression" and text_of(node.child_by_field_name("operator")) == "&":
+        return ctx.place(node.child_by_field_name("argument"))
+    return ctx.expression(node)
 
 
 @cuda_functions(*VECTORS)

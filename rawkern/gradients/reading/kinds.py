@@ -14,6 +14,7 @@ from rawkern.gradients.reading.handlers import type_nodes
 from rawkern.gradients.reading.places import Maker, Struct
 from rawkern.gradients.reading.syntax import (
     BY_HAND,
+    INSTEAD_OF_UNIONS,
     TENSOR_CORES,
     extents_of,
     function_name,
@@ -50,6 +51,8 @@ def plain_type(ctx: Context, node: Any) -> Type:
 def type_named(ctx: Context, node: Any, text: str) -> Type:
     """The type that a text names."""
     text = text.removeprefix("struct ").removeprefix("const ").removeprefix("typename ").strip()
+    if text in ctx.file.unions:
+        raise ctx.refuse(node, f"{text} is a union", INSTEAD_OF_UNIONS)
     if text in ctx.file.unclear:
         raise ctx.refuse(node, f"{text} is defined more than once, or in something that is not followed",
                          "give it a name of its own")  # fmt: skip
@@ -117,7 +120,7 @@ def instance(ctx: Context, node: Any, base: str, arguments: Sequence[Any]) -> Ag
         while name in ctx.made:
             name += "_"
         made = Struct(Aggregate(name, ()), plain, definition, tuple(given), dict(names), numbers)
-        with within_template(ctx, names, numbers):
+        with within_template(ctx, names, numbers), ctx.using(struct=made):
             _members(ctx, made)
         made.names[plain] = made.type
         ctx.instances[key] = ctx.made[name] = made
@@ -165,6 +168,8 @@ def _fields(ctx: Context, made: Struct, node: Any) -> list[tuple[str, Type]]:
         value = node.child_by_field_name("default_value")
         made.constants[identifier(declared[0]) or ""] = node.child_by_field_name("type"), declared[0], value
         return []
+    if node.child_by_field_name("type").type == "union_specifier":
+        raise ctx.refuse(node, f"struct {made.type.name} has a union", INSTEAD_OF_UNIONS)
     no_number = ctx.refuse(node, f"struct {made.type.name} has {text_of(node)!r}", "use structs of plain numbers")
     if said - MEMBERS or "static" in said or not declared:
         raise no_number

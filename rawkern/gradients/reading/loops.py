@@ -18,6 +18,7 @@ from rawkern.gradients.reading.statements import effect
 from rawkern.gradients.reading.syntax import BREAKABLE, CHANGES, assigned, calls, contains, identifier, moved
 from rawkern.gradients.reading.values import convert, test
 
+SWAPPED = "make the number of iterations a constant of at most 64, or write an index"
 MOST_UNROLLED = 64  # iterations of a loop that is written out
 
 
@@ -256,7 +257,7 @@ def _end(ctx: Context, node: Any, made: Loop, leaf: _Visible) -> None:
     """How far a pointer has come at the end of an iteration, as what the variable is."""
     var = leaf.var
     if leaf.pointer is not None and not one_array(var.value, leaf.pointer):
-        raise ctx.refuse(node, f"the pointer {var.name} moves to another array in a loop", "write an index")
+        raise ctx.unrollable(node, f"the pointer {var.name} moves to another array in a loop", SWAPPED)
     if leaf.pointer is not None:
         var.value = ctx.within(made.body, lambda: offset(ctx, node, var.value))
 
@@ -272,7 +273,7 @@ def _leave(ctx: Context, node: Any, made: Loop, leaf: _Visible) -> None:
         var.value = Value(made.line, ctx.block, type=init.type, op="result", attr=made, name=leaf.phi.name)
         made.carried.append(Carried(leaf.phi, init, new, var.value))
     elif isinstance(init, Pointer) and new != init:
-        raise ctx.refuse(node, f"the pointer {var.name} moves in a loop", "write an index")
+        raise ctx.unrollable(node, f"the pointer {var.name} moves in a loop", SWAPPED)
     elif init is None:
         var.value, var.lost = None, node.start_byte if isinstance(new, Value) else -1
     if leaf.pointer is not None:

@@ -41,6 +41,7 @@ class File:
         self.enums: dict[str, dict[str, int]] = {}
         self.paths: dict[str, str] = {}  # the namespace of each name
         self.spaces: dict[str, str] = {}  # other names of namespaces
+        self.unions: set[str] = set()
         self.using: set[str] = set()  # namespaces whose names stand alone
         self.imported: set[str] = set()  # names of namespaces that do
         self.dynamic: dict[str, Any] = {}  # declarations of dynamic shared memory
@@ -185,9 +186,18 @@ def _struct(file: File, node: Any, path: str, parameters: Any = None) -> None:
         file.structs[known] = node, parameters
 
 
+@declarations("union_specifier")
+def _union(file: File, node: Any, path: str) -> None:
+    name = node.child_by_field_name("name")
+    file.unions |= {text_of(name)} if name is not None else set()
+
+
 @declarations("type_definition")
 def _typedef(file: File, node: Any, path: str) -> bool:
     kind, declarator = node.child_by_field_name("type"), node.child_by_field_name("declarator")
+    if kind.type == "union_specifier" and declarator.type == "type_identifier":
+        file.unions.add(text_of(declarator))
+        return True
     if declarator.type != "type_identifier":
         return False
     name = text_of(declarator)

@@ -21,13 +21,17 @@ OF_WARPS = ("__shfl_", "__ballot_", "__any_", "__all_", "__syncwarp")
 TENSOR_CORES = "it uses tensor cores (wmma), which have no derivative here"
 #: The way out where no other text of the kernel helps.
 BY_HAND = "write the backward by hand, as @f.backward of the operator"
+INSTEAD_OF_UNIONS = "declare one of its members alone, and cast a pointer to it: float4 v; float* f = (float*)&v"
+#: What bits of floats are asked for that has a name, whose gradient is known.
+INSTEAD_OF_BITS = f"use fabsf, copysignf, signbit, isnan, isinf, ldexpf or INFINITY where that is meant, else {BY_HAND}"
 #: How names of functions begin that do more than compute, and what to do instead.
 INSTEAD = {
     "atomicSub": "use atomicAdd of the negative", "atomic": BY_HAND, "__match_": BY_HAND,
     "__activemask": "use 0xffffffff, where whole warps come", "__reduce_": "use shuffles",
     "__shfl": "use __shfl_sync and its like", "__ballot": "use __ballot_sync", "__any": "use __any_sync",
-    "__all": "use __all_sync", "__float_as_": BY_HAND, "__double_as_": BY_HAND, "__int_as_": BY_HAND,
-    "__uint_as_": BY_HAND, "__longlong_as_": BY_HAND, "clock": "leave it out", "__nanosleep": "leave it out",
+    "__all": "use __all_sync", "__float_as_": INSTEAD_OF_BITS, "__double_as_": INSTEAD_OF_BITS,
+    "__int_as_": INSTEAD_OF_BITS, "__uint_as_": INSTEAD_OF_BITS, "__longlong_as_": INSTEAD_OF_BITS,
+    "clock": "leave it out", "__nanosleep": "leave it out",
     "__trap": "leave it out", "__prefetch": "leave it out", "mem": "copy element by element",
     "__pipeline_": "copy by assignments", "tex": "pass a pointer", "surf": "pass a pointer",
 }  # fmt: skip

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.base.tree import named, text_of
+from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.handlers import expressions, places
-from rawkern.gradients.reading.memory import part, read
+from rawkern.gradients.reading.memory import part, read, valued
 from rawkern.gradients.reading.methods import operator
 from rawkern.gradients.reading.places import Cell, Local, Pointer, Var
-from rawkern.gradients.reading.pointers import advance, cell, into, pointee
-from rawkern.gradients.reading.values import test
+from rawkern.gradients.reading.pointers import advance, cell, into, pointee, seen_as
+from rawkern.gradients.reading.syntax import TYPES
+from rawkern.gradients.reading.values import convert, test
 from rawkern.gradients.types import Aggregate
 
 
@@ -81,22 +83,26 @@ def pointed_at(ctx: Context, node: Any) -> Any:
 @expressions("pointer_expression")
 def pointer_expression(ctx: Context, node: Any) -> Any:
     """``*pointer`` or ``&variable``."""
-    argument = node.child_by_field_name("argument")
-    while argument.type == "parenthesized_expression":
-        argument = named(argument)[0]
-    if text_of(node.child_by_field_name("operator")) != "&":
-        return read(ctx, node, ctx.place(node))
-    if argument.type == "subscript_expression":
-        index = named(argument.child_by_field_name("indices"))
-        base = ctx.expression(argument.child_by_field_name("argument"))
+    if text_of(node.child_by_field_name("operator")) == "&":
+        return address(ctx, node, node.child_by_field_name("argument"))
+    return read(ctx, node, ctx.place(node))
+
+
+def address(ctx: Context, node: Any, of: Any) -> Any:
+    """A pointer to what an expression means."""
+    while of.type == "parenthesized_expression":
+        of = named(of)[0]
+    if of.type == "subscript_expression":
+        index = named(of.child_by_field_name("indices"))
+        base = ctx.expression(of.child_by_field_name("argument"))
         if isinstance(base, Pointer) and len(index) == 1 and len(base.inner) >= len(base.array.sizes) - 1:
             return advance(ctx, node, base, ctx.scalar(index[0]), "+")
-    found = ctx.place(argument)
+    found = ctx.place(of)
     found = found.value if isinstance(found, Var) and isinstance(found.value, Cell) else found
-    address = _address(ctx, found, argument.type == "subscript_expression")
-    if address is None:
-        raise ctx.refuse(node, f"the address {text_of(node)}", "use the variable itself, or an index")
-    return address
+    pointer = _address(ctx, found, of.type == "subscript_expression")
+    if pointer is None:
+        raise ctx.refuse(node, f"the address {text_of(of)}", "use the variable itself, or an index")
+    return pointer
 
 
 def _address(ctx: Context, found: Any, element: bool) -> Any:
@@ -143,3 +149,52 @@ def _object(ctx: Context, node: Any, found: Any) -> Any:
     if not isinstance(found, (Var, Cell)):
         raise ctx.no_place(node)
     return found
+
+
+# Casts ------------------------------------------------------------------------------------------------------------
+
+
+@expressions("cast_expression")
+def cast_expression(ctx: Context, node: Any) -> Any:
+    return valued(ctx, node, _cast(ctx, node))
+
+
+@places("cast_expression")
+def cast_place(ctx: Context, node: Any) -> Any:
+    """``(float4&)x[i]``"""
+    return _object(ctx, node, _cast(ctx, node))
+
+
+def _cast(ctx: Context, node: Any) -> Any:
+    return cast(ctx, node, node.child_by_field_name("type"), node.child_by_field_name("value"))
+
+
+def cast(ctx: Context, node: Any, kind: Any, value: Any) -> Any:
+    """A cast, of any spelling, to the type that a node of the tree names; to a reference: a place."""
+    declarator = None
+    if kind.type == "type_descriptor":
+        declarator, kind = kind.child_by_field_name("declarator"), kind.child_by_field_name("type")
+    if declarator is None:
+        return convert(ctx, node, ctx.scalar(value), ctx.scalar_type(kind))
+    nested = declarator.type not in ("abstract_pointer_declarator", "abstract_reference_declarator")
+    if nested or any(c.type.startswith("abstract") for c in named(declarator)):
+        raise ctx.refuse(node, f"the cast {text_of(node)!r}", "cast to a pointer to numbers or vectors")
+    if declarator.type == "abstract_pointer_declarator":
+        return seen_as(ctx, node, ctx.expression(value), ctx.type_of(kind))
+    return cell(ctx, node, seen_as(ctx, node, address(ctx, node, value), ctx.type_of(kind)), ())
+
+
+@expressions("sizeof_expression")
+def sizeof_expression(ctx: Context, node: Any) -> Value:
+    kind, value = node.child_by_field_name("type"), node.child_by_field_name("value")
+    if kind is not None and kind.child_by_field_name("declarator") is not None:
+        raise ctx.refuse(node, text_of(node), "write the number of bytes")
+    if kind is None and value is not None and value.type == "parenthesized_expression":
+        inner = value.named_children[0]
+        known = inner.type == "identifier" and ctx.lookup(text_of(inner)) is None
+        kind = inner if known or inner.type in TYPES else None
+    found = ctx.type_of(kind) if kind is not None else ctx.kind(value)
+    if isinstance(found, tuple) or found is None:
+        raise ctx.refuse(node, text_of(node), "write the number of bytes")
+    size = types.size(found)
+    return ctx.value(node, "unsigned long long", "const", attr=f"{size}ULL", const=size)
