@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 import rawkern
+from rawkern.gradients.ir import Value
+from rawkern.gradients.reading.context import Context
+from rawkern.gradients.reading.handlers import cuda_functions
+from rawkern.gradients.reading.order import of_values
 
 
 def gradients(source, x, shared_mem=0, block=64, **settings):
@@ -410,3 +416,20 @@ def test_pointers_that_are_swapped_in_a_loop() -> None:
     }"""
     found = rawkern.RawKernel(source, "k").derive(block=64)
     assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6
+
+
+def test_one_function_with_a_decorator_supports_one_more_of_cuda(monkeypatch) -> None:
+    monkeypatch.setattr(cuda_functions, "known", dict(cuda_functions.known))
+
+    @of_values("nextafterf", arguments=2)
+    def nextafter(ctx: Context, node: Any, name: str, value: Any, to: Any) -> Value:
+        return ctx.number(node, value)  # as far as a gradient goes
+
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        int t = threadIdx.x;
+        y[t] = x[t] * nextafterf(x[t], 1.f);
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    assert found.verify(1, (torch.rand(64), torch.empty(64))) < 1e-6
+    with pytest.raises(AssertionError, match="nextafterf has two handlers"):
+        of_values("nextafterf", arguments=2)(nextafter)

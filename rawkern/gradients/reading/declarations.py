@@ -72,7 +72,8 @@ def parameter(ctx: Context, node: Any) -> None:
         unit = len(read.fields) if isinstance(read, Aggregate) and read != kind else 0
         ctx.scopes[-1][name] = Var(name, None, Pointer(array, unit=unit))
     else:
-        raise ctx.refuse(node, f"the parameter {text_of(node)!r}", "use numbers and plain pointers")
+        raise ctx.refuse(node, f"the parameter {text_of(node)!r}",
+                         "use numbers and plain pointers, for a list of arrays a parameter for each")  # fmt: skip
 
 
 def _by_value(ctx: Context, node: Any, name: str, kind: Type) -> Var:

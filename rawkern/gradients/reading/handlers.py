@@ -13,7 +13,7 @@ class Handlers:
     """A table of handlers by kinds or names; `arguments`: for calls with so many alone."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Callable[..., Any]] = {}
+        self.known: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *kinds: str, arguments: int | None = None) -> Callable[[Any], Any]:
         """Register the function below for these kinds."""
@@ -21,15 +21,15 @@ class Handlers:
         def register(function: Any) -> Any:
             for kind in kinds:
                 key = kind, arguments
-                assert key not in self._known, f"{kind} has two handlers"
-                self._known[key] = function
+                assert key not in self.known, f"{kind} has two handlers"
+                self.known[key] = function
             return function
 
         return register
 
     def of(self, kind: str, arguments: int | None = None) -> Any:
         """The handler of a kind; None where there is none."""
-        return self._known.get((kind, arguments)) or self._known.get((kind, None))
+        return self.known.get((kind, arguments)) or self.known.get((kind, None))
 
 
 declarations = Handlers()  # (file, node, path) -> False where it is not followed: what a source declares at its top

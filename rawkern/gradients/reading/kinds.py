@@ -183,6 +183,9 @@ def _fields(ctx: Context, made: Struct, node: Any) -> list[tuple[str, Type]]:
             own = types.array(own, size)
         if inner.type == "function_declarator":  # declared here, defined elsewhere or not at all
             raise ctx.refuse(node, f"{text_of(node)!r} is defined elsewhere", "define it in the struct")
+        if inner.type == "pointer_declarator":
+            reason = f"struct {made.type.name} has the pointer {identifier(inner)}"
+            raise ctx.refuse(node, reason, "pass pointers as parameters of their own, and index those")
         if inner.type != "field_identifier":
             raise no_number
         found.append((text_of(inner), own))
