@@ -31,6 +31,8 @@ REFUSED = {
     "a union": (kernel("U u; u.v = ((float4*)x)[i]; y[i] = u.f[1] * u.f[2];", "union U { float4 v; float f[4]; };"),
                 r"U is a union; declare one of its members alone, and cast a pointer to it: float4 v; float\* f = \(float\*\)&v"),
     "a union within": (kernel("union { float4 v; float f[4]; } u; u.v = ((float4*)x)[i]; y[i] = u.f[1];"), "is a union; declare one of its members"),
+    "a choice that is assigned to": (kernel("float a = 0.f, b = 1.f; (n > 3 ? a : b) = x[i]; y[i] = a * b;"),
+                                     "is computed, and not a variable or an element, as it has to be here; .* to assign to one of two, write an if"),
     "a struct of pointers": (kernel("y[i] = p.x[i] * p.n;", "struct P { const float* x; int n; };", "P p, float* y"),
                              "struct P has the pointer x; pass pointers as parameters of their own"),
     "a list of arrays": (kernel("y[i] = xs[0][i] * xs[1][i];", params="const float* const* xs, float* y"), "for a list of arrays a parameter for each"),
@@ -154,6 +156,7 @@ WAYS_OUT = {
         lambda x, y: (x, y, torch.tensor([100], dtype=torch.int32), 100)
     ),
     "a union": (kernel("float4 v; float* f = (float*)&v; v = ((float4*)x)[i]; y[i] = f[1] * f[2];"), lambda x, y: (x.repeat(4), y, 128)),
+    "a choice that is assigned to": (kernel("float a = 0.f, b = 1.f; if (n > 3) a = x[i]; else b = x[i]; y[i] = a * b;"), lambda x, y: (x, y, 128)),
     "bits": (kernel("float v = x[i] - 0.5f; float s = signbit(v) ? 2.f : 3.f;"
                     "y[i] = isnan(v) || isinf(v) ? INFINITY : s * fabsf(v) + copysignf(v * v, x[i]) + ldexpf(v, 2);"), lambda x, y: (x, y, 128)),
 }  # fmt: skip

@@ -141,7 +141,9 @@ class Context:
         return handler(self, node)
 
     def no_place(self, node: Any) -> Exception:
-        return self.refuse(node, f"{text_of(node)!r} is no place to read or write", "use a variable or an element")
+        """The error for what is computed where a variable or an element has to stand, to raise."""
+        reason = f"{text_of(node)!r} is computed, and not a variable or an element, as it has to be here"
+        return self.refuse(node, reason, "declare a variable for it; to assign to one of two, write an if")
 
     def given(self, node: Any) -> Given:
         """An argument, read once: as the place that it is, where it is one."""
