@@ -89,7 +89,7 @@ def check_memory(kernel: Kernel, wrt: tuple[str, ...], where: Where) -> None:
         read = [i for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
         if written and read:
             raise where.refuse(read[0].line, f"{array.name} is both read and written", "write to another array")
-        if len({bool(i.adds) for i in written}) > 1 and not all(i.begun for i in written if i.adds):
+        if len({bool(i.adds) for i in written}) > 1 and not all(i.reads_own_store for i in written if i.adds):
             raise where.refuse(written[0].line, f"{array.name} is both set and added to", "use two arrays, or only add")
         if written and array.name in wrt:
             way = f"name {array.name}_before" if f"{array.name}_before" in kernel.before else "leave it out"

@@ -13,9 +13,9 @@ from rawkern.gradients.index.uniform import together
 from rawkern.gradients.ir import Block, If, Kernel, Loop, Store, Value
 
 
-def covered(read: Value, loop: Loop, kernel: Kernel) -> bool:
-    """Whether the stores of an iteration set what a read means, in all threads that set it before the next barrier."""
-    return together(kernel, loop.body) and bool(_sets(loop.body, read, kernel))
+def covered(read: Value, body: Block, kernel: Kernel) -> bool:
+    """Whether the stores of a block set what a read in it means, in all threads that set it before the next barrier."""
+    return together(kernel, body) and bool(_sets(body, read, kernel))
 
 
 def _sets(

@@ -280,7 +280,7 @@ class LoopReverse:
                 item.line, f"{carry} a value from one iteration to the next other than as a sum",
                 "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
             )  # fmt: skip
-            raise NeedsUnrolling((item.node,), error)
+            raise NeedsUnrolling(_with_outer(item), error)
         here = item.block is frame.block and bool(taped)
         again = frame if here else Frame(item.body, frame, self.names, loop=item)
         count = self.names.fresh("iterations")
@@ -311,10 +311,7 @@ class LoopReverse:
         for array in frame.loads | frame.after:
             why = privatizable.late(array, item, self.kernel)
             if why is not None:
-                error = self.where.refuse(
-                    item.line, why, "make the number of iterations a constant of at most 64, or use another array"
-                )
-                raise NeedsUnrolling((item.node,), error)
+                raise NeedsUnrolling(_with_outer(item), self.where.refuse(item.line, *why))
 
     # Of `TileReverse` and `Reverse`.
     def tiles(self, item: Loop) -> list[tiles.Tile]: ...
@@ -330,3 +327,8 @@ class LoopReverse:
 
 def _inner(text: str) -> str:
     return text if re.fullmatch(r"[\w.]+", text) else f"({text})"
+
+
+def _with_outer(loop: Loop) -> tuple[int, ...]:
+    """A loop and those around it, whose iterations may say how many it has."""
+    return tuple(dict.fromkeys([loop.node, *(outer.node for outer in scev.loops_around(loop.block))]))

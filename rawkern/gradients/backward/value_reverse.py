@@ -9,6 +9,7 @@ from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from rawkern.gradients.code.expressions import bare
 from rawkern.gradients.code.tree import Declare, Run, Statement
 from rawkern.gradients.index.scev import loops_around
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import Block, Function, Loop, Value, inside
 from rawkern.gradients.rules import derivative, number
 
@@ -149,7 +150,10 @@ class ValueReverse(MemoryReverse):
     def _shuffle(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
         """The lanes that a value came from get its adjoint back."""
         by = frame.express(v.args[1])
-        if v.attr == "xor":
+        if not uniform(v.args[1]):
+            self.helpers |= {"warp_given", "lane"}
+            text = f"warp_given({d}, {bare(_source(v.attr, by))})"
+        elif v.attr == "xor":
             text = f"__shfl_xor_sync(0xffffffff, {d}, {by})"
         elif v.attr == "idx":
             self.helpers |= {"warp_sum", "lane"}
@@ -197,3 +201,15 @@ def _inverse(v: Value, kind: str) -> str | None:
     whole = {f"{n}.{zero}{f}": n for n in (1, 2, 4, 8, 16, 32, 64) for zero in ("0", "") for f in ("f", "F", "")}
     found = whole.get(v.attr) if v.op == "const" else None
     return number(1.0 / found, kind) if found else None
+
+
+def _source(which: str, by: str) -> str:
+    """The lane that a shuffle reads, where lanes differ in how far that is."""
+    if which == "idx":
+        return by
+    by = f"({by} & 31)"
+    if which == "xor":
+        return f"lane() ^ {by}"
+    if which == "down":
+        return f"lane() + {by} < 32 ? lane() + {by} : lane()"
+    return f"lane() >= {by} ? lane() - {by} : lane()"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawkern.gradients.ir import Block, Exit, Kernel, Value, made_of
+from rawkern.gradients.ir import Block, Exit, If, Kernel, Value, made_of
 
 
 def uniform(value: Value) -> bool:
@@ -11,6 +11,12 @@ def uniform(value: Value) -> bool:
     def ask(v: Value) -> bool | tuple[Value, ...]:
         if v.op == "special":
             return not v.attr.startswith("threadIdx")
+        if v.op == "reduce":  # over the block
+            return not v.attr.startswith("warp_")
+        if v.op == "result" and isinstance(v.attr, If):
+            return v.attr.condition, *next((a, b) for r, a, b in v.attr.results if r is v)
+        if v.op == "load" and v.attr.array.const and not v.attr.array.shared:
+            return v.args
         least = v.op == "call" and v.attr in ("min", "max")  # of integers
         return (least or v.op in ("cast", "unary", "binary", "select")) and v.args
 

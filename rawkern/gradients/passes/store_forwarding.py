@@ -56,8 +56,13 @@ def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
             if instead is not None:
                 substitute(list(walk(kernel.body)), {item: instead})
                 changed = True
-        elif isinstance(item, Store) and item.adds == "plain" and not item.begun and not item.place.array.shared:
-            item.begun = _set_before(kernel, stores, item, assumed) is not None
+        elif (
+            isinstance(item, Store)
+            and item.adds == "plain"
+            and not item.reads_own_store
+            and not item.place.array.shared
+        ):
+            item.reads_own_store = _set_before(kernel, stores, item, assumed) is not None
     if changed:
         renumber(kernel.body)
         _drop_spare(kernel, stores if shared else [])
@@ -166,7 +171,7 @@ def _matched(store: Store, item: Access) -> _Match | None:
 
 def _comes_between(s: Store, item: Access, match: _Match) -> bool:
     """Whether another store may change what an access is to find."""
-    added = s.adds and (inside(s.block, match.second.body) or (s.begun and isinstance(item, Store)))
+    added = s.adds and (inside(s.block, match.second.body) or (s.reads_own_store and isinstance(item, Store)))
     if match.store.order < s.order < item.order and not added:
         return True
     later = [loop for loop in loops_around(item.block) if loop is not match.second]
