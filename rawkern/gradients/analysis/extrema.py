@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import Any
 
+from rawkern.gradients.analysis.loops import rests_on
 from rawkern.gradients.index import scev
 from rawkern.gradients.ir import COLLECTIVE, Barrier, Carried, If, Loop, Store, Value, inside, operands, walk
 
@@ -53,9 +54,9 @@ def changes(c: Carried, uses: Counter[Value]) -> Value | None:
         if test is None or len(others) != 1:
             return v if _takes(v, phi, uses, kept) else None
         kept += 1
-        if not _rests_on(others[0], phi):
+        if not rests_on(others[0], phi):
             return v if sides[1] is phi and uses[phi] == kept + _asked(test, phi, uses) else None
-        v = others[0] if v.op == "result" and not _rests_on(test, phi) else phi
+        v = others[0] if v.op == "result" and not rests_on(test, phi) else phi
     return None
 
 
@@ -65,7 +66,7 @@ def _takes(v: Value, phi: Value, uses: Counter[Value], kept: int) -> bool:
         return _runs_on(v, phi, uses, kept)
     others = [a for a in v.args if a is not phi]
     alone = uses[phi] == kept + 1 and len(others) == 1
-    return _extremum(v) is not None and alone and not _rests_on(others[0], phi)
+    return _extremum(v) is not None and alone and not rests_on(others[0], phi)
 
 
 def _runs_on(v: Value, phi: Value, uses: Counter[Value], kept: int) -> bool:
@@ -80,32 +81,13 @@ def _asked(test: Value, phi: Value, uses: Counter[Value]) -> float:
     tree, left = {test}, [test]
     while left:
         v = left.pop()
-        if v.op in ("phi", "result") and v is not phi and _rests_on(v, phi):
+        if v.op in ("phi", "result") and v is not phi and rests_on(v, phi):
             return math.inf
         left += [a for a in v.args if a not in tree]
         tree.update(v.args)
     inner = Counter(a for v in tree for a in v.args)
-    with_it = (v for v in tree - {phi} if _rests_on(v, phi))
+    with_it = (v for v in tree - {phi} if rests_on(v, phi))
     return inner[phi] if all(uses[v] == inner[v] + (v is test) for v in with_it) else math.inf
-
-
-def _rests_on(value: Value, phi: Value) -> bool:
-    """Whether a value may be computed from a loop's variable."""
-    seen, left = {value}, [value]
-    while left:
-        v = left.pop()
-        if v is phi:
-            return True
-        args = v.args
-        if v.op == "phi":
-            args = next((c.init, c.next) for c in v.attr.carried if c.phi is v)
-        elif v.op == "result" and isinstance(v.attr, If):
-            args = (v.attr.condition, *next((a, b) for r, a, b in v.attr.results if r is v))
-        elif v.op == "result":
-            args = next((c.init, c.next) for c in v.attr.carried if c.result is v)
-        left += [a for a in args if a not in seen]
-        seen.update(args)
-    return False
 
 
 def _only_decides(c: Carried, keeper: Any, test: Value, new: Value) -> bool:

@@ -47,7 +47,7 @@ def is_sum(c: Carried, loop: Loop, uses: Counter[Value]) -> bool:
         if not inside(v.block, loop.body):
             return False
         if v.op == "binary" and v.attr in ("+", "-"):
-            which = 0 if v.attr == "-" or _reaches(v.args[0], c.phi, loop) else 1
+            which = 0 if v.attr == "-" or rests_on(v.args[0], c.phi) else 1
             return chain(v.args[which])
         if v.op == "call" and not isinstance(v.attr, str) and v.attr[0].name == "fma":
             return chain(v.args[2])
@@ -65,19 +65,20 @@ def is_sum(c: Carried, loop: Loop, uses: Counter[Value]) -> bool:
     return chain(c.next) and all(uses[v] == n for v, n in seen.items())
 
 
-def _reaches(start: Value, phi: Value, loop: Loop) -> bool:
-    seen, left = {start}, [start]
+def rests_on(value: Value, phi: Value) -> bool:
+    """Whether a value may be computed from a loop's variable."""
+    seen, left = {value}, [value]
     while left:
         v = left.pop()
         if v is phi:
             return True
-        if not inside(v.block, loop.body) or v.op == "phi":
-            continue
         args = v.args
-        if v.op == "result":
-            inner = v.attr
-            args = tuple(x for r, a, b in inner.results if r is v for x in (a, b)) if isinstance(inner, If) else tuple(
-                x.init for x in inner.carried if x.result is v)  # fmt: skip
+        if v.op == "phi":
+            args = next((c.init, c.next) for c in v.attr.carried if c.phi is v)
+        elif v.op == "result" and isinstance(v.attr, If):
+            args = (v.attr.condition, *next((a, b) for r, a, b in v.attr.results if r is v))
+        elif v.op == "result":
+            args = next((c.init, c.next) for c in v.attr.carried if c.result is v)
         left += [a for a in args if a not in seen]
         seen.update(args)
     return False

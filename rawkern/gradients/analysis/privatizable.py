@@ -9,6 +9,7 @@ from rawkern.gradients.analysis import value_numbering
 from rawkern.gradients.analysis.loops import reads, stores
 from rawkern.gradients.analysis.must_def import covered
 from rawkern.gradients.index.injective import injective
+from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.ir import (
     Access,
     Array,
@@ -18,7 +19,6 @@ from rawkern.gradients.ir import (
     Kernel,
     Loop,
     Store,
-    Value,
     children,
     inside,
     walk,
@@ -84,20 +84,11 @@ def own(kernel: Kernel, accesses: Sequence[Access]) -> bool:
 
 def same_places(array: Array, loop: Loop, kernel: Kernel) -> bool:
     """Whether all stores to a shared array write the same places; of each field, and the loop sets all of those."""
-    found = {_written(s, _innermost(s)) for s in stores(kernel.body, array)}
+    found = {_written(s, next(iter(loops_around(s.block)), None)) for s in stores(kernel.body, array)}
     if not found or None in found:
         return False
     here = {s.place.fields for s in stores(loop.body, array)}
     return sorted(here) == sorted(fields for fields, *_ in found)
-
-
-def _innermost(store: Store) -> Loop | None:
-    block: Block | None = store.block
-    while block is not None and block.parent is not None:
-        if isinstance(block.parent, Loop):
-            return block.parent
-        block = block.parent.block
-    return None
 
 
 def any_order(loop: Loop, kernel: Kernel, active: set[Array], injective: Any) -> bool:
@@ -108,7 +99,7 @@ def any_order(loop: Loop, kernel: Kernel, active: set[Array], injective: Any) ->
         for read in reads(kernel.body, array):
             if inside(read.block, loop.body):
                 continue
-            around = _innermost_with_stores(read, array)
+            around = next((each for each in loops_around(read.block) if stores(each.body, array)), None)
             if around is None or inside(loop.block, around.body) or not fresh(array, around, kernel):
                 return False
     return all(
@@ -116,15 +107,6 @@ def any_order(loop: Loop, kernel: Kernel, active: set[Array], injective: Any) ->
         for i in walk(loop.body)
         if isinstance(i, Store) and not i.place.array.shared and i.place.array in active
     )
-
-
-def _innermost_with_stores(read: Value, array: Array) -> Loop | None:
-    block: Block | None = read.block
-    while block is not None and block.parent is not None:
-        if isinstance(block.parent, Loop) and stores(block.parent.body, array):
-            return block.parent
-        block = block.parent.block
-    return None
 
 
 def late(array: Array, loop: Loop, kernel: Kernel) -> tuple[str, str] | None:

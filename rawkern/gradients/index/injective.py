@@ -102,8 +102,10 @@ def signature(asked: Question, access: Access, loops: Collection[Loop] = ()) -> 
     for k in range(len(digits)):
         others = set().union(*(own for j, own in enumerate(digits) if j != k))
         keys.append(_key(asked, access, k, loops, told=others))
-    if not digits and not _all_told(asked, (), guards(access).grouped(asked.kernel.group), loops):
-        return None  # a variable, which all threads mean
+    if not digits:  # a variable, which all threads mean that come there
+        kernel, known = asked.kernel, guards(access).grouped(asked.kernel.group)
+        own = by_groups(kernel, threads(kernel, asked.within_block))
+        keys = [_fixed(known, own) if _all_told(asked, (), known, loops) else None]
     return None if None in keys else tuple(keys)
 
 
@@ -169,7 +171,7 @@ def _key(
         return None
     (coefficients, offset), plain = found, threads(kernel, asked.within_block)
     digits = {**plain, **by_groups(kernel, plain)}
-    fixed = sorted(((d, p.frozen) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
+    fixed = _fixed(known, digits.keys() - coefficients.keys())
     downwards = bool(coefficients) and all(v < 0 for c in coefficients.values() for v in c.values())
     if downwards:  # as in x[n - 1 - i]: what is below an end is read
         coefficients = {d: -c for d, c in coefficients.items()}
@@ -184,7 +186,12 @@ def _key(
     if order is None:
         return None
     alike = tuple(("k" if isinstance(d, Loop) else d, c) for d, c in order)
-    return alike, common, downwards, offset.frozen, tuple(fixed)
+    return alike, common, downwards, offset.frozen, fixed
+
+
+def _fixed(known: Guards, digits: Collection[Any]) -> tuple[Any, ...]:
+    """Which values guards say that digits have, as a key."""
+    return tuple(sorted(((d, p.frozen) for d, p in known.fixed.items() if d in digits), key=repr))
 
 
 def _without_factor(coefficients: dict[Any, Poly], beside: _Spread | None) -> tuple[dict[Any, Poly], int]:

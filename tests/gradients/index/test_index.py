@@ -13,6 +13,7 @@ from rawkern.gradients import ir
 from rawkern.gradients.analysis.definite_writes import cover
 from rawkern.gradients.index import covers, ranges
 from rawkern.gradients.index.covers import covered
+from rawkern.gradients.index.injective import injective
 from tests.conftest import SEED
 from tests.gradients.index.machine import Impossible, Machine
 from tests.gradients.index.oracle import Asked, Judge, Outcome, extent, of_injective, read
@@ -151,3 +152,19 @@ def test_what_is_covered_is_reached() -> None:
                 grid,
             )
     assert claimed > 20
+
+
+def test_variables_are_of_the_threads_that_come_there() -> None:
+    source = f"""{HEAD} {{ __shared__ float s; {PLACE}
+        if (t == 0) s = x[i];
+        __syncthreads();
+        if (t == 0) y[i] = s;
+        if (t == 1) y[i] = s + 1.0f;
+        y[i + n] = s;
+    }}\n"""
+    kernel = read(source, (64, 1, 1))
+    set_, same, other, every = (i for i in ir.walk(kernel.body) if (p := ir.place_of(i)) is not None and p.array.shared)
+    assert injective(kernel, [set_, same], within_block=True) is not None
+    assert injective(kernel, [set_], within_block=False) is None
+    assert injective(kernel, [set_, other], within_block=True) is None
+    assert injective(kernel, [every], within_block=True) is None
