@@ -38,7 +38,7 @@ TYPICAL = {
 }
 #: z3 proves these, and index/ does not.
 MISSED = {
-    "coprime steps": ("if (i < n)", ["3 * (i / 3) + 2 * (i % 3)"]),
+    "coprime steps": ("if (i < n)", ["b * 130 + 3 * (t / 3) + 2 * (t % 3)"]),
     "backwards in a block": ("if (i < n)", ["b * 64 + 63 - t"]),
     "a choice": ("if (i < n)", ["b * 64 + (t < 32 ? t + 32 : t - 32)"]),
     "a bound that does nothing": ("if (i < n)", ["b * 64 + min(t, 63)"]),
@@ -75,7 +75,7 @@ def test_z3_contradicts_nothing() -> None:
         found.ask(seed, besides=False)
     assert not found.wrong, found.wrong[0]
     assert found.claims.total() >= 20
-    assert found.unknown.total() <= 4, found.table()
+    assert found.unknown.total() <= 0.2 * found.claims.total(), found.table()
 
 
 def test_z3_contradicts_what_is_wrong(monkeypatch) -> None:
