@@ -58,7 +58,7 @@ class MemoryReverse(TileReverse):
         if s.adds:
             text, clear = place, False
         elif array.shared:
-            if any(self._meets(s, "threadIdx")):
+            if not array.private and any(self._meets(s, "threadIdx")):
                 self.helpers.add("take")
                 text, clear = f"take(&{place})", False
             else:
@@ -255,7 +255,7 @@ class MemoryReverse(TileReverse):
             added = Added(place, d)
             self.set_lines.setdefault((v.attr, self._index(v)), []).append(added)
             out.append(added.line("=" if first else "+="))
-        elif self.owns(array) or (array.shared and self.alone(v)):
+        elif self.owns(array) or (array.shared and (array.private or self.alone(v))):
             out.append(Assign(place, d, "+="))
         else:
             sums = None if array.shared else self.block_sum(array.name, v.attr.type)
