@@ -15,14 +15,17 @@ def kernel(body, before="", params="const float* x, float* y, int n"):
 
 
 #: A loop with a tile that is loaded behind a condition which the reads do not know.
-GUARDED = kernel("""__shared__ float s[64]; float a = 0.f;
+GUARDED = kernel(
+    """__shared__ float s[64]; float a = 0.f;
 for (int k = 0; k < n; k += 64) {
     if (k + threadIdx.x < last[0]) s[threadIdx.x] = x[k + threadIdx.x];
     __syncthreads();
     for (int j = 0; j < 64 && k + j < n; ++j) a += s[j] * s[j] * x[i];
     __syncthreads();
 }
-y[i] = a;""", params="const float* x, float* y, const unsigned* last, int n")
+y[i] = a;""",
+    params="const float* x, float* y, const unsigned* last, int n",
+)
 
 REFUSED = {
     "in place, of another thread": (kernel("y[i] = y[i + 1] * x[i];"), "y is both read and written"),
