@@ -21,6 +21,7 @@ from rawkern.gradients.ir import (
     Store,
     children,
     inside,
+    place_of,
     walk,
 )
 
@@ -79,6 +80,8 @@ def _together(loop: Loop, accesses: Sequence[Access]) -> Block:
 
 def own(kernel: Kernel, accesses: Sequence[Access]) -> bool:
     """Whether of a shared array's elements each is read and written by one thread of a block alone."""
+    if all(place.array.private for i in accesses if (place := place_of(i)) is not None):
+        return True
     return injective(kernel, accesses, within_block=True) is not None
 
 
@@ -115,7 +118,7 @@ def late(array: Array, loop: Loop, kernel: Kernel) -> tuple[str, str] | None:
     way_out = "make the number of iterations a constant of at most 64, or use another array"
     if inner and not fresh(array, loop, kernel):
         body = _together(loop, [*inner, *reads(loop.body, array)])
-        if any(s.block is not body and isinstance(s.block.parent, If) for s in inner):
+        if not array.private and any(s.block is not body and isinstance(s.block.parent, If) for s in inner):
             way_out = (
                 f"set {array.name} in all threads: in place of an if, load from an index that is clamped, as "
                 f"x[min(k, n - 1)]; or {way_out}"

@@ -60,7 +60,7 @@ class MemoryReverse(TileReverse):
         if s.adds:
             text, clear = place, False
         elif array.shared:
-            if injective(self.kernel, [s], within_block=True) is None:
+            if not array.private and injective(self.kernel, [s], within_block=True) is None:
                 self.helpers.add("take")
                 text, clear = f"take(&{place})", False
             else:
@@ -224,7 +224,7 @@ class MemoryReverse(TileReverse):
             added = Added(place, d)
             self.set_lines.setdefault((v.attr, self._index(v)), []).append(added)
             out.append(added.line("=" if first else "+="))
-        elif self.owns(array) or (array.shared and self.alone(v)):
+        elif self.owns(array) or (array.shared and (array.private or self.alone(v))):
             out.append(Assign(place, d, "+="))
         else:
             sums = None if array.shared else self.block_sum(array.name, v.attr.type)

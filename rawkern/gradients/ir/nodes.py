@@ -59,6 +59,7 @@ class Array:
     const: bool = False
     dynamic: bool = False  # of the bytes that a launch gives each block
     raw: bool = False  # bytes, whose type a cast tells
+    private: bool = False  # a local array: its first index is the number of the thread, which has that part alone
     region: int = 0  # which part of a shared array it is, where its parts have nothing to do with one another
 
     @property

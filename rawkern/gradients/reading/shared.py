@@ -48,7 +48,7 @@ def fits(ctx: Context, kind: Type, sizes: Sequence[int]) -> bool:
 def private(ctx: Context, node: Any, name: str, kind: Type, sizes: Sequence[int]) -> Pointer:
     """An array of each thread's own, in shared memory, where an index need not be known."""
     in_memory(ctx, node, kind)
-    array = Array(_unused(ctx, name), kind, True, (threads(ctx), *sizes))
+    array = Array(_unused(ctx, name), kind, True, (threads(ctx), *sizes), private=True)
     ctx.shared.append(array)
     return Pointer(array, inner=(rank(ctx, node),))
 
