@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -306,50 +305,10 @@ class RawModule(OfUnit):
         self.unit.reload()
 
 
-@border
-def load(
-    path: PathLike,
-    *,
-    options: Sequence[str] = (),
-    include_dirs: Sequence[PathLike] = (),
-    name_expressions: Iterable[str] | None = None,
-    enable_cooperative_groups: bool = False,
-    strided: bool = False,
-) -> RawModule:
-    """Return the module of a ``.cu`` file; a bare name, such as ``"square"``, is one of rawkern's own files.
-
-    Parameters
-    ----------
-    path : path
-        The file. One that is not absolute is looked for in the current directory and then beside the file that calls
-        this; a bare name without suffix among rawkern's own, too.
-    options, include_dirs, name_expressions, enable_cooperative_groups, strided
-        As for `RawModule`.
-
-    Returns
-    -------
-    RawModule
-        It is compiled at its first use, and again when the file or a local header it includes has changed.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    """
-    return RawModule(
-        path=_find(path, sys._getframe(2).f_globals.get("__file__")),  # the border is between
-        options=options,
-        include_dirs=include_dirs,
-        name_expressions=name_expressions,
-        enable_cooperative_groups=enable_cooperative_groups,
-        strided=strided,
-    )
-
-
 # Where rawkern's own sources are ------------------------------------------------------------------------------
 
 
-def _find(path: PathLike, caller: str | None) -> PathLike:
+def find_source(path: PathLike, caller: str | None) -> PathLike:
     """The file of a relative path: here, beside the caller's file, or, for a bare name, among rawkern's own."""
     text = os.fspath(path)
     if os.path.isabs(text) or os.path.isfile(text):

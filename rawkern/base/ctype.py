@@ -54,6 +54,11 @@ class CType:
     const: bool = False
     layout: StructLayout | None = None  # set by `with_layout` for structs
 
+    @property
+    def is_word(self) -> bool:
+        """Whether it is 8 bytes of which nothing else is known: a number, or an address."""
+        return self.kind == "opaque" and self.size == 8
+
     def spell(self) -> str:
         """The type in CUDA's spelling, const first: "const float*", "float* const*"."""
         if self.target is None:

@@ -69,7 +69,7 @@ def build(source: Source, arch: str, asked: tuple[str, ...], key: str) -> Progra
         if kernel.extern_c and not kernel.template
     }
     named = [name for name in wanted.values() if not name.startswith("&")]
-    probes = {name: _probe(name) for name in (*guessed.values(), *named)}
+    probes = {name: _probe(name) for name in (*guessed.values(), *_with_classes(source), *named)}
     result = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], append=PROBE)
     if not result.ok:
         probes = {}
@@ -85,6 +85,17 @@ def build(source: Source, arch: str, asked: tuple[str, ...], key: str) -> Progra
     entries = tuple(Entry(symbol, name, params or ()) for symbol, (name, params) in types.items())
     symbols = tuple((name, lowered[wanted[name]] if name in wanted else "") for name in asked)
     return Program(source, arch, code, entries, symbols, result.log, key)
+
+
+def _with_classes(source: Source) -> list[str]:
+    """Kernels whose symbols will not tell their parameters' types, which may be enumerations or aliases in them."""
+    kernels = [kernel for kernel in declared(source) if not kernel.extern_c]
+    names = [kernel.name for kernel in kernels]
+    return [
+        kernel.name
+        for kernel in kernels
+        if not kernel.template and names.count(kernel.name) == 1 and any(map(_is_class, kernel.types))
+    ]
 
 
 def declared(source: Source) -> tuple[declarations.Declaration, ...]:
@@ -157,7 +168,7 @@ def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], prob
         if symbol.startswith("_Z"):
             name, params, instance = split_function(demangle(symbol))
             if any(map(_is_class, params)) and not instance:
-                params = _probed(lowered, probes.get(symbol))
+                params = _probed(lowered, probes.get(symbol) or probes.get(strip_anonymous(name)))
             elif (
                 instance
             ):  # dependent types, such as typename Traits<T>::type, stand unresolved in an instance's symbol

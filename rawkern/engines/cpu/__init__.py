@@ -22,7 +22,6 @@ from rawkern.compile import diagnostics
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.mode import FIRST, Mode
 from rawkern.engines.cpu.needs import refusal
-from rawkern.engines.cpu.ptx.tokens import MALFORMED
 from rawkern.errors import LaunchError, RawkernError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ class Module:
         except UnsupportedError as error:
             where = f"{self.foreign}: " if self.foreign else ""
             raise UnsupportedError(where + self.readable(str(error))) from None
-        except (*MALFORMED, ArithmeticError, AssertionError, MemoryError, StopIteration, RuntimeError) as error:
+        except Exception as error:
             if self.foreign is None or isinstance(error, RawkernError):
                 raise
             raise UnsupportedError(
