@@ -390,7 +390,7 @@ def test_copies_and_pickles(device: str) -> None:
 
 
 def test_copies_and_pickles_of_launchers(device: str) -> None:
-    tuned, given = tuned_saxpy("copied", [{"block": 64}, {"block": 32}]), tuned_saxpy("given", [{"X": 1}, {"X": 2}])
+    tuned, given = tuned_saxpy("copied", [{"block": 64}, {"block": 32}]), tuned_saxpy("given", {"WORK": [1, 2]})
     for launch in (tuned.forall(1003), tuned[32], given[16, 64], given.forall(1003, block=64)):
         x, y, expected = inputs(device)
         assert copy.deepcopy([launch])[0] is launch
