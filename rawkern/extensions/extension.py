@@ -99,7 +99,15 @@ def _stamp(file: str) -> tuple[int, int] | None:
 
 
 class Extension:
-    """An extension: its functions are attributes, under the names that it binds them to."""
+    """An extension: its functions are attributes, under the names that it binds them to.
+
+    Parameters
+    ----------
+    host : object
+        The translated host functions; `rawkern.cpp_extension.load` makes it.
+    doc : str
+        What the extension says of itself.
+    """
 
     def __init__(self, host: Host, doc: str = "") -> None:
         self._host = host
@@ -138,7 +146,7 @@ class Extension:
 
     @property
     def kernels(self) -> Any:
-        """The `RawModule` of the kernels; of several sources, the first with kernels."""
+        """The `rawkern.RawModule` of the kernels; of several sources, the first with kernels."""
         for value in self._host.namespace.values():
             if isinstance(value, Kernels):
                 return value.module
