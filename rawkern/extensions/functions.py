@@ -118,7 +118,7 @@ def template_parameters(f: Context, node: Any) -> list[Parameter]:
         if one.type in _TYPE_PARAMETERS:
             inner = one.child_by_field_name("name") or (named(one) or [None])[-1]
             inner = inner.child_by_field_name("name") or named(inner)[-1] if one.type in _OF_TEMPLATES else inner
-            name = text_of(inner) if inner is not None else f"T{k}"
+            name = text_of(inner) if inner is not None and text_of(inner).isidentifier() else f"T{k}"
             made = f.declare(name, t.ANY, kind="type")
             made.type = Type("param", made.python, spelled=name)
             default = one.child_by_field_name("default_type")

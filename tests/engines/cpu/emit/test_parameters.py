@@ -104,3 +104,18 @@ def test_parameters_and_calls(module, level: str) -> None:
                 kernel[1, 32](x, 5)
                 pytest.fail(code)
         assert expected is not REFUSED or ", line " in str(caught.value)
+
+
+def test_parameters_are_aligned_as_their_types_are(device: torch.device) -> None:
+    """Read through their addresses, 16 bytes at a time."""
+    kernel = rawkern.RawKernel(r"""
+struct P { const float* x; int4 a, b; };
+__device__ __noinline__ int4 read(const int4* v, int i) { return v[i]; }
+extern "C" __global__ void k(const __grid_constant__ P p, int* y, int i) {
+    int4 v = read(&p.a, i);
+    y[0] = v.x * 1000 + v.y * 100 + v.z * 10 + v.w;
+}""")
+    y = torch.zeros(1, dtype=torch.int32, device=device)
+    four = {name: k for k, name in enumerate("xyzw", 5)}
+    kernel[1, 1]({"x": None, "a": dict.fromkeys("xyzw", 1), "b": four}, y, 1)
+    assert y.item() == 5678
