@@ -22,7 +22,7 @@ def default_of(f: Context, node: Any, type_: Type) -> Value:
         "stream": "None", "scalar": "0", "device": "None", "kernel": "None", "options": "{}", "sizes": "()",
     }  # fmt: skip
     if type_.kind == "struct":
-        _refuse_constructor(f, node, type_)
+        _refuse_special(f, node, type_)
         return Value(f"{type_.name}()", type_)
     if type_.kind == "properties":
         return Value("device_properties()", type_)
@@ -101,23 +101,23 @@ def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: boo
     raise Refused(f"`{short(node)}`: a vector made in this way", node)
 
 
-def _refuse_constructor(f: Context, node: Any, type_: Type) -> None:
+def _refuse_special(f: Context, node: Any, type_: Type) -> None:
     struct = struct_of(f, type_)
     bases: list[Struct] = []
     while struct is not None and struct not in bases:
         bases.append(struct)
-        if struct.constructed:
-            raise Refused(f"`{short(node)}`: the struct {struct.name}, which has a constructor", node)
+        if struct.special:
+            raise Refused(f"`{short(node)}`: the struct {struct.name}, which {struct.special}", node)
         for of in struct.fields.values():
             while of.kind == "array":
                 of = of.item
             if of.kind == "struct":
-                _refuse_constructor(f, node, of)
+                _refuse_special(f, node, of)
         struct = f.unit.structs.get(struct.base)
 
 
 def _struct(f: Context, node: Any, type_: Type, values: list[Value]) -> Value:
-    _refuse_constructor(f, node, type_)
+    _refuse_special(f, node, type_)
     struct = struct_of(f, type_)
     if struct is None or (struct.parameters and values):
         raise Refused(f"`{short(node)}`: a struct of a template from a list", node)

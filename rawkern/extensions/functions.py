@@ -15,7 +15,7 @@ from rawkern.extensions.spelling import declared_type, type_of
 from rawkern.extensions.syntax import assigned_names, assigned_whole
 from rawkern.extensions.tidy import tidy
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, options_code
 
 
 def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str) -> Function:
@@ -228,9 +228,7 @@ def translate(unit: Unit, function: Function) -> str:
 def default_code(f: Context, one: Parameter) -> str:
     """The default value of a parameter."""
     found = converted(f.value(one.default), t.plain(one.type))
-    if found.options is not None:
-        return "{" + ", ".join(f"{key!r}: {code}" for key, code in found.options.items()) + "}"
-    return found.code
+    return options_code(found)
 
 
 def _has_error(node: Any) -> bool:

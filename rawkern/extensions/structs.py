@@ -73,7 +73,7 @@ def read_members(unit: Unit, struct: Struct, node: Any) -> None:
             parts = [each.type for each in named(one)]
             body = one.child_by_field_name("body")
             empty = "field_initializer_list" not in parts and (body is None or not named(body))
-            struct.constructed = struct.constructed or not empty
+            struct.special = struct.special or ("" if empty else "has a constructor")
         if "static" in t.words(one) or one.type != "field_declaration":
             if one.type not in ("field_declaration", "static_assert_declaration", "preproc_if"):
                 struct.refused = struct.refused or "it has functions"
