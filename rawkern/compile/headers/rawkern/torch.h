@@ -364,4 +364,14 @@ namespace torch {
 using namespace at;
 }
 
+// Bases of functors that C++17 has dropped, and the host's library still has.
+namespace std {
+template <class A, class R> struct unary_function { using argument_type = A; using result_type = R; };
+template <class A, class B, class R> struct binary_function {
+  using first_argument_type = A;
+  using second_argument_type = B;
+  using result_type = R;
+};
+}
+
 template <typename T> __device__ __forceinline__ T doLdg(const T* p) { return *p; }
