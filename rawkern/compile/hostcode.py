@@ -14,6 +14,7 @@ from rawkern.compile.source import Source
 from rawkern.compile.split import TORCH_HEADERS, Include, is_host_header, may_have_host_code, split_files
 
 _ATOMIC = ("ATen/cuda/Atomic.cuh", "THC/THCAtomics.cuh", "THC/THCDeviceUtils.cuh", "ATen/native/cuda/")
+_WARP = ("ATen/cuda/DeviceUtils.cuh", "ATen/cuda/CUDAUtils", "THC/")
 _ON_LIBCUDACXX = ("cub/", "cuda/", "cooperative_groups", "thrust/", "cutlass/", "cute/", "nv/", "cccl/")
 _FOREIGN = (
     "cutlass/",
@@ -114,7 +115,8 @@ def _instead(one: Include, path: str | None, std: Set[str], torch: str) -> str |
     """What is included instead of a header for the host, or of `std`: "" for nothing; None for another header."""
     name = one.spelled[1:-1]
     if name.startswith(TORCH_HEADERS):
-        return f"<rawkern/{'torch_atomic' if name.startswith(_ATOMIC) else torch}.h>"
+        special = "torch_atomic" if name.startswith(_ATOMIC) else "torch_warp" if name.startswith(_WARP) else ""
+        return f"<rawkern/{special or torch}.h>"
     return "" if path is None and (name in std or is_host_header(name)) else None
 
 

@@ -105,6 +105,7 @@ class Conditionals:
             if not names:
                 break
             text = _WORD.sub(lambda found: f"({self.macros[found[0]]})" if found[0] in self.macros else found[0], text)
+        text = re.sub(r"\b(and|or|not)\b", lambda found: {"and": "&&", "or": "||", "not": "!"}[found[1]], text)
         if re.search(r"[A-Za-z_]\w*\s*\(|[?'\"]", text):
             return None
         text = re.sub(r"\b0[xX][\da-fA-F]+", lambda found: str(int(found[0], 16)), _SUFFIX.sub("", text))

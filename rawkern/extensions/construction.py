@@ -8,6 +8,7 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.elements import python_field, struct_of
 from rawkern.extensions.iterators import part_of
+from rawkern.extensions.program import Struct
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
@@ -21,6 +22,7 @@ def default_of(f: Context, node: Any, type_: Type) -> Value:
         "stream": "None", "scalar": "0", "device": "None", "kernel": "None", "options": "{}", "sizes": "()",
     }  # fmt: skip
     if type_.kind == "struct":
+        _refuse_special(f, node, type_)
         return Value(f"{type_.name}()", type_)
     if type_.kind == "properties":
         return Value("device_properties()", type_)
@@ -99,7 +101,23 @@ def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: boo
     raise Refused(f"`{short(node)}`: a vector made in this way", node)
 
 
+def _refuse_special(f: Context, node: Any, type_: Type) -> None:
+    struct = struct_of(f, type_)
+    bases: list[Struct] = []
+    while struct is not None and struct not in bases:
+        bases.append(struct)
+        if struct.special:
+            raise Refused(f"`{short(node)}`: the struct {struct.name}, which {struct.special}", node)
+        for of in struct.fields.values():
+            while of.kind == "array":
+                of = of.item
+            if of.kind == "struct":
+                _refuse_special(f, node, of)
+        struct = f.unit.structs.get(struct.base)
+
+
 def _struct(f: Context, node: Any, type_: Type, values: list[Value]) -> Value:
+    _refuse_special(f, node, type_)
     struct = struct_of(f, type_)
     if struct is None or (struct.parameters and values):
         raise Refused(f"`{short(node)}`: a struct of a template from a list", node)

@@ -13,7 +13,7 @@ from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
 from rawkern.extensions.syntax import array_sizes
 from rawkern.extensions.types import Type, words
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, options_code
 
 
 @statement("declaration")
@@ -141,7 +141,7 @@ def bind(f: Context, name: str, type_: Type, value: Value, *, constant: bool = F
     if type_.kind == "int" and kept:
         limits = {"low": value.low, "high": value.high}
     if type_.kind == "options" and value.options is not None:
-        code = _options_code(value)
+        code = options_code(value)
         variable = f.declare(name, type_)
         f.emit(f"{variable.python} = {code}")
         return
@@ -156,14 +156,6 @@ def bind(f: Context, name: str, type_: Type, value: Value, *, constant: bool = F
     if value.type.kind in ("kernel", "arguments", "array", "enum") and kept:
         variable.extra = value.extra
     f.emit(f"{variable.python} = {value.code}")
-
-
-def _options_code(value: Value) -> str:
-    """A dict of options."""
-    assert value.options is not None
-    parts = [f"**{value.code}"] if value.code else []
-    parts += [f"{key!r}: {code}" for key, code in value.options.items()]
-    return "{" + ", ".join(parts) + "}"
 
 
 def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], node: Any) -> None:
@@ -241,4 +233,4 @@ def using(f: Context, node: Any) -> None:
 
 
 def options_dict(value: Value) -> Value:
-    return Value(_options_code(value), t.OPTIONS) if value.options is not None else value
+    return Value(options_code(value), t.OPTIONS) if value.options is not None else value

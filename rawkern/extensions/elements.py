@@ -160,9 +160,11 @@ def replaced(type_: Type, known: dict[str, Type]) -> Type:
 
 
 def struct_field(f: Context, struct: Any, name_: str) -> Type | None:
-    while struct is not None:
+    seen: list[Any] = []
+    while struct is not None and struct not in seen:
         if name_ in struct.fields:
             return struct.fields[name_]
+        seen.append(struct)
         struct = f.unit.structs.get(struct.base)
     return None
 

@@ -15,7 +15,7 @@ from rawkern.extensions.spelling import declared_type, type_of
 from rawkern.extensions.syntax import assigned_names, assigned_whole
 from rawkern.extensions.tidy import tidy
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, options_code
 
 
 def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str) -> Function:
@@ -118,7 +118,7 @@ def template_parameters(f: Context, node: Any) -> list[Parameter]:
         if one.type in _TYPE_PARAMETERS:
             inner = one.child_by_field_name("name") or (named(one) or [None])[-1]
             inner = inner.child_by_field_name("name") or named(inner)[-1] if one.type in _OF_TEMPLATES else inner
-            name = text_of(inner) if inner is not None else f"T{k}"
+            name = text_of(inner) if inner is not None and text_of(inner).isidentifier() else f"T{k}"
             made = f.declare(name, t.ANY, kind="type")
             made.type = Type("param", made.python, spelled=name)
             default = one.child_by_field_name("default_type")
@@ -228,9 +228,7 @@ def translate(unit: Unit, function: Function) -> str:
 def default_code(f: Context, one: Parameter) -> str:
     """The default value of a parameter."""
     found = converted(f.value(one.default), t.plain(one.type))
-    if found.options is not None:
-        return "{" + ", ".join(f"{key!r}: {code}" for key, code in found.options.items()) + "}"
-    return found.code
+    return options_code(found)
 
 
 def _has_error(node: Any) -> bool:

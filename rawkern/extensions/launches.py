@@ -9,7 +9,7 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.program import Kernel, Parameter
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.spelling import instance, pieces_of, quoted, spelled, split_name
+from rawkern.extensions.spelling import kernel_instance, pieces_of, quoted, spelled, split_name
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -97,11 +97,12 @@ def _kernel(f: Context, node: Any, values: list[Value]) -> tuple[str, Kernel | N
             return value.code, None
         raise Refused(f"`{short(node)}`: a kernel that is not in these sources", node)
     if not kernel.is_template:
-        return f"{f.unit.variable}[{bare!r}]", kernel
-    text = instance(f, node)
+        return f"{f.unit.variable}[{kernel.name!r}]", kernel
     given = len(arguments or [])
     if given < len(kernel.template):
-        text = _deduced(f, node, kernel, name, arguments or [], values)
+        text = _deduced(f, node, kernel, kernel.name, arguments or [], values)
+    else:
+        text = kernel_instance(f, node, kernel, arguments or [])
     return f"{f.unit.variable}[{text}]", kernel
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rawkern.base.tree import text_of
 from rawkern.extensions import calls, cpp, declarations, elements, flow, literals, loops, names, operators, statements
 from rawkern.extensions.exports import Exports, bound
 from rawkern.extensions.functions import refusal_text, translate
@@ -111,9 +112,10 @@ class _Writer:
         """Let each unit see the functions, structs and constants of the others that it has none of its own for."""
         seen: dict[tuple[str, int], str] = {}
         kept = []
-        for unit, one in self.own:  # a header that several sources include
+        launching = self._launching()
+        for unit, one in self.own:  # a header that several sources include: one function, unless it launches
             key = (one.path, one.line)
-            if key in seen and one.path != unit.path:
+            if key in seen and one.path != unit.path and one.name not in launching:
                 one.python = seen[key]
                 continue
             seen[key] = one.python
@@ -144,6 +146,21 @@ class _Writer:
             for _, one in self.own:
                 if not one.template and not one.static:
                     self._rename(one.python)
+
+    def _launching(self) -> set[str]:
+        """Functions that use the kernels of the source they are in, themselves or through others."""
+        words = {
+            one.name: set(re.findall(r"\w+|<<<|::", text_of(one.node))) if one.node is not None else set()
+            for _, one in self.own
+        }
+        kernels = {name for unit in self.units for name in unit.kernels}
+        found = {name for name, said in words.items() if "<<<" in said or said & kernels}
+        size = -1
+        while size != len(found):
+            size = len(found)
+            bare = {name.rsplit("::", 1)[-1] for name in found}
+            found |= {name for name, said in words.items() if said & bare}
+        return found
 
     def _rename(self, name: str) -> None:
         """Keep a name for what is exported: the function of that name gets another one."""

@@ -10,7 +10,7 @@ from rawkern.extensions import types as t
 from rawkern.extensions.constants import NAMES
 from rawkern.extensions.context import Context, expression, short
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.spelling import instance, spelled, split_name, type_of
+from rawkern.extensions.spelling import instance, kernel_instance, spelled, split_name, type_of
 from rawkern.extensions.syntax import nodes_in
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted, integer
@@ -63,7 +63,8 @@ def global_name(f: Context, node: Any, full: str) -> Value:
             if key in f.unit.constants:
                 return f.unit.constants[key]
         if bare in f.unit.kernels:
-            return Value(f"{f.unit.variable}[{bare!r}]", t.KERNEL, extra=repr(full))
+            name = f.unit.kernels[bare].name
+            return Value(f"{f.unit.variable}[{name!r}]", t.KERNEL, extra=repr(name))
         if bare in f.unit.functions:
             return Value(f.unit.functions[bare][0].python, Type("lambda"), extra=f.unit.functions[bare])
     if bare in _HERE:
@@ -119,7 +120,7 @@ def _template_name(f: Context, node: Any, full: str, arguments: list[Any]) -> Va
     """A kernel's or a function's instance as a value."""
     bare = full.rsplit("::", 1)[-1]
     if bare in f.unit.kernels:
-        text = instance(f, node)
+        text = kernel_instance(f, node, f.unit.kernels[bare], arguments)
         return Value(f"{f.unit.variable}[{text}]", t.KERNEL, extra=text)
     if bare == "numeric_limits":
         raise Refused(f"`{short(node)}`", node)

@@ -13,7 +13,7 @@ from rawkern.extensions.elements import element
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted, integer
+from rawkern.extensions.values import Value, converted, integer, options_code
 
 
 @expression("binary_expression")
@@ -180,8 +180,9 @@ def conditional(f: Context, node: Any) -> Value:
     type_ = _chosen(node, a, b)
     a, b = converted(a, type_), converted(b, type_)
     code = f"({a.code} if {condition} else {b.code})"
-    if type_.kind == "options" and (a.options is not None or b.options is not None):
-        raise Refused("a choice between tensor options", node)
+    if type_.kind == "options":
+        code = f"({options_code(a)} if {condition} else {options_code(b)})"
+        return Value(code, type_, options={})
     if type_.kind == "int":
         (la, ha), (lb, hb) = a.limits, b.limits
         return Value(code, type_, min(la, lb), max(ha, hb))

@@ -16,7 +16,7 @@ from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
 from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, options_code
 
 
 def call_own(
@@ -49,8 +49,8 @@ def call_own(
         ) or type_.kind in ("auto", "any", "opaque", "lambda"):
             codes.append(value.code)
         else:
-            codes.append(_code(fitting(f, argument, value, type_)))
-    codes += [_code(value) for value in values[len(one.parameters) :]]  # of a pack
+            codes.append(options_code(fitting(f, argument, value, type_)))
+    codes += [options_code(value) for value in values[len(one.parameters) :]]  # of a pack
     made = Value(f"{one.python}({', '.join(codes)})", t.plain(substituted(one.returns, known)))
     return _assigning(f, node, one, made, changed) if changed else made
 
@@ -89,13 +89,6 @@ def settle_references(functions: Iterable[tuple[Unit, Function]]) -> None:
             passed = changed_by_calls(unit, body) & rest if rest and body is not None else set()
             one.rebinds |= passed
             found = found or bool(passed)
-
-
-def _code(value: Value) -> str:
-    if value.options is None:
-        return value.code
-    parts = [f"**{value.code}"] if value.code else []
-    return "{" + ", ".join([*parts, *(f"{key!r}: {code}" for key, code in value.options.items())]) + "}"
 
 
 def _chosen(node: Any, functions: list[Function], given: list[Any], values: list[Value]) -> Function:

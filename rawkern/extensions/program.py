@@ -75,6 +75,7 @@ class Struct:
     line: int = 0
     parameters: list[Parameter] = field(default_factory=list)  # of a template
     template: bool = False
+    special: str = ""  # why it cannot be made: a constructor of its own gives it its first values ...
     used: bool = False
 
 

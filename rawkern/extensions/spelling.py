@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context
-from rawkern.extensions.program import Struct
+from rawkern.extensions.program import Kernel, Struct
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
 
@@ -218,6 +218,14 @@ def instance(f: Context, node: Any) -> str:
     return quoted(pieces_of(f, node))
 
 
+def kernel_instance(f: Context, node: Any, kernel: Kernel, arguments: list[Any]) -> str:
+    """The same for an instance of a kernel, with the namespaces that it stands in."""
+    pieces: list[tuple[bool, str]] = [(False, f"{kernel.name}<")]
+    for k, one in enumerate(arguments):
+        pieces += [*([(False, ", ")] if k else []), *pieces_of(f, one)]
+    return quoted([*pieces, (False, ">")])
+
+
 _MARKS = {",": ", ", "::": "::", "<": "<", ">": ">"}
 
 
@@ -236,7 +244,8 @@ def pieces_of(f: Context, node: Any) -> list[tuple[bool, str]]:
             return [(False, text_of_type(f, type_))]
         if variable is not None or name in f.unit.constants or name in f.unit.lazy:
             return argument_of(f, node)
-        return [(False, name)]
+        own = f.unit.structs.get(name)
+        return [(False, own.name if own is not None else name)]
     if kind == "type_descriptor":
         inner = node.child_by_field_name("type")
         if inner is not None and len(named(node)) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,7 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context
 from rawkern.extensions.elements import python_field
-from rawkern.extensions.functions import template_parameters
+from rawkern.extensions.functions import declared_name, template_parameters
 from rawkern.extensions.program import RESERVED, Function, Struct, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, type_of
@@ -68,6 +69,11 @@ def read_members(unit: Unit, struct: Struct, node: Any) -> None:
             continue
         if one.type in ("type_definition", "comment", "access_specifier", "using_declaration"):
             continue
+        if one.type == "function_definition" and declared_name(one.child_by_field_name("declarator")) == _bare(struct):
+            parts = [each.type for each in named(one)]
+            body = one.child_by_field_name("body")
+            empty = "field_initializer_list" not in parts and (body is None or not named(body))
+            struct.special = struct.special or ("" if empty else "has a constructor")
         if "static" in t.words(one) or one.type != "field_declaration":
             if one.type not in ("field_declaration", "static_assert_declaration", "preproc_if"):
                 struct.refused = struct.refused or "it has functions"
@@ -76,6 +82,10 @@ def read_members(unit: Unit, struct: Struct, node: Any) -> None:
             _fields(f, struct, one)
         except Refused as error:
             struct.refused = error.what
+
+
+def _bare(struct: Struct) -> str:
+    return struct.name.rsplit("::", 1)[-1]
 
 
 def _fields(f: Context, struct: Struct, node: Any) -> None:
@@ -114,10 +124,12 @@ def written(structs: Iterable[Struct]) -> list[str]:
     by_class = {one.python: one for one in structs}
     by_name = {one.name.rsplit("::", 1)[-1]: one for one in by_class.values()}
     out: dict[str, str] = {}
+    begun: set[str] = set()
 
     def write(struct: Struct) -> None:
-        if struct.python in out:
+        if struct.python in out or struct.python in begun:
             return
+        begun.add(struct.python)
         base = by_name.get(struct.base)
         for inner in [base, *(by_class.get(one) for type_ in struct.fields.values() for one in _inside(type_))]:
             if inner is not None:
@@ -129,7 +141,13 @@ def written(structs: Iterable[Struct]) -> list[str]:
         if struct.parameters:
             head = f"def {struct.python}({', '.join(one.python for one in struct.parameters)}):"
             lines = ["@functools.cache", head, *(f"    {line}" for line in lines), f"    return {struct.python}"]
-        out[struct.python] = "\n".join(lines)
+        code = "\n".join(lines)
+        try:
+            ast.parse(code)
+        except SyntaxError:  # it must not be the fault of the whole module
+            reason = f"the struct {struct.name} is not translated"
+            code = f"def {struct.python}(*arguments):\n    raise rawkern.errors.UnsupportedError({reason!r})"
+        out[struct.python] = code
 
     for one in by_class.values():
         if one.used:

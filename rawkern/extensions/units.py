@@ -317,6 +317,11 @@ class Reader:
         name = node.child_by_field_name("name")
         if name is None:
             return
+        if name.type != "type_identifier":  # a specialization, which has members of its own
+            primary = self.unit.structs.get(text_of(name).partition("<")[0])
+            if primary is not None:
+                primary.special = "is specialized"
+            return
         struct = self.structs.get((path, part.start))
         if struct is None:
             struct = Struct(part.name, self._python(text_of(name)), line=line, template=template)

@@ -46,6 +46,16 @@ def ranged(code: str, type_: Type, low: float, high: float) -> Value:
     return Value(code, type_, int(max(low, least)), int(min(high, most)))
 
 
+def options_code(value: Value) -> str:
+    """Tensor options as a dict; the code of any other value."""
+    if value.options is None:
+        return value.code
+    if value.code and not value.options:
+        return value.code
+    parts = [f"**{value.code}"] if value.code else []
+    return "{" + ", ".join([*parts, *(f"{key!r}: {code}" for key, code in value.options.items())]) + "}"
+
+
 # Conversions ----------------------------------------------------------------------------------------------------
 
 

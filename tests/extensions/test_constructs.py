@@ -464,7 +464,7 @@ template <typename T> struct Scale {
     for (int i = threadIdx.x; i < lists.sizes[l]; i += blockDim.x) y[i] = (mode == ADD ? y[i] : T(0)) + x[i] * T(by);
   }
 };
-template <typename T> struct Fill { __device__ void operator()(Lists<2>& lists, int l) { if (threadIdx.x == 0) *(T*)lists.addresses[0][l] = 9; } };
+template <typename T> struct Fill : public std::binary_function<Lists<2>, int, void> { __device__ void operator()(Lists<2>& lists, int l) { if (threadIdx.x == 0) *(T*)lists.addresses[0][l] = 9; } };
 template <int depth, typename T, typename... ArgTypes>
 void multi(int threads, const std::vector<std::vector<torch::Tensor>>& lists, T callable, ArgTypes... args) {
   TORCH_CHECK(lists.size() == depth, "lists.size() != depth");

@@ -186,3 +186,29 @@ void f(torch::Tensor x) { k<<<1, 32>>>(x.data_ptr<float>(), x.numel()); }
     x = torch.zeros(32)
     operator(x)
     assert (x == 1).all()
+
+
+def test_kernels_in_namespaces_and_launches_in_headers(tmp_path: Path, device: torch.device) -> None:
+    (tmp_path / "apply.cuh").write_text(
+        "#pragma once\n"
+        "template <typename T> __device__ __forceinline__ T WARP_SHFL_XOR(T value, int lanes, int width = warpSize,"
+        " unsigned int mask = 0xffffffff) { return __shfl_xor_sync(mask, value, lanes, width); }\n"
+        "namespace deep {\nstruct Size { int n; };\n"
+        "template <typename F> __global__ void apply_kernel(float* x, Size size, F f)"
+        " { if (threadIdx.x < size.n) x[threadIdx.x] = f(WARP_SHFL_XOR(x[threadIdx.x], 1)); }\n"
+        "template <typename F> void apply(torch::Tensor x, F f) { Size size; size.n = x.numel();"
+        " apply_kernel<F><<<1, 32>>>(x.data_ptr<float>(), size, f); }\n}\n"
+    )
+    for name, by in (("first", 2), ("second", 3)):
+        (tmp_path / f"{name}.cu").write_text(
+            HEAD + '#include "apply.cuh"\n'
+            f"namespace deep {{ struct By{by} {{ __device__ float operator()(float v) const {{ return {by} * v; }} }};\n"
+            f"void {name}(torch::Tensor x) {{ apply(x, By{by}()); }} }}\n"
+        )
+    e = cpp_extension.load("deep", [tmp_path / "first.cu", tmp_path / "second.cu"])
+    x = torch.arange(32.0, device=device)
+    swapped = x.view(16, 2).flip(1).flatten()
+    e.first(x)
+    assert torch.equal(x, 2 * swapped)
+    e.second(x)
+    assert torch.equal(x, 6 * torch.arange(32.0, device=device))

@@ -51,7 +51,11 @@ class Struct(Mapping[str, Any]):
         found: dict[str, Any] = {}
         for one in reversed(cls.__mro__):
             if issubclass(one, Struct) and one is not Struct:
-                found |= {name: value for name, value in vars(one).items() if not name.startswith("__")}
+                found |= {
+                    name: value
+                    for name, value in vars(one).items()
+                    if not name.startswith("__") and name != "_abc_impl"
+                }
         return found
 
     def clear(self) -> None:

@@ -1,5 +1,5 @@
 // Atomic functions of PyTorch's C++ headers.
-#include <rawkern/torch.h>
+#include <rawkern/torch_warp.h>
 
 // A function of the value in memory, put in its place atomically.
 template <typename Word, typename F> __device__ __forceinline__ Word rawkern_atomically(Word* address, F f) {

@@ -26,7 +26,7 @@ def find_roots(plan: Plan, function: Function) -> dict[str, Root]:
             for name in destinations(instr):
                 if flow.regs.get(name) == "pred":
                     continue
-                new = _result(plan, function, instr, found)
+                new = _result(plan, function, instr, found, name)
                 old = found.get(name)
                 if old is not None:
                     new = _either(old, new)
@@ -62,7 +62,9 @@ def _sum(a: frozenset[Root], b: frozenset[Root], sign: int) -> frozenset[Root]:
     return a | b
 
 
-def _result(plan: Plan, function: Function, instr: Instr, found: dict[str, frozenset[Root]]) -> frozenset[Root]:
+def _result(
+    plan: Plan, function: Function, instr: Instr, found: dict[str, frozenset[Root]], name: str
+) -> frozenset[Root]:
     op, takes = instr.op, instr.op.facts.address
 
     def of(a) -> frozenset[Root]:
@@ -74,13 +76,17 @@ def _result(plan: Plan, function: Function, instr: Instr, found: dict[str, froze
     if takes == "first" and not isinstance(instr.args[0], Vec) and not isinstance(args[0], Vec):
         return of(args[0])
     if op.base == "ld" and op.space == "param" and isinstance(args[0], Mem) and isinstance(args[0].base, Sym):
-        return _parameter(function, args[0]) if op.types and op.type.bits == 64 else _ANY
+        if not op.types or op.type.bits != 64:
+            return _ANY
+        into = instr.args[0]
+        members = [getattr(one, "name", None) for one in into.items] if isinstance(into, Vec) else [name]
+        return _parameter(function, args[0], 8 * members.index(name))
     if takes == "none":
         return _NONE
     if op.base == "add" and isinstance(args[1], Imm):
-        (kind, name), *others = of(args[0]) or (("", ""),)
-        if kind == "local" and not others and "+" not in str(name):  # only where an array starts
-            return frozenset(((kind, f"{name}+{args[1].value}"),))
+        (kind, variable), *others = of(args[0]) or (("", ""),)
+        if kind == "local" and not others and "+" not in str(variable):  # only where an array starts
+            return frozenset(((kind, f"{variable}+{args[1].value}"),))
     if takes in ("sum", "difference"):
         return _sum(of(args[0]), of(args[1]), 1 if takes == "sum" else -1)
     if takes == "last":
@@ -92,9 +98,9 @@ def _result(plan: Plan, function: Function, instr: Instr, found: dict[str, froze
     return _ANY if any(of(a) for a in args) else _NONE
 
 
-def _parameter(function: Function, mem: Mem) -> frozenset[Root]:
+def _parameter(function: Function, mem: Mem, more: int) -> frozenset[Root]:
     at = parameter_offset(function, mem.base.name) if function.entry and isinstance(mem.base, Sym) else None
-    return _ANY if at is None else frozenset((("param", at + mem.offset),))
+    return _ANY if at is None else frozenset((("param", at + mem.offset + more),))
 
 
 def _symbol(plan: Plan, function: Function, name: str) -> frozenset[Root]:

@@ -99,7 +99,7 @@ class Memory(Session):
         }
         own = (
             Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False),
-            Piece("the parameters", target.record_address + LAUNCH.size, owner.signature.size, 1, True),
+            Piece("the parameters", target.params_address, owner.signature.size, 1, True),
         )
         self._fixed = (*self._variables.values(), *own)
         if self.table["heap"]:
@@ -208,7 +208,7 @@ class Memory(Session):
 
         Of memory that may only be read a number may be another address, through which somebody `writes`.
         """
-        start = self._target.record_address + LAUNCH.size
+        start = self._target.params_address
         names = {p.given_as for p in pieces if "[" in p.name}
         known = {(p.address, p.given_as if writes and p.read_only else "") for p in pieces}
         found: list[int | bytes] = []
@@ -229,7 +229,7 @@ class Memory(Session):
                 found = self._argument(name)
                 whole = next((p for p in pieces if p.name == found.name), found)
                 return whole, whole.address == found.address
-            word = _word(self._target.record_address + LAUNCH.size + name)  # a member of a struct, or a number
+            word = _word(self._target.params_address + name)  # a member of a struct, or a number
             signature, writes = self._owner.signature, site["what"] != READ
             given = max(k for k, at in enumerate(signature.offsets) if at <= name)
             own = [p for p in pieces if p.address == word and p.given_as == signature.params[given].name]
@@ -245,7 +245,7 @@ class Memory(Session):
     def _argument(self, offset: int) -> Piece:
         """The memory of a pointer argument, as it stands among the parameters."""
         param, at = self._pointers[offset]
-        start = self._target.record_address + LAUNCH.size
+        start = self._target.params_address
         address, size = _word(start + offset), _word(start + at)
         of = param.ctype.target
         itemsize = of.size if of is not None and address else 0

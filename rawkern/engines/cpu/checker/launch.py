@@ -19,7 +19,6 @@ from rawkern.engines.cpu.checker.heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.checker.native import layout
 from rawkern.engines.cpu.checker.native.layout import CHECK, ENTRY, REPORT, SITE, STATE
 from rawkern.engines.cpu.emit.instrument import Session
-from rawkern.engines.cpu.records import LAUNCH
 from rawkern.engines.cpu.runtime import limits
 from rawkern.engines.cpu.runtime.grid import Target, shape_of
 from rawkern.engines.cpu.runtime.workers import Mapping, Workers
@@ -298,7 +297,7 @@ def run(
     code, loaded, _ = kernel.loaded(shape_of(block))
     target = Target(kernel, block, shared_mem)
     grid_sync = Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False, followed=False)
-    start = target.record_address + LAUNCH.size
+    start = target.params_address
     parameters = Piece("the parameters", start, kernel.signature.size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]
     checked = CheckedLaunch(code.table, pieces, kernel.globals_address, code.shared_static + shared_mem)

@@ -45,6 +45,7 @@ _BLOCKS = LAUNCH.offset("nblocks")
 _WORKED = LAUNCH.offset("worked")
 _LOST = LAUNCH.offset("lost")
 _TIDS = LAUNCH.offset("tids")
+_PARAMS = -(-LAUNCH.size // 16) * 16  # where the parameters are in a launch's record: aligned for any of them
 _INT = struct.Struct("=i").unpack_from
 _LONG = struct.Struct("=q").unpack_from
 _TWO = struct.Struct("=ii").pack_into
@@ -113,8 +114,9 @@ class Target:
         self.enter_address, self._code = loaded.enter, loaded.code
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
         self.globals_address = owner.globals_address
-        self.record = ctypes.create_string_buffer(LAUNCH.size + max(owner.params_size, 1) + 64)
+        self.record = ctypes.create_string_buffer(_PARAMS + max(owner.params_size, 1) + 64)
         self.record_address = ctypes.addressof(self.record)
+        self.params_address = self.record_address + _PARAMS
         self.grid_sync = ctypes.create_string_buffer(64)
         # Python's lock is held: what takes long gives it up by itself.
         self._go = ctypes.PYFUNCTYPE(
@@ -232,7 +234,7 @@ class Target:
         constants = (
             *self.block, self.nwarps, self.last_mask, workers.order.index(self.nwarps - 1), self.shared_dynamic,
             self.shared_total, ctypes.addressof(limits.SLICE), workers.stack_room, workers.address,
-            self.globals_address, self.record_address + LAUNCH.size, at,
+            self.globals_address, self.params_address, at,
             ctypes.addressof(self.grid_sync) if self.owner.cooperative else 0,  # null: no group is valid
             ctypes.addressof(limits.HEAP), setting.session.address, order.address if order else 0, self._code, openmp(),
         )  # fmt: skip

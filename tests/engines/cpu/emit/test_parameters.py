@@ -104,3 +104,37 @@ def test_parameters_and_calls(module, level: str) -> None:
                 kernel[1, 32](x, 5)
                 pytest.fail(code)
         assert expected is not REFUSED or ", line " in str(caught.value)
+
+
+def test_parameters_are_aligned_as_their_types_are(device: str) -> None:
+    """Read through their addresses, 16 bytes at a time."""
+    kernel = rawkern.RawKernel(r"""
+struct P { const float* x; int4 a, b; };
+__device__ __noinline__ int4 read(const int4* v, int i) { return v[i]; }
+extern "C" __global__ void k(const __grid_constant__ P p, int* y, int i) {
+    int4 v = read(&p.a, i);
+    y[0] = v.x * 1000 + v.y * 100 + v.z * 10 + v.w;
+}""")
+    y = torch.zeros(1, dtype=torch.int32, device=device)
+    four = {name: k for k, name in enumerate("xyzw", 5)}
+    kernel[1, 1]({"x": None, "a": dict.fromkeys("xyzw", 1), "b": four}, y, 1)
+    assert y.item() == 5678
+
+
+def test_pointers_that_are_loaded_together(device: str) -> None:
+    """Members of a struct that is aligned for 16 bytes: each has the bounds of its own tensor."""
+    kernel = rawkern.RawKernel(r"""
+struct P { const float* x; const float* y; float* z; int n; int4 size; };
+extern "C" __global__ void k(const P p) {
+    const float *x, *y;
+    asm("ld.param.v2.u64 {%0, %1}, [k_param_0];" : "=l"(x), "=l"(y));
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < p.size.x) p.z[i] = x[i % 4] + y[i + p.n];
+}""")
+    x, y, z = torch.arange(4.0, device=device), torch.arange(100.0, device=device), torch.zeros(64, device=device)
+    size = dict.fromkeys("yzw", 1) | {"x": 64}
+    kernel[2, 32]({"x": x, "y": y, "z": z, "n": 30, "size": size})
+    assert torch.equal(z, x.repeat(16) + y[30:94])
+    if device == "cpu":
+        with pytest.raises(BOUNDS, match=r"reads p\.y\[100\]; p\.y has 100 elements"):
+            kernel[2, 32]({"x": x, "y": y, "z": z, "n": 37, "size": size})
