@@ -357,7 +357,7 @@ def test_numbers_for_pointers_to_structs_of_them(name: str, dtype: torch.dtype, 
 def test_numbers_that_are_no_structs() -> None:
     module = rawkern.RawModule(NUMBERS)
 
-    def refused(name: str, x: torch.Tensor, n: int = 1, kernel: str = "swap") -> str:
+    def refused(name: str, x: torch.Tensor, n: Any = 1, kernel: str = "swap") -> str:
         with pytest.raises((TypeError, ValueError)) as caught:
             module.get_function(f"{kernel}<{name}>")[1, 1](x, n)
         return str(caught.value).partition("argument 1 ")[2]
