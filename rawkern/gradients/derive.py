@@ -21,7 +21,8 @@ from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.backward.stencil_gather import Gathering
 from rawkern.gradients.code.names import Names, spelling
-from rawkern.gradients.code.tree import rendered
+from rawkern.gradients.code.printing import function
+from rawkern.gradients.code.tree import Function, Parameter, words
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
 from rawkern.gradients.passes.grid_stride import flattened
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
@@ -29,7 +30,7 @@ from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import functions_of
-from rawkern.gradients.text import Text, backward_text, base_name, pointer_to, shared_lines, structs
+from rawkern.gradients.text import EXTERN, Text, backward_text, base_name, pointer_to, shared_lines, structs
 from rawkern.gradients.types import Aggregate
 
 DEAREST = 12  # loads and calls that gathering a window may take, by those of the forward; else it adds atomically
@@ -127,13 +128,12 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     frame = Frame(kernel.body, None, names, stores_all=True)
     frame.settle()
     params = [
-        pointer_to(kernel.arrays[n], names) if pointer else f"{spelling(kind, names)} {n}"
+        pointer_to(kernel.arrays[n], names) if pointer else Parameter(spelling(kind, names), n)
         for n, kind, pointer in kernel.params
     ]
-    lines = rendered([*shared_lines(kernel, names, {a for a in kernel.shared}), *frame.printed()])
-    head = f'extern "C" __global__ void {base_name(kernel.name)}_forward({", ".join(params)}) {{'
-    before = helpers.texts("\n".join([*params, *lines]), kernel.block)
-    return "\n".join([*structs(kernel, names), *before, head, *lines, "}", ""])
+    body = [*shared_lines(kernel, names, set(kernel.shared)), *frame.printed()]
+    made = Function(f"{EXTERN}__global__ void", f"{base_name(kernel.name)}_forward", params, body)
+    return "\n".join([*structs(kernel, names), *helpers.texts(words([made]), kernel.block), function(made)])
 
 
 def _taken(kernel: Kernel, double: bool) -> set[str]:

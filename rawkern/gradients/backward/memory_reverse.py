@@ -15,18 +15,17 @@ from rawkern.gradients.backward import privatized_sums
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.privatized_sums import BlockSum
 from rawkern.gradients.backward.tile_reverse import TileReverse
-from rawkern.gradients.code.expressions import bare, thread_number
+from rawkern.gradients.code.expressions import Call, Name, Node, address, call, infix, number, thread_number
 from rawkern.gradients.code.passes.accumulation_sinking import Added
-from rawkern.gradients.code.tree import Assign, Declare, If, Run, Statement, declared
+from rawkern.gradients.code.tree import Assign, If, Run, Statement, constant, declared
 from rawkern.gradients.ir import Array, Block, Loop, Store, Value, inside, walk
 from rawkern.gradients.passes import in_place
-from rawkern.gradients.rules import number
 
 
 class MemoryReverse(TileReverse):
     """Loads and stores; `Reverse` has the rest."""
 
-    pending: dict[Value, list[str]]
+    pending: dict[Value, list[Node]]
     after_loop: dict[Loop, list[tuple[Value, Value, Frame]]]
     helpers: set[str]
     exchanged: set[Array]
@@ -40,7 +39,7 @@ class MemoryReverse(TileReverse):
     block_sums: dict[str, BlockSum | None]
     set_lines: dict[Any, list[Added]]  # by place and index
     steady: set[Any]  # loops in which adjoints of what lies outside stay as they are
-    give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
+    give: Callable[[Value, Node, Frame], Any] | None  # where what is given to reads goes, if not to gradients
 
     def store(self, s: Store, frame: Frame, out: list[Statement]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
@@ -55,34 +54,36 @@ class MemoryReverse(TileReverse):
             return
         place = frame.used(s.place, s.index, self.grad(array.name))
         kind = self.names.type(s.value.type)
-        if s.adds:
-            text, clear = place, False
-        elif array.shared:
-            if any(self._meets(s, "threadIdx")):
-                self.helpers.add("take")
-                text, clear = f"take(&{place})", False
-            else:
-                text, clear = place, array not in self.set_whole
-        elif self.injective(s) and not (before is not None and in_place.mixed(self.kernel, before.name)):
-            text, clear = place, False
-        else:
-            self.helpers.add("take")
-            self.exchanged.add(array)
-            text, clear = f"take(&{place})", False
+        given, clear = self._taken(s, place, before)
         if s.value in self.active.values:
-            name = self.names.fresh(f"d_{array.name}")
-            out += [Declare(kind, name, text, const=True), *self._lost(s, before, frame)]
+            name = Name(self.names.fresh(f"d_{array.name}"))
+            out += [constant(kind, name.name, given), *self._lost(s, before, frame)]
             kept = self._kept(s) if clear else None
             if kept is not None:
                 self.dropped.add(kept[0])  # its part stays where it is
-                self.contribute(kept[1], f"{kept[2]}{name}", out)
+                self.contribute(kept[1], -name if kept[2] else name, out)
                 return
             self.contribute(s.value, name, out)
         elif not clear:
-            out += [Run(text)] if text != place else []
+            out += [Run(given)] if isinstance(given, Call) else []
             out += self._lost(s, before, frame)
         if clear:
             out.append(Assign(place, number(0.0, kind)))
+
+    def _taken(self, s: Store, place: Node, before: Array | None) -> tuple[Node, bool]:
+        """What a store's place is given, read or taken; and whether it has to be cleared afterwards."""
+        array = s.place.array
+        if s.adds:
+            return place, False
+        if array.shared:
+            if not self._meets(s):
+                return place, array not in self.set_whole
+        elif self.injective(s) and not (before is not None and in_place.mixed(self.kernel, before.name)):
+            return place, False
+        else:
+            self.exchanged.add(array)
+        self.helpers.add("take")
+        return call("take", address(place)), False
 
     def _before(self, array: Array) -> Array | None:
         """An array as it was before, if that has a gradient."""
@@ -105,26 +106,24 @@ class MemoryReverse(TileReverse):
             for i in loops.stores(self.kernel.body, s.place.array)
         )  # fmt: skip
 
-    def _kept(self, s: Store) -> tuple[Value, Value, str] | None:
-        """Of ``s[i] = s[i] + v``: the load, v and its sign; what the place had as gradient is that of its old value."""
+    def _kept(self, s: Store) -> tuple[Value, Value, bool] | None:
+        """Of ``s[i] = s[i] + v``: the load, v, whether it is subtracted.
+
+        What the place had as gradient is that of its old value.
+        """
         v = s.value
         for k, r in enumerate(v.args if v.op == "binary" and v.attr in ("+", "-") and self.uses[v] == 1 else ()):
             same = r.op == "load" and (r.attr, r.args, r.block) == (s.place, s.index, s.block) and self.uses[r] == 1
             between = [i for i in loops.stores(self.kernel.body, s.place.array) if r.order < i.order < s.order]
             if same and not between and (k == 0 or v.attr == "+"):
-                return r, v.args[1 - k], "" if v.attr == "+" else "-"
+                return r, v.args[1 - k], v.attr == "-"
         return None
 
-    def _meets(self, s: Store, _: str) -> list[bool]:
+    def _meets(self, s: Store) -> bool:
         """Whether several threads of a block may store to one place."""
-        return [
-            (len(s.index) == 0 and self._several(s))
-            or (len(s.index) > 0 and self._signature(s.place.array, s.index, s.block, s.order) is None)
-        ]
-
-    def _several(self, s: Store) -> bool:
-        known = facts(s.block, s.order)
-        return bool(set(affine.threads(self.kernel, True)) - set(known.fixed))
+        if s.index:
+            return self._signature(s.place.array, s.index, s.block, s.order) is None
+        return bool(set(affine.threads(self.kernel, True)) - set(facts(s.block, s.order).fixed))
 
     def injective(self, s: Store) -> bool:
         """Whether an output's elements are each set once: by one store, by one thread in one iteration."""
@@ -209,7 +208,7 @@ class MemoryReverse(TileReverse):
         """Whether no two executions of a read, in any threads and iterations, mean the same element."""
         return access_groups.which(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
 
-    def load(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
+    def load(self, v: Value, d: Name, frame: Frame, out: list[Statement]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
         array = v.attr.array
         if self.give is not None:
@@ -242,7 +241,7 @@ class MemoryReverse(TileReverse):
             self.declare(total, self.home[outermost.block], const=False)
         return None
 
-    def add(self, v: Value, d: str, frame: Frame, out: list[Statement], some: bool = False) -> None:
+    def add(self, v: Value, d: Name, frame: Frame, out: list[Statement], some: bool = False) -> None:
         """Add to the gradient of a place; `some`: under a condition of the backward's own."""
         array = v.attr.array
         place = frame.used(v.attr, v.args, self.grad(array.name))
@@ -259,21 +258,21 @@ class MemoryReverse(TileReverse):
             out.append(Assign(place, d, "+="))
         else:
             sums = None if array.shared else self.block_sum(array.name, v.attr.type)
-            index = bare(frame.express(v.args[0])) if sums else ""
+            index = frame.express(v.args[0]) if sums else 0
 
-            def adds(line: Callable[[str], Statement]) -> Statement:
-                return sums.adding(place, index, v.attr.suffix, line) if sums else line(place)
+            def adds(line: Callable[[Node], Statement]) -> Statement:
+                return sums.adding(place, index, v.attr.fields, line) if sums else line(place)
 
             if sums is not None and sums.own:
-                out.append(adds(lambda p: Assign(p, d, "+=") if p != place else Run(f"atomicAdd(&{p}, {d})")))
+                out.append(adds(lambda p: Assign(p, d, "+=") if p != place else _atomic(p, d)))
             elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
                 first = array.shared and math.prod(self.kernel.block) > 32 and self.alone(v, but_itself=True)
                 self.add_once(adds, v.type, d, out, self.outer_of(v.block, d, out), alone=first)
             elif not any(self._by_lane(i) for i in v.args):
                 self.helpers.add("warp_add")
-                out.append(adds(lambda p: Run(f"warp_add(&{p}, {d})")))
+                out.append(adds(lambda p: Run(call("warp_add", address(p), d))))
             else:
-                out.append(adds(lambda p: Run(f"atomicAdd(&{p}, {d})")))
+                out.append(adds(lambda p: _atomic(p, d)))
 
     def block_sum(self, name: str, kind: types.Type) -> BlockSum | None:
         """Sums of a block's own for the gradient of an array or a number, if all blocks add to the same elements."""
@@ -289,15 +288,16 @@ class MemoryReverse(TileReverse):
         """Whether whole warps come to a block."""
         return math.prod(self.kernel.block) % 32 == 0 and together(self.kernel, block)
 
-    def outer_of(self, block: Block, d: str, out: list[Statement]) -> list[Statement]:
+    def outer_of(self, block: Block, d: Node, out: list[Statement]) -> list[Statement]:
         """Where the sum over a warp of an adjoint is made: before a loop that leaves it as it is."""
-        changes = any(d in declared(s) or (isinstance(s, Assign) and s.target == d) for s in out)
+        name = d.name if isinstance(d, Name) else None
+        changes = any(name in declared(s) or (isinstance(s, Assign) and s.target == d) for s in out)
         if block.parent not in self.steady or changes:
             return out
         return self.home[block.parent.block]
 
     def add_once(
-        self, adds: Callable[..., Statement], kind: str, d: str, out: list[Statement], sum_at: list[Statement],
+        self, adds: Callable[..., Statement], kind: str, d: Name, out: list[Statement], sum_at: list[Statement],
         alone: bool = False,
     ) -> None:  # fmt: skip
         """Add to a place that all threads mean, once for each block; `adds` makes lines of one for a place.
@@ -305,12 +305,12 @@ class MemoryReverse(TileReverse):
         `alone`: only this line of the text adds to the place between two barriers.
         """
         block = self.kernel.block
-        whole, first = ("warp_sum", "lane()") if math.prod(block) == 32 else ("block_sum", thread_number(block))
+        whole, first = ("warp_sum", call("lane")) if math.prod(block) == 32 else ("block_sum", thread_number(block))
         self.helpers |= {whole, "lane"}
-        name = self.names.fresh(f"{d}_all")
-        sum_at.append(Declare(self.names.type(kind), name, f"{whole}({d})", const=True))
-        does = adds(lambda p: Assign(p, name, "+=") if alone else Run(f"atomicAdd(&{p}, {name})"))
-        out.append(If(f"{first} == 0", [does], inline=not isinstance(does, If)))
+        name = Name(self.names.fresh(f"{d.name}_all"))
+        sum_at.append(constant(self.names.type(kind), name.name, call(whole, d)))
+        does = adds(lambda p: Assign(p, name, "+=") if alone else _atomic(p, name))
+        out.append(If(infix(first, "==", 0), [does], inline=not isinstance(does, If)))
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""
@@ -330,3 +330,7 @@ class MemoryReverse(TileReverse):
 
     def declare(self, value: Value, out: list[Statement], const: bool) -> None:
         raise NotImplementedError
+
+
+def _atomic(place: Node, d: Node) -> Statement:
+    return Run(call("atomicAdd", address(place), d))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from rawkern.gradients import ir
@@ -11,10 +10,10 @@ from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.barrier_intervals import Phases
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
-from rawkern.gradients.code.expressions import bare, total
+from rawkern.gradients.code.expressions import Name, Node, address, call, infix, number, total
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.accumulation_sinking import defer
-from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, If, Run, Statement
+from rawkern.gradients.code.tree import BARRIER, Barrier, Declare, If, Run, Statement, assign
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
@@ -28,7 +27,6 @@ from rawkern.gradients.ir import (
     walk,
 )
 from rawkern.gradients.reading.syntax import Where
-from rawkern.gradients.rules import number
 
 
 class Reverse(ValueReverse):
@@ -42,10 +40,10 @@ class Reverse(ValueReverse):
         self.max_iterations, self.assumed = max_iterations, assumed
         self.uses = loops.totals(kernel)
         self.home: dict[Block, list[Statement]] = {}
-        self.pending: dict[Value, list[str]] = {}
-        self.declared: dict[Value, str] = {}
+        self.pending: dict[Value, list[Node]] = {}
+        self.declared: dict[Value, Name] = {}
         self.after_loop: dict[Loop, list[tuple[Value, Value, Frame]]] = {}
-        self.special: dict[Value, str] = {}  # of running maxima: what says that this iteration set it; "": it did
+        self.special: dict[Value, Node | None] = {}  # of running maxima: that this iteration set it; None: it did
         self.maximum_of: dict[Value, Loop] = {}
         self.taking: dict[Any, Value] = {}
         self.before_change: dict[Any, str] = {}
@@ -93,16 +91,16 @@ class Reverse(ValueReverse):
             if isinstance(item, Value) and item.op == "param" and item in self.active.values:
                 d = self.adjoint(item, out)
                 if d is not None:
-                    place, sums = f"{self.grad(item.attr)}[0]", self.block_sum(item.attr, item.type)
+                    place, sums = Name(self.grad(item.attr))[0], self.block_sum(item.attr, item.type)
 
-                    def adds(line: Any, place: str = place, sums: Any = sums) -> Statement:
-                        return sums.adding(place, "0", "", line) if sums else line(place)
+                    def adds(line: Any, place: Node = place, sums: Any = sums) -> Statement:
+                        return sums.adding(place, 0, (), line) if sums else line(place)
 
                     if self.warps_together(self.kernel.body):
                         self.add_once(adds, item.type, d, out, out)
                         continue
                     self.helpers.add("warp_add")
-                    out.append(adds(lambda p, d=d: Run(f"warp_add(&{p}, {d})")))
+                    out.append(adds(lambda p, d=d: Run(call("warp_add", address(p), d))))
         frame.settle()
         self.finished(frame)
         lines = _joined(frame.printed(), out)
@@ -128,26 +126,26 @@ class Reverse(ValueReverse):
 
     # Adjoints -----------------------------------------------------------------------------------------------------
 
-    def contribute(self, value: Value, text: str, out: list[Statement]) -> None:
+    def contribute(self, value: Value, term: Node, out: list[Statement]) -> None:
         """Add to the adjoint of a value."""
         if not self.wants(value):
             return
         home = self.home[value.block]
         if value not in self.declared and out is home:
-            self.pending.setdefault(value, []).append(text)
+            self.pending.setdefault(value, []).append(term)
             return
         if value not in self.declared:
             self.declare(value, home, const=False)
-        out.append(Assign(self.declared[value], bare(text), "+="))
+        out.append(assign(self.declared[value], term, "+="))
 
-    def adjoint(self, value: Value, out: list[Statement]) -> str | None:
+    def adjoint(self, value: Value, out: list[Statement]) -> Name | None:
         """A name for the adjoint, complete; None if it is 0."""
         if value in self.declared:
             return self.declared[value]
         found = self.pending.get(value)
         if not found:
             return None
-        if len(found) == 1 and re.fullmatch(r"d_\w+", found[0]):
+        if len(found) == 1 and isinstance(found[0], Name):
             return found[0]
         self.declare(value, out, const=True)
         return self.declared[value]
@@ -155,9 +153,9 @@ class Reverse(ValueReverse):
     def declare(self, value: Value, out: list[Statement], const: bool) -> None:
         terms = self.pending.pop(value, [])
         name = self.names.fresh("d_" + (value.name or (value.attr.array.name if value.op == "load" else "t")))
-        start = (bare(terms[0]) if len(terms) == 1 else total(terms)) or number(0.0, self.names.type(value.type))
+        start = total(terms) if terms else number(0.0, self.names.type(value.type))
         out.append(Declare(self.names.type(value.type), name, start, const))
-        self.declared[value] = name
+        self.declared[value] = Name(name)
 
     # Items --------------------------------------------------------------------------------------------------------
 
@@ -178,10 +176,10 @@ class Reverse(ValueReverse):
                 self.branch(item, frame, out)
             elif isinstance(item, Loop):
                 self.loop(item, frame, out)
-                for total, load, around in self.after_loop.pop(item, []):
-                    d = self.adjoint(total, out)
+                for value, load, around in self.after_loop.pop(item, []):
+                    d = self.adjoint(value, out)
                     if d is not None:
-                        some = If(f"{d} != {number(0.0, self.names.type(total.type))}", [])
+                        some = If(infix(d, "!=", number(0.0, self.names.type(value.type))), [])
                         self.add(load, d, around, some.body, some=True)
                         out.append(some)
 
@@ -220,7 +218,7 @@ class Reverse(ValueReverse):
             sides.append(lines)
         if sides[0] or sides[1]:
             if sides[0]:
-                out.append(If(bare(frame.express(item.condition)), sides[0], sides[1]))
+                out.append(If(frame.express(item.condition), sides[0], sides[1]))
             else:
                 out.append(If(frame.negated(item.condition, frame.express), sides[1]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rawkern.gradients.code.tree import BARRIER, Barrier, Statement, every, names
+from rawkern.gradients.code.tree import BARRIER, Barrier, Statement, every, named
 
 
 def sparse(statements: list[Statement], shared: Collection[str]) -> list[Statement]:
@@ -21,7 +21,7 @@ def sparse(statements: list[Statement], shared: Collection[str]) -> list[Stateme
         inner = list(every([s]))
         waits = any(isinstance(each, Barrier) for each in inner)
         parts[-1][0].append(s)
-        parts[-1][1].update(shared if waits else {name for each in inner for name in names(each)} & set(shared))
+        parts[-1][1].update(shared if waits else {name for each in inner for name in named(each)} & set(shared))
     parts.pop()
     merged = [parts[0]]
     for more, touched in parts[1:]:

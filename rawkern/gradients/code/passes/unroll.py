@@ -6,7 +6,7 @@ or compute alike stays in registers. Only the last time a thread has to ask whet
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,8 +14,25 @@ from rawkern.base import gpus
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.affine import LANE, Poly, grouped, induction, poly, settled
-from rawkern.gradients.code.expressions import operand, written
+from rawkern.gradients.code.expressions import (
+    Binary,
+    Index,
+    Literal,
+    Name,
+    Node,
+    Unary,
+    base,
+    both,
+    call,
+    infix,
+    nodes,
+    special,
+    where,
+    written,
+)
+from rawkern.gradients.code.expressions import names as names_of
 from rawkern.gradients.code.names import Names
+from rawkern.gradients.code.printing import expression
 from rawkern.gradients.code.tree import (
     Assign,
     Barrier,
@@ -28,9 +45,10 @@ from rawkern.gradients.code.tree import (
     Statement,
     While,
     bodies,
+    called,
     every,
     expressions,
-    rendered,
+    length,
     with_bodies,
 )
 from rawkern.gradients.ir import Kernel, Loop, Value
@@ -38,7 +56,7 @@ from rawkern.gradients.ir import Kernel, Loop, Value
 MOST = 64  # times; more need too many registers
 REGISTERS = 160  # for what is read once and kept: a thread has 255
 LINES = 64  # of all such loops: more is too much code, written out
-_TOGETHER = re.compile(r"__sync|__shfl|\b(block|warp)_\w+\(")
+_TOGETHER = ("__sync", "__shfl", "block_", "warp_")  # how functions begin that threads call together
 WRITTEN = 2048  # of them, written out
 
 
@@ -55,7 +73,7 @@ class Row:
     @property
     def comment(self) -> str:
         """What a launch is to know."""
-        times = f"{operand(written(self.length), '+', '/')} / {self.step}"
+        times = expression(written(self.length) / self.step)
         return f"// {self.name}: {times} rounded up, or 0; how often a thread goes through a row."
 
 
@@ -64,9 +82,9 @@ def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tup
 
     None where there are none, or it does not pay.
     """
-    keys: dict[Loop, tuple[str, int]] = {}
-    lengths: dict[tuple[str, int], Poly] = {}
-    inner: dict[tuple[str, int], list[Statement]] = {}
+    keys: dict[Loop, tuple[Node, int]] = {}
+    lengths: dict[tuple[Node, int], Poly] = {}
+    inner: dict[tuple[Node, int], list[Statement]] = {}
     for s in every(statements):
         loop = s.loop if isinstance(s, For) and _steps(s) else None
         row = None if loop is None else _row(loop, kernel)
@@ -74,12 +92,14 @@ def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tup
             key = keys[loop] = written(row[0]), row[1]
             lengths[key] = row[0]
             inner.setdefault(key, []).extend(bodies(s)[0])
-    lines = sum(len(rendered(body, 0)) for body in inner.values())
+    lines = sum(map(length, inner.values()))
     if not inner or lines > LINES:
         return (), statements
-    for s in every([s for body in inner.values() for s in body]):
-        if isinstance(s, For | While | Barrier) or any(_TOGETHER.search(each) for each in expressions(s)):
-            return (), statements
+    written_out = [s for body in inner.values() for s in body]
+    if any(isinstance(s, For | While | Barrier) for s in every(written_out)):
+        return (), statements
+    if any(name.startswith(_TOGETHER) for name in called(written_out)):
+        return (), statements
     found = {}
     for key, body in inner.items():
         kept = _registers(kernel, body)
@@ -90,7 +110,7 @@ def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tup
 
 def _steps(s: For) -> bool:
     """Whether a loop's variable grows by more than 1."""
-    return isinstance(s.step, Assign) and s.step.sign == "+=" and s.step.value != "1"
+    return isinstance(s.step, Assign) and s.step.sign == "+=" and s.step.value != Literal("1")
 
 
 def resident(
@@ -109,19 +129,25 @@ def resident(
 def assumption(kernel: Kernel) -> Statement:
     """What the compiler has to know of a block to see how often its threads go through a row."""
     threads = kernel.block[0]
-    return Run(f"__builtin_assume(blockDim.x == {threads} && threadIdx.x < {threads})")
+    within = infix(special("threadIdx.x"), "<", threads)
+    return Run(call("__builtin_assume", both(infix(special("blockDim.x"), "==", threads), within)))
 
 
 def _registers(kernel: Kernel, body: Sequence[Statement]) -> int:
     """How many registers hold what a thread reads of memory at a time: of arrays, and of sums of its block."""
     inner = list(every(body))
-    code = "\n".join(each for s in inner for each in expressions(s) if each != getattr(s, "target", None))
-    read = set(re.findall(r"(?<!&)\b\w+", code))  # &: of atomicAdd
+    read = {name for s in inner for e in expressions(s) if e is not getattr(s, "target", None) for name in _read(e)}
     kinds = [kind for n, kind, pointer in kernel.params for each in (n, f"grad_{n}") if pointer and each in read]
     declares = {s.type for s in inner if isinstance(s, Declare)}
     together = max((types.count(types.VECTORS[n]) for n in declares & types.VECTORS.keys()), default=1)
-    adds = any(isinstance(s, Assign) and s.sign == "+=" and s.target.endswith("]") for s in inner)
+    adds = any(isinstance(s, Assign) and s.sign == "+=" and isinstance(s.target, Index) for s in inner)
     return sum(max(types.size(kind) // 4, together) for kind in kinds) + adds
+
+
+def _read(e: Node) -> set[str]:
+    """The variables that are read, not those of which only an address is taken, for an atomic addition."""
+    taken = Counter(base(each.of) for each in nodes(e) if isinstance(each, Unary) and each.sign == "&")
+    return {name for name, times in Counter(names_of(e)).items() if times > taken[name]}
 
 
 def _row(loop: Loop, kernel: Kernel) -> tuple[Poly, int] | None:
@@ -159,16 +185,17 @@ def _written_out(statements: list[Statement], rows: Mapping[Loop, Row]) -> list[
         s = with_bodies(s, lambda body: _written_out(body, rows))
         row = rows.get(s.loop) if isinstance(s, For) and _steps(s) else None
         if row is not None and isinstance(s, For) and isinstance(s.step, Assign):
-            c = s.step.target
+            c, times = s.step.target, Name(row.name)
             out.append(Note("#pragma unroll"))
-            over = f"{c} >= ({row.name} - 1) * {row.step} && {_no(s.condition)}"
-            condition = f"{row.name} ? {c} < {row.name} * {row.step} : {s.condition}"
+            over = both(infix(c, ">=", (times - 1) * row.step), _no(s.condition))
+            condition = where(times, infix(c, "<", times * row.step), s.condition)
             s = replace(s, condition=condition, body=[If(over, [Jump("continue")], inline=True), *s.body])
         out.append(s)
     return out
 
 
-def _no(condition: str) -> str:
+def _no(condition: Node) -> Node:
     """The opposite of a comparison."""
-    parts = re.fullmatch(r"(\w+) < (.*)", condition)
-    return f"{parts[1]} >= {parts[2]}" if parts else f"!({condition})"
+    if isinstance(condition, Binary) and condition.sign == "<":
+        return Binary(">=", condition.left, condition.right)
+    return Unary("!", condition)
