@@ -20,9 +20,10 @@ from rawkern.gradients.backward.block_redistribution import dealt
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.backward.stencil_gather import Gathering
+from rawkern.gradients.code import tree
 from rawkern.gradients.code.names import Names, spelling
 from rawkern.gradients.code.printing import function
-from rawkern.gradients.code.tree import Function, Parameter, words
+from rawkern.gradients.code.tree import Function, Parameter
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
 from rawkern.gradients.passes.grid_stride import flattened
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
@@ -133,7 +134,7 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     ]
     body = [*shared_lines(kernel, names, set(kernel.shared)), *frame.printed()]
     made = Function(f"{EXTERN}__global__ void", f"{base_name(kernel.name)}_forward", params, body)
-    return "\n".join([*structs(kernel, names), *helpers.texts(words([made]), kernel.block), function(made)])
+    return "\n".join([*structs(kernel, names), *helpers.texts(tree.words([made]), kernel.block), function(made)])
 
 
 def _taken(kernel: Kernel, double: bool) -> set[str]:

@@ -15,23 +15,9 @@ from rawkern.gradients.backward import functions, helpers
 from rawkern.gradients.backward.privatized_sums import BlockSum, looped
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.backward.stencil_gather import Gathering
-from rawkern.gradients.code.expressions import (
-    SUMS,
-    Binary,
-    Cast,
-    Name,
-    Node,
-    address,
-    call,
-    calls,
-    element,
-    infix,
-    number,
-    thread_number,
-    where,
-    written,
-)
-from rawkern.gradients.code.expressions import names as expression_names
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import SUMS, Binary, Cast, Name, Node
 from rawkern.gradients.code.names import Names, spelling, summed_spelling
 from rawkern.gradients.code.passes.dce import set_at_once, without_unused
 from rawkern.gradients.code.passes.gradient_forwarding import handed
@@ -39,23 +25,7 @@ from rawkern.gradients.code.passes.renumbering import finished
 from rawkern.gradients.code.passes.thread_coarsening import Several, several
 from rawkern.gradients.code.passes.unroll import Row, assumption, resident, rows
 from rawkern.gradients.code.printing import expression, function
-from rawkern.gradients.code.tree import (
-    BARRIER,
-    Assign,
-    Barrier,
-    Declare,
-    Function,
-    If,
-    Parameter,
-    Run,
-    Statement,
-    all_expressions,
-    assign,
-    called,
-    counting,
-    variable,
-    words,
-)
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, Function, If, Parameter, Run, Statement
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.passes.in_place import mixed
 from rawkern.gradients.reading.reader import Shape
@@ -135,7 +105,7 @@ def backward_text(
         f"{base_name(kernel.name)}_backward", made.source(lines, parameters, units), numbers, outputs, wrt,
         tuple(n for kind, n in numbers if kind == "value" and n in kernel.arrays),
         tuple(a.name for a in reverse.exchanged),
-        sum(name in ("atomicAdd", "warp_add") for e in all_expressions(lines) for name in calls(e)),
+        sum(name in ("atomicAdd", "warp_add") for e in tree.all_expressions(lines) for name in expr.calls(e)),
         units, kernel.block, assigned, made.sets, made.shared_mem,
         tuple((each.of, types.size(each.inner)) for each in made.sums),
         tuple((n, of) for n, (of, _) in made.passed.items()), made.rows,
@@ -162,7 +132,9 @@ class _Assembly:
     ) -> None:  # fmt: skip
         self.kernel, self.reverse, self.outputs, self.wrt = kernel, reverse, outputs, wrt
         self.names, self.gathered = names, gathered
-        self.assumed = list(dict.fromkeys((written(low), written(high)) for low, high in reverse.assumed or ()))
+        self.assumed = list(
+            dict.fromkeys((expr.written(low), expr.written(high)) for low, high in reverse.assumed or ())
+        )
         self.sums = sorted((s for s in reverse.block_sums.values() if s), key=lambda s: -s.alignment)
         self.sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
         self.arrays = [
@@ -209,7 +181,7 @@ class _Assembly:
         if self.sums:
             memory = self.names.fresh("memory")
             arrays = [*arrays, *_memory(kernel, self.reverse, self.shared_mem, memory)]
-            thread = thread_number(kernel.block)
+            thread = expr.thread_number(kernel.block)
             lines, self.blocks = looped(kernel, self.sums, memory, lines, thread, self.names.fresh)
         return [*([assumption(kernel)] if self.rows else []), *arrays, *lines]
 
@@ -218,7 +190,7 @@ class _Assembly:
     def parameters(self, lines: list[Statement]) -> list[_Given]:
         """The kernel's parameters: those of the forward that it names, gradients, numbers of its own."""
         kernel, names = self.kernel, self.names
-        used = {name for e in all_expressions(lines) for name in expression_names(e)}
+        used = {name for e in tree.all_expressions(lines) for name in expr.names(e)}
         found = [
             _Given("variable" if n in kernel.variables else "value", n, _value(kernel, n, kind, pointer, names))
             for n, kind, pointer in kernel.params
@@ -240,8 +212,8 @@ class _Assembly:
         """The text: structs, helpers, device functions, the kernel."""
         kernel, names, where = self.kernel, self.names, self.reverse.where
         given = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
-        functions.check_names(given, {f"grad_{n}" for n in given}, called(lines), where)
-        device, more_helpers = functions.called_functions(called(lines), kernel, names, where)
+        functions.check_names(given, {f"grad_{n}" for n in given}, tree.called(lines), where)
+        device, more_helpers = functions.called_functions(tree.called(lines), kernel, names, where)
         asked = more_helpers.union(self.reverse.helpers, *(g.helpers for g in self.gathered.values()))
         template = self._template()
         made = Function(
@@ -249,7 +221,7 @@ class _Assembly:
             f"{base_name(kernel.name)}_backward", [each.declared for each in parameters], lines, template,
             self._comments([each.of for each in parameters if each.kind == "variable"], units),
         )  # fmt: skip
-        vocabulary = words([*device, made]) | asked
+        vocabulary = tree.words([*device, made]) | asked
         if self.more and self.more.aligned:
             made.body = [*_aligned(made.parameters, self.more.each), *lines]
         kept = {made.name, *(p.name for p in made.parameters), *(name for _, name in template)}
@@ -281,7 +253,7 @@ class _Assembly:
                 for n, (of, flag) in self.passed.items()
             ),
             *_how_to_launch(self.sums, self.blocks, self.shared_mem, self.more),
-            *(row.comment for row in self.rows),
+            *map(_how_often, self.rows),
             *([registers] if self.room else []),
         ]
 
@@ -289,7 +261,7 @@ class _Assembly:
 def _check(assumed: tuple[Node, Node]) -> Statement:
     """Stop a launch whose numbers are not as the text assumes."""
     low, high = map(_wide, assumed)
-    return If(infix(low, ">", high), [Run(call("__trap"))], inline=True)
+    return If(expr.infix(low, ">", high), [Run(expr.call("__trap"))], inline=True)
 
 
 def _wide(e: Node) -> Node:
@@ -315,11 +287,11 @@ def pointer_to(array: Array, names: Names) -> Parameter:
 
 def _aligned(parameters: Sequence[Parameter], each: str) -> Iterator[Statement]:
     """What the compiler may count on of pointers, where a thread has several elements."""
-    bytes_of = where(infix(each, ">", 1), ALIGNED, 1)
+    bytes_of = expr.where(expr.infix(each, ">", 1), ALIGNED, 1)
     for p in parameters:
         if p.type.endswith("* __restrict__"):
-            aligned = call("__builtin_assume_aligned", p.name, bytes_of)
-            yield assign(p.name, Cast(p.type.removesuffix(" __restrict__"), aligned))
+            aligned = expr.call("__builtin_assume_aligned", p.name, bytes_of)
+            yield tree.assign(p.name, Cast(p.type.removesuffix(" __restrict__"), aligned))
 
 
 def _bounds(block: Shape, room: str) -> str:
@@ -393,7 +365,7 @@ def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[A
         kind = spelling(a.type, names)
         if a in wanted and a in (behind or ()) and a.dynamic:
             behind_it = Cast(f"{kind}*", Name(f"grad_{a.name}") + a.sizes[0], bits=True)
-            found.append(variable(f"{kind}*", a.name, behind_it))
+            found.append(tree.variable(f"{kind}*", a.name, behind_it))
         elif a in wanted:
             found.append(_shared(a, kind, a.name))
     return found
@@ -414,7 +386,7 @@ def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[Sta
     if not dynamic:
         return [Declare(f"extern __shared__ __align__({ALIGNMENT}) char", name, extents=(None,))]
     first = f"grad_{dynamic[0].name}" if dynamic[0] in reverse.shadows else dynamic[0].name
-    return [variable("char*", name, Cast("char*", Name(first), bits=True) + start)]
+    return [tree.variable("char*", name, Cast("char*", Name(first), bits=True) + start)]
 
 
 def _how_to_launch(
@@ -436,17 +408,22 @@ def _how_to_launch(
     ]
 
 
+def _how_often(row: Row) -> str:
+    times = expression(expr.written(row.length) / row.step)
+    return f"// {row.name}: {times} rounded up, or 0; how often a thread goes through a row."
+
+
 def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[Statement]:
     """Lines that set the shadows to 0, all threads of the block together."""
     found: list[Statement] = []
-    thread = thread_number(kernel.block)
+    thread = expr.thread_number(kernel.block)
     for a in kernel.shared:
         if a not in reverse.shadows or a in reverse.set_whole:
             continue
         kind, grad = summed_spelling(a.type, names), Name(f"grad_{a.name}")
-        zero = call(kind) if isinstance(a.type, Aggregate) else number(0.0, kind)
-        place: Node = grad if len(a.sizes) < 2 else address(element(grad, [0] * len(a.sizes)))
+        zero = expr.call(kind) if isinstance(a.type, Aggregate) else expr.number(0.0, kind)
+        place: Node = grad if len(a.sizes) < 2 else expr.address(expr.element(grad, [0] * len(a.sizes)))
         sets = Assign(place["i"] if a.sizes else place, zero)
         threads = math.prod(kernel.block)
-        found.append(counting(variable("int", "i", thread), math.prod(a.sizes), threads, [sets], inline=True))
+        found.append(tree.counting(tree.variable("int", "i", thread), math.prod(a.sizes), threads, [sets], inline=True))
     return [*found, BARRIER] if found else []

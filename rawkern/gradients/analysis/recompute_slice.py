@@ -9,7 +9,8 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis.affine import induction
-from rawkern.gradients.code.expressions import Binary, Literal, Name, Node, Unary, literal, where
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code.expressions import Binary, Literal, Name, Node, Unary
 from rawkern.gradients.code.names import Names, identifier
 from rawkern.gradients.ir import (
     COLLECTIVE,
@@ -141,7 +142,7 @@ class Copy:
             return self.joined(value, value.args, lambda a: self.outside(a, loop))
         args = [self.outside(a, loop) for a in value.args]
         if value.op == "select":
-            return where(*args)
+            return expr.where(*args)
         return Unary(value.attr, args[0]) if value.op == "unary" else self.cast(value, args[0])
 
     def without_implied(self, value: Value, named: Callable[[Value], bool]) -> list[Value]:
@@ -171,7 +172,7 @@ class Copy:
         """A binary operation of these operands."""
         left, right = spelled(args[0]), args[1]
         if value.attr == "+" and right.op == "const" and right.attr[0] == "-" and -(2**31) < (right.const or 0) < 0:
-            return left - literal(right.attr[1:])
+            return left - expr.literal(right.attr[1:])
         return Binary(value.attr, left, spelled(right))
 
     def _read(self, item: Any) -> tuple[Value, ...]:

@@ -11,34 +11,12 @@ from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.blocks import Deal
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.code.expressions import (
-    Cast,
-    Name,
-    address,
-    both,
-    call,
-    infix,
-    integer,
-    nodes,
-    number,
-    special,
-    where,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Cast, Name
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.barrier_elimination import sparse
-from rawkern.gradients.code.tree import (
-    BARRIER,
-    Assign,
-    If,
-    Note,
-    Run,
-    Statement,
-    all_expressions,
-    constant,
-    counting,
-    declared,
-    variable,
-)
+from rawkern.gradients.code.tree import BARRIER, Assign, If, Note, Run, Statement
 from rawkern.gradients.ir import Block, Kernel, Loop, Store, Value, operands, walk
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
@@ -86,27 +64,29 @@ class Dealing:
         head.settle()
         begin, totals, ends = self._elements(at, kind)
         inner = self._iteration(at, kind, block, totals)
-        blocks = Cast(kind, special(f"gridDim.{axis}"))
-        few = infix(blocks, ">", count)
-        few = few if integer(count) is not None else both(infix(count, ">", 0), few)
+        blocks = Cast(kind, expr.special(f"gridDim.{axis}"))
+        few = expr.infix(blocks, ">", count)
+        few = few if expr.integer(count) is not None else expr.both(expr.infix(count, ">", 0), few)
         shared = {a.name for a in kernel.shared} | {f"grad_{a.name}" for a in kernel.shared}
-        shared |= {name for s in self.copy.exchanges for name in declared(s)}
+        shared |= {name for s in self.copy.exchanges for name in tree.declared(s)}
         before = [*head.printed(), *out]
-        own = special(f"blockIdx.{axis}"), Name(UNKNOWN)  # what other blocks, or one iteration, do not know
-        if any(each in own for e in all_expressions([*before, *begin, *inner, *ends]) for each in nodes(e)):
+        own = expr.special(f"blockIdx.{axis}"), Name(UNKNOWN)  # what other blocks, or one iteration, do not know
+        if any(each in own for e in tree.all_expressions([*before, *begin, *inner, *ends]) for each in expr.nodes(e)):
             return None
-        grid = special(f"gridDim.{axis}")
-        each = counting(variable("unsigned int", block, Name(turn) / count), grid, parts, sparse(inner, shared))
-        turns = counting(
-            variable(kind, turn, own[0]),
+        grid = expr.special(f"gridDim.{axis}")
+        each = tree.counting(
+            tree.variable("unsigned int", block, Name(turn) / count), grid, parts, sparse(inner, shared)
+        )
+        turns = tree.counting(
+            tree.variable(kind, turn, own[0]),
             count * Name(parts),
             grid,
-            [constant(kind, at, Name(turn) % count), *begin, each, *ends],
+            [tree.constant(kind, at, Name(turn) % count), *begin, each, *ends],
         )
         return [
             Note("// Blocks that read the same elements deal the iterations out: each adds up what all of them give."),
             *before,
-            constant(kind, parts, where(few, blocks / count, 1)),
+            tree.constant(kind, parts, expr.where(few, blocks / count, 1)),
             turns,
             BARRIER,
         ]
@@ -122,10 +102,10 @@ class Dealing:
         for r in reads:
             place = frame.used(r.attr, r.args, f"grad_{r.attr.array.name}")
             total, of = Name(self.names.fresh(f"d_{r.attr.array.name}")), self.names.type(r.type)
-            zero = number(0.0, of)
-            begin.append(variable(of, total.name, zero))
-            adds = Run(call("atomicAdd", address(place), total))
-            ends.append(If(infix(total, "!=", zero), [adds], inline=True))
+            zero = expr.number(0.0, of)
+            begin.append(tree.variable(of, total.name, zero))
+            adds = Run(expr.call("atomicAdd", expr.address(place), total))
+            ends.append(If(expr.infix(total, "!=", zero), [adds], inline=True))
             totals[r.order] = total
         frame.settle()
         return [*frame.printed(), *begin], totals, ends

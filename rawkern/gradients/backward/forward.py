@@ -11,37 +11,10 @@ from typing import Any
 from rawkern.gradients import ir, types
 from rawkern.gradients.analysis.affine import induction, plain
 from rawkern.gradients.analysis.recompute_slice import TRIVIAL, Copy
-from rawkern.gradients.code.expressions import (
-    PRODUCTS,
-    SUMS,
-    Binary,
-    Cast,
-    Name,
-    Node,
-    Unary,
-    address,
-    call,
-    element,
-    literal,
-    names,
-    special,
-    where,
-)
-from rawkern.gradients.code.tree import (
-    BARRIER,
-    Assign,
-    Barrier,
-    Declare,
-    For,
-    If,
-    Jump,
-    Run,
-    Statement,
-    While,
-    assign,
-    constant,
-    variable,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import PRODUCTS, SUMS, Binary, Cast, Name, Node, Unary
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Jump, Run, Statement, While
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Block,
@@ -70,9 +43,9 @@ class Frame(Copy):
         """An expression for a value."""
         if value.op == "const":
             single = value.type == "float" and self.names.double
-            return literal(value.attr.rstrip("fF") if single else value.attr)
+            return expr.literal(value.attr.rstrip("fF") if single else value.attr)
         if value.op in ("param", "special"):
-            return special(value.attr)
+            return expr.special(value.attr)
         return Name(self.name(value)) if self._is_named(value) else self.right(value)
 
     def _is_named(self, value: Value) -> bool:
@@ -97,16 +70,16 @@ class Frame(Copy):
         if value.op == "cast":
             return self.cast(value, args[0])
         if value.op == "select":
-            return where(*args)
+            return expr.where(*args)
         if value.op == "call":
-            return call(self._function(value), *args)
+            return expr.call(self._function(value), *args)
         if value.op == "shfl":
             return shuffle(value.attr, *args)
         if value.op == "reduce":
-            return call(value.attr, *args)
+            return expr.call(value.attr, *args)
         assert value.op == "load", value.op
-        found, kind = element(value.attr.array.name, args, value.attr.fields), value.attr.type
-        return call(CONVERSIONS[kind], found) if kind in types.HALVES and not self.names.double else found
+        found, kind = expr.element(value.attr.array.name, args, value.attr.fields), value.attr.type
+        return expr.call(CONVERSIONS[kind], found) if kind in types.HALVES and not self.names.double else found
 
     def _function(self, value: Value) -> str:
         if isinstance(value.attr, str):
@@ -121,7 +94,7 @@ class Frame(Copy):
 
     def used(self, place: Place, index: tuple[Value, ...], name: str) -> Node:
         """An element, for the reverse."""
-        return element(name, [self.express(i) for i in index], place.fields)
+        return expr.element(name, [self.express(i) for i in index], place.fields)
 
     def printed(self) -> list[Statement]:
         """The statements of the copy; after `settle`."""
@@ -159,18 +132,20 @@ class Frame(Copy):
         return out
 
     def _stored(self, item: Store) -> Statement:
-        target = element(item.place.array.name, [self.text(i) for i in item.index], item.place.fields)
+        target = expr.element(item.place.array.name, [self.text(i) for i in item.index], item.place.fields)
         value, kind = self.text(item.value), item.place.type
         if item.adds == "atomic":
             if isinstance(kind, str) and kind in types.HALVES and not self.names.double:
                 value = Cast(kind, value)
-            return Run(call("atomicAdd", address(target), value))
+            return Run(expr.call("atomicAdd", expr.address(target), value))
         return Assign(target, value, "+=" if item.adds else "=")
 
     def _set(self, value: Value, name: str, right: Node, const: bool = False) -> Statement:
         """The declaration of a value; its assignment where it was declared before."""
         return (
-            assign(name, right) if value in self.hoisted else Declare(self.names.type(value.type), name, right, const)
+            tree.assign(name, right)
+            if value in self.hoisted
+            else Declare(self.names.type(value.type), name, right, const)
         )
 
     def _if(self, item: ir.If) -> list[Statement]:
@@ -191,8 +166,8 @@ class Frame(Copy):
                 out.append(self._set(r, name, self.text(b)))
             else:
                 out += [] if r in self.hoisted else [Declare(self.names.type(r.type), name)]
-                other.append(assign(name, self.text(b)))
-            then.append(assign(name, self.text(a)))
+                other.append(tree.assign(name, self.text(b)))
+            then.append(tree.assign(name, self.text(a)))
         if not then and other:
             return [*out, If(self.negated(item.condition, self.text), other)]
         return [*out, If(condition, then, other)] if then or other else out
@@ -212,8 +187,8 @@ class Frame(Copy):
         for c in carried:
             if c is not header or c.result in self.needed:
                 name, start = self.name(c.phi), self._converted(c.init)
-                new = variable(self.names.type(c.phi.type), name, start)
-                out.append(assign(name, start) if c.result in self.hoisted else new)
+                new = tree.variable(self.names.type(c.phi.type), name, start)
+                out.append(tree.assign(name, start) if c.result in self.hoisted else new)
         body = [*(first or []), *self.lines(item.body), *(last or [])]
         condition = self.text(item.condition)
         advance = self._advance([c for c in carried if c is not header])
@@ -222,7 +197,7 @@ class Frame(Copy):
         name = self.name(header.phi)
         start = None if header.result in self.needed else Declare(header.phi.type, name, self._converted(header.init))
         by = self.outside(steps[header.phi][1], item) if header.phi in steps else None
-        step = assign(name, by, "+=") if by is not None else _update(name, self._next(header))
+        step = tree.assign(name, by, "+=") if by is not None else _update(name, self._next(header))
         return [*out, For(start, condition, step, [*body, *advance], loop=item)]
 
     def _stepping(self, item: Loop, carried: list[Carried]) -> Carried | None:
@@ -247,23 +222,23 @@ class Frame(Copy):
         pairs = [(self.name(c.phi), self._next(c), c.phi.type) for c in carried]
         pairs = [p for p in pairs if Name(p[0]) != p[1]]
         lines: list[Statement] = []
-        while ready := [a for a in pairs if not any(a[0] in names(b[1]) for b in pairs if b is not a)]:
+        while ready := [a for a in pairs if not any(a[0] in expr.names(b[1]) for b in pairs if b is not a)]:
             lines += [_update(name, right) for name, right, _ in ready[:1]]
             pairs.remove(ready[0])
         temporary = [(name, self.names.fresh(f"{name}_next"), right, kind) for name, right, kind in pairs]
-        lines += [constant(self.names.type(k), t, r) for _, t, r, k in temporary]
-        return [*lines, *(assign(n, t) for n, t, _, _ in temporary)]
+        lines += [tree.constant(self.names.type(k), t, r) for _, t, r, k in temporary]
+        return [*lines, *(tree.assign(n, t) for n, t, _, _ in temporary)]
 
 
 def shuffle(how: str, *args: Node) -> Node:
     """What lanes of a warp have of others; `how`: by xor, up or down, or idx."""
-    return call(f"__shfl{'' if how == 'idx' else f'_{how}'}_sync", literal("0xffffffff"), *args)
+    return expr.call(f"__shfl{'' if how == 'idx' else f'_{how}'}_sync", expr.literal("0xffffffff"), *args)
 
 
 def _update(name: str, right: Node) -> Statement:
     if isinstance(right, Binary) and right.left == Name(name) and right.sign in (*SUMS, *PRODUCTS, "<<", ">>"):
-        return assign(name, right.right, f"{right.sign}=")
-    return assign(name, right)
+        return tree.assign(name, right.right, f"{right.sign}=")
+    return tree.assign(name, right)
 
 
 def header_of(loop: Loop, carried: list[Carried], steps: dict[Value, Any]) -> Carried | None:

@@ -9,12 +9,13 @@ from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.helpers import HELPERS
 from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
-from rawkern.gradients.code.expressions import Name, number
+from rawkern.gradients.code.expressions import Name
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.dce import without_unused
 from rawkern.gradients.code.passes.renumbering import finished
-from rawkern.gradients.code.tree import Declare, Jump, Parameter, Statement, assign
+from rawkern.gradients.code.tree import Declare, Jump, Parameter, Statement
 from rawkern.gradients.ir import Function, Kernel, Store, Value
 from rawkern.gradients.reading.syntax import Where
 
@@ -33,8 +34,8 @@ class _Backward(Reverse):
         """Put what the parameters get behind the lines; `result`: by parameter, where it goes, "" for a return."""
         for item in self.kernel.body.items:
             if isinstance(item, Value) and item.op == "param" and item.attr in result:
-                d = self.adjoint(item, body) or number(0.0, self.names.type(item.type))
-                body.append(assign(result[item.attr], d) if result[item.attr] else Jump("return", d))
+                d = self.adjoint(item, body) or expr.number(0.0, self.names.type(item.type))
+                body.append(tree.assign(result[item.attr], d) if result[item.attr] else Jump("return", d))
 
 
 def called_functions(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Set
 
-from rawkern.gradients.code.expressions import thread_number
+from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code.printing import expression
 
 HEADERS = {
@@ -162,7 +162,7 @@ def _for_blocks(text: str, block: tuple[int, int, int]) -> str:
     warps = math.prod(block) // 32
     for name in ("sum", "max", "min"):
         text = text.replace(f"OF_PARTS({name})", "\n    ".join(_of_parts(name, warps)))
-    return text.replace("WARPS", str(warps)).replace("THREAD", expression(thread_number(block)))
+    return text.replace("WARPS", str(warps)).replace("THREAD", expression(expr.thread_number(block)))
 
 
 def _of_parts(name: str, warps: int) -> list[str]:

@@ -8,37 +8,11 @@ from rawkern.gradients import ir, types
 from rawkern.gradients.analysis import affine, extrema, loops, privatizable, tiles
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.backward.forward import Frame
-from rawkern.gradients.code.expressions import (
-    Cast,
-    Literal,
-    Name,
-    Node,
-    both,
-    call,
-    infix,
-    integer,
-    literal,
-    node,
-    number,
-    renamed,
-    where,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Cast, Literal, Name, Node
 from rawkern.gradients.code.names import Names
-from rawkern.gradients.code.tree import (
-    BARRIER,
-    Assign,
-    Declare,
-    For,
-    If,
-    Run,
-    Scope,
-    Statement,
-    assign,
-    constant,
-    increment,
-    variable,
-    with_expressions,
-)
+from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, If, Run, Scope, Statement
 from rawkern.gradients.ir import Block, Carried, Kernel, Loop, Value, walk
 from rawkern.gradients.reading.places import GOES_ON, NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
@@ -119,9 +93,9 @@ class LoopReverse:
         for c, of in maxima.items():
             if found[c] is not None:
                 set_by[c], now = self._set_by(item, c, of, frame, out), self.names.fresh(f"{c.phi.name or 't'}_at")
-                out.append(variable("int", now, 0))
-                self.special[c.next] = infix(now, "==", set_by[c])
-                last.append(increment(now))
+                out.append(tree.variable("int", now, 0))
+                self.special[c.next] = expr.infix(now, "==", set_by[c])
+                last.append(tree.increment(now))
         for c, d in found.items():
             self.dropped.add(c.phi)  # the same in every iteration
             if d is not None:
@@ -146,7 +120,7 @@ class LoopReverse:
         """What a running maximum began with has the gradient if no iteration set it."""
         if c.init in self.active.values:
             name, kind = self.names.fresh("d_start"), self.names.type(c.phi.type)
-            out.append(constant(kind, name, where(infix(at, "<", 0), d, number(0.0, kind))))
+            out.append(tree.constant(kind, name, expr.where(expr.infix(at, "<", 0), d, expr.number(0.0, kind))))
             self.contribute(c.init, Name(name), out)
 
     def _chosen(
@@ -168,12 +142,12 @@ class LoopReverse:
         self.finished(inner)
         begins = self._begins(item, [o for o in item.carried if o is not c and o.phi in inner.needed], at, inner, frame)
         if c.phi in inner.needed:
-            begins.append(constant(self.names.type(c.phi.type), inner.name(c.phi), self.before_change[c]))
+            begins.append(tree.constant(self.names.type(c.phi.type), inner.name(c.phi), self.before_change[c]))
         if body:
-            condition = infix(at, ">=", 0)
+            condition = expr.infix(at, ">=", 0)
             reduced = (i for i in walk(self.kernel.body) if isinstance(i, Value) and i.op == "reduce")
             if any(c.result in i.args for i in reduced):  # most threads of a block or warp have nothing to add
-                condition = both(condition, infix(d, "!=", number(0.0, self.names.type(c.phi.type))))
+                condition = expr.both(condition, expr.infix(d, "!=", expr.number(0.0, self.names.type(c.phi.type))))
             out.append(If(condition, [*begins, *inner.lines(item.body), *body]))
         self._never(c, d, at, out)
 
@@ -182,15 +156,15 @@ class LoopReverse:
         at, k = (self.names.fresh(f"{c.phi.name or 't'}_{x}") for x in ("set_by", "k"))
         here = item.block is frame.block
         again = frame if here else Frame(item.body, frame, self.names, loop=item)
-        sets = infix(again.use(of[0]), of[1], again.use(c.phi)) if of[1] != "if" else again.use(of[2])
-        start: list[Statement] = [Declare("int", at, literal("-1"), also=((k, ZERO),))]
-        found: list[Statement] = [assign(at, k)]
+        sets = expr.infix(again.use(of[0]), of[1], again.use(c.phi)) if of[1] != "if" else again.use(of[2])
+        start: list[Statement] = [Declare("int", at, expr.literal("-1"), also=((k, ZERO),))]
+        found: list[Statement] = [tree.assign(at, k)]
         if c in self.taking:  # a loop in the loop begins with what there was
             was, kind = self.names.fresh(f"{c.phi.name or 't'}_before"), self.names.type(c.phi.type)
             self.before_change[c] = was
-            start.append(variable(kind, was, number(0.0, kind)))
-            found.append(assign(was, again.use(c.phi)))
-        last = [If(sets, found, inline=True), increment(k)]
+            start.append(tree.variable(kind, was, expr.number(0.0, kind)))
+            found.append(tree.assign(was, again.use(c.phi)))
+        last = [If(sets, found, inline=True), tree.increment(k)]
         self.maximum_of[c.next] = item
         if here:
             frame.watch(item, start, last)
@@ -211,16 +185,18 @@ class LoopReverse:
             d = self.adjoint(c.result, out)
             running[c] = Name(self.names.fresh(f"d_{c.phi.name or 't'}"))
             kind = self.names.type(c.phi.type)
-            out.append(variable(kind, running[c].name, d or number(0.0, kind)))
+            out.append(tree.variable(kind, running[c].name, d or expr.number(0.0, kind)))
         for c in carried:
             self.contribute(c.next, running[c], body)
         self.block(item.body, inner, body)
-        new = [(running[c], self.adjoint(c.phi, body) or number(0.0, self.names.type(c.phi.type)), c) for c in carried]
+        new = [
+            (running[c], self.adjoint(c.phi, body) or expr.number(0.0, self.names.type(c.phi.type)), c) for c in carried
+        ]
         new = [each for each in new if each[0] != each[1]]
         if len(new) > 1:
             for k, (name, value, c) in enumerate(new):
                 before = Name(self.names.fresh("d_before"))
-                body.append(constant(self.names.type(c.phi.type), before.name, value))
+                body.append(tree.constant(self.names.type(c.phi.type), before.name, value))
                 new[k] = (name, before, c)
         body += [Assign(name, value) for name, value, _ in new]
         inner.settle()
@@ -244,12 +220,12 @@ class LoopReverse:
         own = next((s for s in first if (s.type, s.value) == (kind, k)), None)
         if own is not None:  # the loop's own variable counts from 0
             new = {k.name: own.name}
-            first = [with_expressions(s, lambda e: renamed(e, new)) for s in first if s is not own]
+            first = [tree.with_expressions(s, lambda e: expr.renamed(e, new)) for s in first if s is not own]
             k = Name(own.name)
-        known = integer(count)
-        last = count - 1 if known is None else node(known - 1)
+        known = expr.integer(count)
+        last = count - 1 if known is None else expr.node(known - 1)
         lines = [*first, *inner.lines(item.body), *body]
-        out.append(For(variable(kind, k.name, last), infix(k, ">=", 0), Assign(k, ONE, "-="), lines))
+        out.append(For(tree.variable(kind, k.name, last), expr.infix(k, ">=", 0), Assign(k, ONE, "-="), lines))
 
     @staticmethod
     def _shifts(item: Loop, c: Carried) -> tuple[str, int] | None:
@@ -262,11 +238,11 @@ class LoopReverse:
             name = inner.name(c.phi)
             if by := self._shifts(item, c):
                 times = k if by[1] == 1 else by[1] * k
-                first.append(constant(c.phi.type, name, infix(c.init.const or 0, by[0], times)))
+                first.append(tree.constant(c.phi.type, name, expr.infix(c.init.const or 0, by[0], times)))
             else:
                 start, step = (frame.outside(v, item) for v in (c.init, steps[c.phi][1]))
                 grown = k if step == ONE else k * step
-                first.append(constant(c.phi.type, name, grown if start == ZERO else start + grown))
+                first.append(tree.constant(c.phi.type, name, grown if start == ZERO else start + grown))
         return first
 
     def trips(self, item: Loop, found: Any, frame: Frame, out: list[Statement]) -> tuple[Node, str]:
@@ -287,7 +263,7 @@ class LoopReverse:
         if step != ONE:
             by = self._as(kind, affine.induction(item)[c.phi][1], step)
             length = (length + by - 1) / by
-        out.append(constant(whole, name, where(infix(end, ">", start), length, 0)))
+        out.append(tree.constant(whole, name, expr.where(expr.infix(end, ">", start), length, 0)))
         return Name(name), whole
 
     @staticmethod
@@ -318,15 +294,15 @@ class LoopReverse:
         start: list[Statement] = []
         save: list[Statement] = []
         if trap:
-            save.append(If(infix(count, "==", most), [Run(call("__trap"))], inline=True))
+            save.append(If(expr.infix(count, "==", most), [Run(expr.call("__trap"))], inline=True))
         for c in taped:
             tape = self.names.fresh(f"{c.phi.name or 't'}_tape")
             kind = self.names.type(c.phi.type)
             start.append(Declare(kind, tape, extents=(max(most, 1),)))
             save.append(Assign(Name(tape)[count], again.use(c.phi)))
-            first.insert(0, constant(kind, again.name(c.phi), Name(tape)[k]))
-        start.append(variable("int", count, 0))
-        save.append(increment(count))
+            first.insert(0, tree.constant(kind, again.name(c.phi), Name(tape)[k]))
+        start.append(tree.variable("int", count, 0))
+        save.append(tree.increment(count))
         if here:
             frame.watch(item, start, save)
             frame.use(taped[0].result)

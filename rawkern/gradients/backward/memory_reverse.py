@@ -15,9 +15,11 @@ from rawkern.gradients.backward import privatized_sums
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.privatized_sums import BlockSum
 from rawkern.gradients.backward.tile_reverse import TileReverse
-from rawkern.gradients.code.expressions import Call, Name, Node, address, call, infix, number, thread_number
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Call, Name, Node
 from rawkern.gradients.code.passes.accumulation_sinking import Added
-from rawkern.gradients.code.tree import Assign, If, Run, Statement, constant, declared
+from rawkern.gradients.code.tree import Assign, If, Run, Statement
 from rawkern.gradients.ir import Array, Block, Loop, Store, Value, inside, walk
 from rawkern.gradients.passes import in_place
 
@@ -57,7 +59,7 @@ class MemoryReverse(TileReverse):
         given, clear = self._taken(s, place, before)
         if s.value in self.active.values:
             name = Name(self.names.fresh(f"d_{array.name}"))
-            out += [constant(kind, name.name, given), *self._lost(s, before, frame)]
+            out += [tree.constant(kind, name.name, given), *self._lost(s, before, frame)]
             kept = self._kept(s) if clear else None
             if kept is not None:
                 self.dropped.add(kept[0])  # its part stays where it is
@@ -68,7 +70,7 @@ class MemoryReverse(TileReverse):
             out += [Run(given)] if isinstance(given, Call) else []
             out += self._lost(s, before, frame)
         if clear:
-            out.append(Assign(place, number(0.0, kind)))
+            out.append(Assign(place, expr.number(0.0, kind)))
 
     def _taken(self, s: Store, place: Node, before: Array | None) -> tuple[Node, bool]:
         """What a store's place is given, read or taken; and whether it has to be cleared afterwards."""
@@ -83,7 +85,7 @@ class MemoryReverse(TileReverse):
         else:
             self.exchanged.add(array)
         self.helpers.add("take")
-        return call("take", address(place)), False
+        return expr.call("take", expr.address(place)), False
 
     def _before(self, array: Array) -> Array | None:
         """An array as it was before, if that has a gradient."""
@@ -95,7 +97,7 @@ class MemoryReverse(TileReverse):
         if before is None or in_place.mixed(self.kernel, before.name):
             return []
         place = frame.used(s.place, s.index, self.grad(before.name))
-        return [Assign(place, number(0.0, self.names.type(s.value.type)))]
+        return [Assign(place, expr.number(0.0, self.names.type(s.value.type)))]
 
     def _overwrites(self, s: Store) -> bool:
         """Whether a store may come after one of a value that has a gradient, which is lost then."""
@@ -270,7 +272,7 @@ class MemoryReverse(TileReverse):
                 self.add_once(adds, v.type, d, out, self.outer_of(v.block, d, out), alone=first)
             elif not any(self._by_lane(i) for i in v.args):
                 self.helpers.add("warp_add")
-                out.append(adds(lambda p: Run(call("warp_add", address(p), d))))
+                out.append(adds(lambda p: Run(expr.call("warp_add", expr.address(p), d))))
             else:
                 out.append(adds(lambda p: _atomic(p, d)))
 
@@ -291,7 +293,7 @@ class MemoryReverse(TileReverse):
     def outer_of(self, block: Block, d: Node, out: list[Statement]) -> list[Statement]:
         """Where the sum over a warp of an adjoint is made: before a loop that leaves it as it is."""
         name = d.name if isinstance(d, Name) else None
-        changes = any(name in declared(s) or (isinstance(s, Assign) and s.target == d) for s in out)
+        changes = any(name in tree.declared(s) or (isinstance(s, Assign) and s.target == d) for s in out)
         if block.parent not in self.steady or changes:
             return out
         return self.home[block.parent.block]
@@ -305,12 +307,14 @@ class MemoryReverse(TileReverse):
         `alone`: only this line of the text adds to the place between two barriers.
         """
         block = self.kernel.block
-        whole, first = ("warp_sum", call("lane")) if math.prod(block) == 32 else ("block_sum", thread_number(block))
+        whole, first = (
+            ("warp_sum", expr.call("lane")) if math.prod(block) == 32 else ("block_sum", expr.thread_number(block))
+        )
         self.helpers |= {whole, "lane"}
         name = Name(self.names.fresh(f"{d.name}_all"))
-        sum_at.append(constant(self.names.type(kind), name.name, call(whole, d)))
+        sum_at.append(tree.constant(self.names.type(kind), name.name, expr.call(whole, d)))
         does = adds(lambda p: Assign(p, name, "+=") if alone else _atomic(p, name))
-        out.append(If(infix(first, "==", 0), [does], inline=not isinstance(does, If)))
+        out.append(If(expr.infix(first, "==", 0), [does], inline=not isinstance(does, If)))
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""
@@ -333,4 +337,4 @@ class MemoryReverse(TileReverse):
 
 
 def _atomic(place: Node, d: Node) -> Statement:
-    return Run(call("atomicAdd", address(place), d))
+    return Run(expr.call("atomicAdd", expr.address(place), d))

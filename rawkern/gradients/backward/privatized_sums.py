@@ -15,34 +15,11 @@ from dataclasses import dataclass
 from rawkern.gradients import ir, types
 from rawkern.gradients.analysis import injectivity
 from rawkern.gradients.analysis.uniform import uniform
-from rawkern.gradients.code.expressions import (
-    Cast,
-    Given,
-    Literal,
-    Name,
-    Node,
-    call,
-    chained,
-    element,
-    infix,
-    number,
-    special,
-    substituted,
-    where,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Cast, Given, Literal, Name, Node
 from rawkern.gradients.code.names import Names, summed_spelling
-from rawkern.gradients.code.tree import (
-    BARRIER,
-    Assign,
-    If,
-    Run,
-    Statement,
-    constant,
-    continued,
-    counting,
-    deep,
-    variable,
-)
+from rawkern.gradients.code.tree import BARRIER, Assign, If, Run, Statement
 from rawkern.gradients.ir import Exit, Kernel, Value, made_of, walk
 
 
@@ -70,7 +47,7 @@ class BlockSum:
 
     def adding(self, place: Node, index: Given, path: Sequence[str], line: Callable[[Node], Statement]) -> If:
         """Adds, as `line` does it, to the sum of an element if there are sums, else to its place in the gradient."""
-        return If(Name(self.flag), [line(element(self.name, [index], path))], [line(place)], inline=True)
+        return If(Name(self.flag), [line(expr.element(self.name, [index], path))], [line(place)], inline=True)
 
 
 def block_sum(kernel: Kernel, name: str, kind: types.Type, reads: Sequence[Value], names: Names) -> BlockSum | None:
@@ -132,18 +109,18 @@ def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Sta
     lines: list[Statement] = []
     at: Node = Name(memory)
     for s in sums:
-        lines.append(variable(f"{s.kind}*", s.name, Cast(f"{s.kind}*", at, bits=True)))
-        at = s.numbers(s.name) + where(Name(s.flag), s.count, 0)
-    lines += [_each(s, thread, threads, Assign(s.numbers(s.name)["i"], number(0.0, s.inner))) for s in sums]
+        lines.append(tree.variable(f"{s.kind}*", s.name, Cast(f"{s.kind}*", at, bits=True)))
+        at = s.numbers(s.name) + expr.where(Name(s.flag), s.count, 0)
+    lines += [_each(s, thread, threads, Assign(s.numbers(s.name)["i"], expr.number(0.0, s.inner))) for s in sums]
     lines.append(BARRIER)
     if len(axes) == 1:
         counter, kind, total, inner = here[axes[0]], "unsigned int", Name(blocks[axes[0]]), list[Statement]()
     else:
-        counter, kind, total = fresh("block"), "long long", chained("*", [Literal("1LL"), *blocks.values()])
+        counter, kind, total = fresh("block"), "long long", expr.chained("*", [Literal("1LL"), *blocks.values()])
         inner: list[Statement] = []
         rest: Node = Name(counter)
         for a in axes:
-            inner.append(constant("unsigned int", here[a], rest if a == axes[-1] else rest % blocks[a]))
+            inner.append(tree.constant("unsigned int", here[a], rest if a == axes[-1] else rest % blocks[a]))
             rest = rest / blocks[a]
     if _meets(kernel):
         inner.append(BARRIER)  # what is left of the block before is read no more
@@ -151,20 +128,20 @@ def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Sta
     for a in "xyz":
         new[f"blockIdx.{a}"] = Name(here[a]) if a in here else Literal("0u")
         new[f"gridDim.{a}"] = Name(blocks[a]) if a in blocks else Literal("1u")
-    work = continued(deep(body, lambda e: substituted(e, new)))
-    start = variable(kind, counter, special("blockIdx.x"))
-    lines += [counting(start, total, special("gridDim.x"), [*inner, *work]), BARRIER]
+    work = tree.continued(tree.deep(body, lambda e: expr.substituted(e, new)))
+    start = tree.variable(kind, counter, expr.special("blockIdx.x"))
+    lines += [tree.counting(start, total, expr.special("gridDim.x"), [*inner, *work]), BARRIER]
     lines += [_each(s, thread, threads, _given(s)) for s in sums]
     return lines, blocks
 
 
 def _each(s: BlockSum, thread: Node, threads: int, does: Statement) -> Statement:
     """For all numbers of the sums, shared out among the threads."""
-    each = counting(variable("int", "i", thread), s.count, threads, [does], inline=True)
+    each = tree.counting(tree.variable("int", "i", thread), s.count, threads, [does], inline=True)
     return If(Name(s.flag), [each], inline=True)
 
 
 def _given(s: BlockSum) -> Statement:
     own = s.numbers(s.name)["i"]
-    adds = Run(call("atomicAdd", s.numbers(f"grad_{s.of}") + "i", own))
-    return If(infix(own, "!=", number(0.0, s.inner)), [adds], inline=True)
+    adds = Run(expr.call("atomicAdd", s.numbers(f"grad_{s.of}") + "i", own))
+    return If(expr.infix(own, "!=", expr.number(0.0, s.inner)), [adds], inline=True)

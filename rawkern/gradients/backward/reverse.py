@@ -10,10 +10,12 @@ from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.barrier_intervals import Phases
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
-from rawkern.gradients.code.expressions import Name, Node, address, call, infix, number, total
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Name, Node
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.accumulation_sinking import defer
-from rawkern.gradients.code.tree import BARRIER, Barrier, Declare, If, Run, Statement, assign
+from rawkern.gradients.code.tree import BARRIER, Barrier, Declare, If, Run, Statement
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
@@ -100,7 +102,7 @@ class Reverse(ValueReverse):
                         self.add_once(adds, item.type, d, out, out)
                         continue
                     self.helpers.add("warp_add")
-                    out.append(adds(lambda p, d=d: Run(call("warp_add", address(p), d))))
+                    out.append(adds(lambda p, d=d: Run(expr.call("warp_add", expr.address(p), d))))
         frame.settle()
         self.finished(frame)
         lines = _joined(frame.printed(), out)
@@ -136,7 +138,7 @@ class Reverse(ValueReverse):
             return
         if value not in self.declared:
             self.declare(value, home, const=False)
-        out.append(assign(self.declared[value], term, "+="))
+        out.append(tree.assign(self.declared[value], term, "+="))
 
     def adjoint(self, value: Value, out: list[Statement]) -> Name | None:
         """A name for the adjoint, complete; None if it is 0."""
@@ -153,7 +155,7 @@ class Reverse(ValueReverse):
     def declare(self, value: Value, out: list[Statement], const: bool) -> None:
         terms = self.pending.pop(value, [])
         name = self.names.fresh("d_" + (value.name or (value.attr.array.name if value.op == "load" else "t")))
-        start = total(terms) if terms else number(0.0, self.names.type(value.type))
+        start = expr.total(terms) if terms else expr.number(0.0, self.names.type(value.type))
         out.append(Declare(self.names.type(value.type), name, start, const))
         self.declared[value] = Name(name)
 
@@ -179,7 +181,7 @@ class Reverse(ValueReverse):
                 for value, load, around in self.after_loop.pop(item, []):
                     d = self.adjoint(value, out)
                     if d is not None:
-                        some = If(infix(d, "!=", number(0.0, self.names.type(value.type))), [])
+                        some = If(expr.infix(d, "!=", expr.number(0.0, self.names.type(value.type))), [])
                         self.add(load, d, around, some.body, some=True)
                         out.append(some)
 

@@ -14,38 +14,11 @@ from rawkern.gradients.analysis.guards import Comparison
 from rawkern.gradients.analysis.recompute_slice import OPPOSITES
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.code.expressions import (
-    Binary,
-    Cast,
-    Literal,
-    Name,
-    Node,
-    accesses,
-    added,
-    address,
-    both,
-    call,
-    calls,
-    chained,
-    infix,
-    node,
-    number,
-    special,
-    written,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Binary, Cast, Literal, Name, Node
 from rawkern.gradients.code.names import Names
-from rawkern.gradients.code.tree import (
-    Assign,
-    For,
-    If,
-    Run,
-    Scope,
-    Statement,
-    all_expressions,
-    assign,
-    constant,
-    variable,
-)
+from rawkern.gradients.code.tree import Assign, For, If, Run, Scope, Statement
 from rawkern.gradients.ir import Block, Exit, Kernel, Store, Value, walk
 from rawkern.gradients.reading.syntax import Where
 
@@ -75,24 +48,24 @@ class Gathering:
         g = self.gather
         self.total, self.here = Name(self.names.fresh(f"d_{g.array.name}")), self._places(kernel)
         wide = "long long" if g.wide else "int"
-        found: list[Statement] = [constant(wide, self.here[a], written(p)) for a, p in places(kernel).items()]
+        found: list[Statement] = [tree.constant(wide, self.here[a], expr.written(p)) for a, p in places(kernel).items()]
         kind = self.names.summed(g.array.type)  # type: ignore[arg-type]
         element = self._element()
-        owns = [infix(self.here[a.name], "<", written(a.extent)) for a in g.axes if a.extent is not None]
-        owns += [infix(element, ">=", 0)] if g.offset and (set(g.offset) != {()} or g.offset[()] < 0) else []
-        body: list[Statement] = [variable(kind, self.total.name, number(0.0, kind))]
+        owns = [expr.infix(self.here[a.name], "<", expr.written(a.extent)) for a in g.axes if a.extent is not None]
+        owns += [expr.infix(element, ">=", 0)] if g.offset and (set(g.offset) != {()} or g.offset[()] < 0) else []
+        body: list[Statement] = [tree.variable(kind, self.total.name, expr.number(0.0, kind))]
         steps = sorted(set(g.steps.values()))
         for k, step in enumerate(steps, 1):
             body += self._gathered(step)
-            if sum(_cost(e) for e in all_expressions(body)) * len(steps) > most * k:
+            if sum(_cost(e) for e in tree.all_expressions(body)) * len(steps) > most * k:
                 return []
         body.append(Assign(Name(f"grad_{g.array.name}")[element], self.total))
-        fits = infix(element, "<", self.size)
+        fits = expr.infix(element, "<", self.size)
         if self.strided:
             here, threads = self.here["x"], Literal(f"{kernel.block[0]}LL")
-            start = variable("long long", here, special("blockIdx.x") * threads + special("threadIdx.x"))
-            return [For(start, fits, assign(here, special("gridDim.x") * threads, "+="), body)]
-        return [*found, If(both(*owns, fits), body), *self._left()]
+            start = tree.variable("long long", here, expr.special("blockIdx.x") * threads + expr.special("threadIdx.x"))
+            return [For(start, fits, tree.assign(here, expr.special("gridDim.x") * threads, "+="), body)]
+        return [*found, If(expr.both(*owns, fits), body), *self._left()]
 
     def sets(self, kernel: Kernel) -> Sets:
         """What is set: the elements of all owners."""
@@ -120,9 +93,9 @@ class Gathering:
 
     def _element(self) -> Node:
         axes = reversed(self.gather.axes)
-        terms = [chained("*", [self.here[a.name], *map(special, next(iter(a.coefficient)))]) for a in axes]
-        found, offset = chained("+", terms), self.gather.offset
-        return added(found, written(offset)) if offset else found
+        terms = [expr.chained("*", [self.here[a.name], *map(expr.special, next(iter(a.coefficient)))]) for a in axes]
+        found, offset = expr.chained("+", terms), self.gather.offset
+        return expr.added(found, expr.written(offset)) if offset else found
 
     def _gathered(self, step: tuple[int, ...]) -> list[Statement]:
         """What the thread `step` before this one gives to this one's element."""
@@ -133,7 +106,7 @@ class Gathering:
         pairs = zip(self.gather.axes, step, strict=True)
         tests = [self._inside(axis.name, -by) for axis, by in pairs if by > 0 or (by and not self.strided)]
         if tests:
-            return [If(both(*tests), lines)]
+            return [If(expr.both(*tests), lines)]
         return lines if len(lines) == 1 else [Scope(lines)]
 
     def _left(self) -> list[Statement]:
@@ -146,16 +119,16 @@ class Gathering:
         def give(v: Value, d: Node, frame: Frame) -> Statement:
             place = frame.used(v.attr, v.args, f"grad_{g.array.name}")
             tests = [self._out(g.axes[k].name, by) for k, by in g.outside[v.order]]
-            return If(chained("||", tests), [Run(call("atomicAdd", address(place), d))])
+            return If(expr.chained("||", tests), [Run(expr.call("atomicAdd", expr.address(place), d))])
 
         lines = self._copy(chosen, (0,) * len(g.axes), give)
         outside = {(g.axes[k].name, by) for order in chosen for k, by in g.outside[order]}
         outside = sorted(outside, key=lambda out: (out[0], out[1] < 0, abs(out[1])))
-        return [If(chained("||", [self._out(axis, by) for axis, by in outside]), lines)]
+        return [If(expr.chained("||", [self._out(axis, by) for axis, by in outside]), lines)]
 
     def _inside(self, axis: str, by: int) -> Binary:
         here = Name(self.here[axis])
-        return infix(here, ">=", -by) if by < 0 else infix(here + by, "<", self._extent(axis))
+        return expr.infix(here, ">=", -by) if by < 0 else expr.infix(here + by, "<", self._extent(axis))
 
     def _out(self, axis: str, by: int) -> Node:
         inside = self._inside(axis, by)
@@ -165,8 +138,8 @@ class Gathering:
         kernel = self.again()
         threads, blocks = kernel.block["xyz".index(axis)], kernel.grid["xyz".index(axis)]
         if blocks == 1:
-            return node(threads)
-        count = Cast("int", special(f"gridDim.{axis}"))
+            return expr.node(threads)
+        count = Cast("int", expr.special(f"gridDim.{axis}"))
         return count * threads if threads > 1 else count
 
     def _copy(
@@ -193,7 +166,7 @@ class Gathering:
 
 def _cost(e: Node) -> int:
     """How many loads and calls an expression has."""
-    return sum(1 for _ in accesses(e)) + sum(1 for _ in calls(e))
+    return sum(1 for _ in expr.accesses(e)) + sum(1 for _ in expr.calls(e))
 
 
 def _shift(v: Value, here: str, by: int) -> None:

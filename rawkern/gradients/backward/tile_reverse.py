@@ -13,19 +13,11 @@ from rawkern.gradients.analysis.tiles import Tile
 from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.loop_reverse import LoopReverse
-from rawkern.gradients.code.expressions import Name, Node, added, chained, element, node, number, special, thread_number
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Name, Node
 from rawkern.gradients.code.names import Names
-from rawkern.gradients.code.tree import (
-    BARRIER,
-    Assign,
-    Declare,
-    For,
-    Scope,
-    Statement,
-    constant,
-    counting,
-    variable,
-)
+from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, Scope, Statement
 from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Place, Value, inside
 
 
@@ -50,7 +42,7 @@ class Elsewhere(Frame):
 
     def text(self, value: Value) -> Node:
         if value.op == "special":
-            return special(str(self.digits.get(value.attr, value.attr)))
+            return expr.special(str(self.digits.get(value.attr, value.attr)))
         how = self._how(value)
         if how == "exchanged":
             return self.exchange(value, value.name or "t")
@@ -138,13 +130,13 @@ class TileReverse(LoopReverse):
             if r.attr not in totals:
                 totals[r.attr] = Name(self.names.fresh(f"d_{array.name}"))
                 kind = self.names.type(r.type)
-                lines.append(variable(kind, totals[r.attr].name, number(0.0, kind)))
+                lines.append(tree.variable(kind, totals[r.attr].name, expr.number(0.0, kind)))
         body = self._given(item, tile, sums, copy, totals)
         index = [copy.outside(i, item) for i in tile.reads[0].args]
         copy.settle()
         self.finished(copy)
         begins = [
-            constant(p.type, copy.name(p), copy.outside(a, item) + Name(digits[item]) * copy.outside(by, item))
+            tree.constant(p.type, copy.name(p), copy.outside(a, item) + Name(digits[item]) * copy.outside(by, item))
             for p, (a, by) in steps.items()
             if p in copy.needed and p is not plain
         ]
@@ -159,7 +151,7 @@ class TileReverse(LoopReverse):
             self.set_whole.add(array)
             sign = "="
         grad = self.grad(array.name)
-        lines += [Assign(element(grad, index, place.fields), name, sign) for place, name in totals.items()]
+        lines += [Assign(expr.element(grad, index, place.fields), name, sign) for place, name in totals.items()]
         loop.body = lines
         return loop
 
@@ -184,17 +176,17 @@ class TileReverse(LoopReverse):
         axes = [(a, e) for a, e in zip("zyx", reversed(self.kernel.block), strict=True) if e > 1]
         if [tile.extents[d] for d in tile.used] == [e for _, e in axes]:
             return Scope([]), [
-                constant(kinds[d], digits[d], special(f"threadIdx.{a}"))
+                tree.constant(kinds[d], digits[d], expr.special(f"threadIdx.{a}"))
                 for d, (a, _) in zip(tile.used, axes, strict=True)
             ]
         e, stride, lines = self.names.fresh("e"), 1, []
         for d in reversed(tile.used):
             digit = Name(e) / stride if stride > 1 else Name(e)
             rest = digit if d is tile.used[0] else digit % tile.extents[d]
-            lines.append(constant(kinds[d], digits[d], rest))
+            lines.append(tree.constant(kinds[d], digits[d], rest))
             stride *= tile.extents[d]
-        start = variable("int", e, thread_number(self.kernel.block))
-        return counting(start, stride, math.prod(self.kernel.block), []), lines
+        start = tree.variable("int", e, expr.thread_number(self.kernel.block))
+        return tree.counting(start, stride, math.prod(self.kernel.block), []), lines
 
     def _others(self, tile: Tile, digits: dict[Any, str], lines: list[Statement]) -> list[Statement]:
         """Loops over the digits that all give to one element."""
@@ -203,10 +195,10 @@ class TileReverse(LoopReverse):
             name, extent = digits[d], tile.extents[d]
             if d is tile.free[-1] and tile.skewed:
                 step = self.names.fresh("step")
-                other = added(Name(step), thread_number(self.kernel.block)) % extent
-                lines.insert(0, constant(kind, name, other))
+                other = expr.added(Name(step), expr.thread_number(self.kernel.block)) % extent
+                lines.insert(0, tree.constant(kind, name, other))
                 name, kind = step, "unsigned int"
-            lines = [counting(variable(kind, name, 0), extent, 1, lines)]
+            lines = [tree.counting(tree.variable(kind, name, 0), extent, 1, lines)]
         return lines
 
     # Of `Reverse`.
@@ -225,7 +217,7 @@ def _number(block: tuple[int, int, int], layout: tuple[str, ...], digits: dict[A
     """A thread's number in the block, its digits in an order from the slowest."""
     found, stride = list[Node](), 1
     for d in reversed(layout):
-        digit = special((digits or {}).get(d, d))
+        digit = expr.special((digits or {}).get(d, d))
         found.append(digit if stride == 1 else stride * digit)
         stride *= block["xyz".index(d[-1])]
-    return chained("+", found) if found else node(0)
+    return expr.chained("+", found) if found else expr.node(0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from rawkern.gradients.analysis.affine import loops_around
 from rawkern.gradients.backward.forward import Frame, shuffle
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
-from rawkern.gradients.code.expressions import Binary, Cast, Name, Node, call, infix, literal, names, number, where
-from rawkern.gradients.code.tree import Declare, Run, Statement, constant
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Binary, Cast, Name, Node
+from rawkern.gradients.code.tree import Declare, Run, Statement
 from rawkern.gradients.ir import Block, Function, Loop, Value, inside
 from rawkern.gradients.rules import derivative, gradient
 
@@ -33,7 +35,7 @@ class ValueReverse(MemoryReverse):
             for k in (1, 2):
                 if self.wants(args[k]):
                     pair = (d, self._zero(v)) if k == 1 else (self._zero(v), d)
-                    self.contribute(args[k], where(frame.express(args[0]), *pair), out)
+                    self.contribute(args[k], expr.where(frame.express(args[0]), *pair), out)
         elif v.op == "call":
             self._call(v, d, frame, out)
         elif v.op == "shfl":
@@ -48,10 +50,10 @@ class ValueReverse(MemoryReverse):
     def set_now(self, v: Value, d: Node) -> Node:
         """The adjoint of a running maximum for what this iteration has found, if it set it."""
         now = self.special[v]
-        return d if now is None else where(now, d, self._zero(v))
+        return d if now is None else expr.where(now, d, self._zero(v))
 
     def _zero(self, v: Value) -> Node:
-        return number(0.0, self.names.type(v.type))
+        return expr.number(0.0, self.names.type(v.type))
 
     def _binary(self, v: Value, d: Node, frame: Frame, out: list[Statement]) -> None:
         a, b = v.args
@@ -66,7 +68,7 @@ class ValueReverse(MemoryReverse):
                 if self.wants(x) and (v, x) not in self.passed:
                     again = [v] if a is b else self._factors(other, x, v.block)
                     self.passed |= {(product, x) for product in again}
-                    times = number(1.0 + len(again), self.names.type(v.type)) * d if again else d
+                    times = expr.number(1.0 + len(again), self.names.type(v.type)) * d if again else d
                     self.contribute(x, times * frame.use(other), out)
         else:
             self._quotient(v, active, d, frame, out)
@@ -98,7 +100,7 @@ class ValueReverse(MemoryReverse):
             self.contribute(a, d * exact, out)
             return
         by = Name(self.names.fresh("inverse"))
-        out.append(constant(kind, by.name, number(1.0, kind) / frame.use(b)))
+        out.append(tree.constant(kind, by.name, expr.number(1.0, kind) / frame.use(b)))
         if active[0]:
             self.contribute(a, d * by, out)
         if active[1]:
@@ -122,7 +124,7 @@ class ValueReverse(MemoryReverse):
         for k, arg in enumerate(v.args):
             slope = derivative(rule, k, alike) if active[k] else None
             if slope is not None:
-                used = {name: frame.use(of[name]) for name in sorted({*names(slope)} - {"g"})}
+                used = {name: frame.use(of[name]) for name in sorted({*expr.names(slope)} - {"g"})}
                 self.contribute(arg, gradient(slope, self.names.type(v.type), used, d), out)
 
     def _called(self, v: Value, function: Function, d: Node, frame: Frame, out: list[Statement]) -> None:
@@ -130,13 +132,13 @@ class ValueReverse(MemoryReverse):
         args = [*map(frame.use, v.args), d]
         if len(function.floats) == 1:
             arg = next(a for a, (n, _) in zip(v.args, function.params, strict=True) if n in function.floats)
-            self.contribute(arg, call(f"{function.name}_backward", *args), out)
+            self.contribute(arg, expr.call(f"{function.name}_backward", *args), out)
             return
         parts = {n: self.names.fresh(f"d_{n}") for n in function.floats}
         for kind in dict.fromkeys(self.names.type(dict(function.params)[n]) for n in parts):
             same = [d for n, d in parts.items() if self.names.type(dict(function.params)[n]) == kind]
             out.append(Declare(kind, same[0], also=tuple((name, None) for name in same[1:])))
-        out.append(Run(call(f"{function.name}_backward", *args, *parts.values())))
+        out.append(Run(expr.call(f"{function.name}_backward", *args, *parts.values())))
         for a, (n, _) in zip(v.args, function.params, strict=True):
             if n in parts:
                 self.contribute(a, Name(parts[n]), out)
@@ -146,41 +148,41 @@ class ValueReverse(MemoryReverse):
         by, kind, zero = frame.express(v.args[1]), self.names.type(v.type), self._zero(v)
         name = Name(self.names.fresh("d_lanes"))
         if v.attr == "xor":
-            out.append(constant(kind, name.name, shuffle("xor", d, by)))
+            out.append(tree.constant(kind, name.name, shuffle("xor", d, by)))
             self.contribute(v.args[0], name, out)
             return
         self.helpers.add("lane")
-        lane = call("lane")
+        lane = expr.call("lane")
         if v.attr == "idx":
             self.helpers.add("warp_sum")
-            out.append(constant(kind, name.name, call("warp_sum", d)))
+            out.append(tree.constant(kind, name.name, expr.call("warp_sum", d)))
             given = Name(self.names.fresh("d_lanes"))
-            out.append(constant(kind, given.name, where(infix(lane, "==", by), name, zero)))
+            out.append(tree.constant(kind, given.name, expr.where(expr.infix(lane, "==", by), name, zero)))
             self.contribute(v.args[0], given, out)
             return
-        out.append(constant(kind, name.name, shuffle("up" if v.attr == "down" else "down", d, by)))
-        below, within = infix(lane, "<", by), infix(lane + by, "<", 32)
+        out.append(tree.constant(kind, name.name, shuffle("up" if v.attr == "down" else "down", d, by)))
+        below, within = expr.infix(lane, "<", by), expr.infix(lane + by, "<", 32)
         if v.attr == "down":
             came, stayed = Binary(">=", below.left, below.right), Binary(">=", within.left, within.right)
         else:
             came, stayed = within, below
-        self.contribute(v.args[0], where(came, name, zero), out)
-        self.contribute(v.args[0], where(stayed, d, zero), out)
+        self.contribute(v.args[0], expr.where(came, name, zero), out)
+        self.contribute(v.args[0], expr.where(stayed, d, zero), out)
 
     def _reduced(self, v: Value, d: Name, frame: Frame, out: list[Statement]) -> None:
         """Of a reduction, which all of its threads have: of a maximum those that brought it share the sum."""
         (scope, _, sign), value, kind = v.attr.partition("_"), v.args[0], self.names.type(v.type)
         every = Name(self.names.fresh(f"{d.name}_all"))
-        out.append(constant(kind, every.name, call(f"{scope}_sum", d)))
+        out.append(tree.constant(kind, every.name, expr.call(f"{scope}_sum", d)))
         if sign == "sum":
             self.contribute(value, every, out)
             return
-        brought, ties = infix(frame.use(value), "==", frame.use(v)), self.names.fresh("ties")
-        count = call("__syncthreads_count", brought)
+        brought, ties = expr.infix(frame.use(value), "==", frame.use(v)), self.names.fresh("ties")
+        count = expr.call("__syncthreads_count", brought)
         if scope == "warp":
-            count = call("__popc", call("__ballot_sync", literal("0xffffffff"), brought))
-        out.append(constant("int", ties, count))
-        self.contribute(value, where(brought, every / Cast(kind, Name(ties)), self._zero(v)), out)
+            count = expr.call("__popc", expr.call("__ballot_sync", expr.literal("0xffffffff"), brought))
+        out.append(tree.constant("int", ties, count))
+        self.contribute(value, expr.where(brought, every / Cast(kind, Name(ties)), self._zero(v)), out)
 
     # Of `Reverse`.
     def wants(self, value: Value) -> bool: ...
@@ -190,4 +192,4 @@ def _inverse(v: Value, kind: str) -> Node | None:
     """The reciprocal of a small power of two, which is exact."""
     whole = {f"{n}.{zero}{f}": n for n in (1, 2, 4, 8, 16, 32, 64) for zero in ("0", "") for f in ("f", "F", "")}
     found = whole.get(v.attr) if v.op == "const" else None
-    return number(1.0 / found, kind) if found else None
+    return expr.number(1.0 / found, kind) if found else None

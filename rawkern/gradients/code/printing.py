@@ -73,7 +73,7 @@ def _operand(e: Node, inner: bool) -> str:
 
 
 def _postfix(e: Node) -> str:
-    return _operand(e, isinstance(e, Binary | Ternary | Unary | Cast))
+    return _operand(e, isinstance(e, Binary | Ternary | Unary) or (isinstance(e, Cast) and not e.bits))
 
 
 def _binary(e: Binary) -> str:

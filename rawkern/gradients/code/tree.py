@@ -6,20 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from rawkern.gradients.code.expressions import (
-    Call,
-    Cast,
-    Expression,
-    Given,
-    Literal,
-    Name,
-    Node,
-    calls,
-    infix,
-    names,
-    node,
-    nodes,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code.expressions import Call, Cast, Expression, Given, Literal, Name, Node
 
 
 @dataclass(frozen=True)
@@ -152,7 +140,7 @@ S = TypeVar("S")
 
 
 def assign(target: Given, value: Given, sign: str = "=") -> Assign:
-    return Assign(node(target), node(value), sign)
+    return Assign(expr.node(target), expr.node(value), sign)
 
 
 def increment(name: str) -> Assign:
@@ -160,16 +148,16 @@ def increment(name: str) -> Assign:
 
 
 def constant(kind: str, name: str, value: Given) -> Declare:
-    return Declare(kind, name, node(value), const=True)
+    return Declare(kind, name, expr.node(value), const=True)
 
 
 def variable(kind: str, name: str, value: Given) -> Declare:
-    return Declare(kind, name, node(value))
+    return Declare(kind, name, expr.node(value))
 
 
 def counting(start: Declare, end: Given, by: Given, body: list[Statement], *, inline: bool = False) -> For:
     """A loop that counts upwards, to what is below the end."""
-    return For(start, infix(start.name, "<", end), assign(start.name, by, "+="), body, inline)
+    return For(start, expr.infix(start.name, "<", end), assign(start.name, by, "+="), body, inline)
 
 
 # Asking and rewriting -------------------------------------------------------------------------------------------------
@@ -205,7 +193,7 @@ def expressions(s: Statement) -> Iterator[Node]:
     for part in fields(s):
         found = getattr(s, part.name)
         if isinstance(found, Expression):
-            yield node(found)
+            yield expr.node(found)
         elif isinstance(found, Simple):
             yield from expressions(found)
 
@@ -217,7 +205,7 @@ def all_expressions(statements: Sequence[Statement]) -> Iterator[Node]:
 
 def called(statements: Sequence[Statement]) -> set[str]:
     """The functions that are called."""
-    return {name for e in all_expressions(statements) for name in calls(e)}
+    return {name for e in all_expressions(statements) for name in expr.calls(e)}
 
 
 def words(functions: Sequence[Function]) -> set[str]:
@@ -228,7 +216,7 @@ def words(functions: Sequence[Function]) -> set[str]:
         for e in expressions(s):
             found |= {
                 each.type if isinstance(each, Cast) else each.function
-                for each in nodes(e)
+                for each in expr.nodes(e)
                 if isinstance(each, Cast | Call)
             }
     return found
@@ -240,7 +228,7 @@ def with_expressions(s: S, change: Callable[[Node], Node], name: Callable[[str],
     for part in fields(s):  # type: ignore[arg-type]
         found = getattr(s, part.name)
         if isinstance(found, Expression):
-            new[part.name] = change(node(found))
+            new[part.name] = change(expr.node(found))
         elif isinstance(found, Simple):
             new[part.name] = with_expressions(found, change, name)
     if isinstance(s, Declare):
@@ -280,7 +268,7 @@ def named(s: Statement) -> Iterator[str]:
     """The variables that a statement itself declares or names."""
     yield from declared(s)
     for e in expressions(s):
-        yield from names(e)
+        yield from expr.names(e)
 
 
 def mentions(s: Statement, name: str) -> bool:

@@ -11,31 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from rawkern.gradients.code.expressions import (
-    Binary,
-    Call,
-    Index,
-    Name,
-    Node,
-    Ternary,
-    Unary,
-    chained,
-    names,
-    nodes,
-    renamed,
-)
-from rawkern.gradients.code.tree import (
-    Assign,
-    Declare,
-    For,
-    Statement,
-    bodies,
-    constant,
-    declared,
-    every,
-    mentions,
-    with_expressions,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Binary, Call, Index, Name, Node, Ternary, Unary
+from rawkern.gradients.code.tree import Assign, Declare, For, Statement
 
 MOST = 12  # lines that are computed again
 
@@ -61,7 +40,7 @@ def defer(
     `readable`: arrays in memory that are only read; `fixed`: other names that mean no variable of a thread's own.
     """
     lines = [add.line("+=" if k else "=") for k, add in enumerate(adds)]
-    if [s for s in every(statements) if s in lines] != lines:  # each once, in this order
+    if [s for s in tree.every(statements) if s in lines] != lines:  # each once, in this order
         return
     run: list[tuple[list[Statement], int]] = []
     for line in lines:
@@ -76,7 +55,7 @@ def defer(
     if len(run) < 2:
         return
     where, last = run[-1]
-    body, parts = bodies(where[last])[0], []
+    body, parts = tree.bodies(where[last])[0], []
     added: list[Declare] = []
     for (_, at), add in zip(run[:-1], adds, strict=False):
         part = _again(where, at, last, add, readable, fixed, fresh, [*body, *added])
@@ -85,10 +64,10 @@ def defer(
         added += part[0]
         parts.append(part[1])
     end = body.index(lines[len(run) - 1])
-    final = Added(adds[len(run) - 1].place, chained("+", [*parts, adds[len(run) - 1].value]))
+    final = Added(adds[len(run) - 1].place, expr.chained("+", [*parts, adds[len(run) - 1].value]))
     body[end : end + 1] = [*added, final.line("=")]
     for (_, at), line in zip(run[:-1], lines, strict=False):
-        inner = bodies(where[at])[0]
+        inner = tree.bodies(where[at])[0]
         inner.remove(line)
         _prune(inner)
 
@@ -96,7 +75,7 @@ def defer(
 def _find(statements: list[Statement], line: Statement) -> tuple[list[Statement], int] | None:
     """The statement that has a line at its top: the statements that it is among, and its place there."""
     for k, s in enumerate(statements):
-        for body in bodies(s):
+        for body in tree.bodies(s):
             if line in body:
                 return statements, k
             if at := _find(body, line):
@@ -115,7 +94,7 @@ def _counter(s: Statement) -> str:
 def _alike(a: Statement, b: Statement) -> bool:
     """Whether loops run alike."""
     new = {_counter(a): _counter(b)}
-    a = with_expressions(a, lambda e: renamed(e, new), lambda name: new.get(name, name))
+    a = tree.with_expressions(a, lambda e: expr.renamed(e, new), lambda name: new.get(name, name))
     if not isinstance(a, For) or not isinstance(b, For):
         return False
     return (a.start, a.condition, a.step) == (b.start, b.condition, b.step)
@@ -127,7 +106,7 @@ def _again(
 ) -> tuple[list[Declare], Node] | None:  # fmt: skip
     """Statements that compute in the last loop what one before it adds, and the value; None if that can't be had."""
     counter = _counter(where[at])
-    defined = {s.name: s for s in bodies(where[at])[0] if isinstance(s, Declare) and s.const}
+    defined = {s.name: s for s in tree.bodies(where[at])[0] if isinstance(s, Declare) and s.const}
     wanted = _wanted(add.value, defined, counter, readable, fixed, where[at : last + 1])
     if wanted is None or len(wanted) > MOST or _costly(add.value, defined, counter):
         return None
@@ -136,14 +115,14 @@ def _again(
     found: list[Declare] = []
     for name, s in defined.items():
         if name in wanted and s.value is not None:
-            value = renamed(s.value, new)
+            value = expr.renamed(s.value, new)
             if (s.type, value) not in known:
                 if _costly(s.value, defined, counter):
                     return None
                 known[s.type, value] = fresh(name)
-                found.append(constant(s.type, known[s.type, value], value))
+                found.append(tree.constant(s.type, known[s.type, value], value))
             new[name] = known[s.type, value]
-    return found, renamed(add.value, new)
+    return found, expr.renamed(add.value, new)
 
 
 def _wanted(
@@ -158,12 +137,12 @@ def _wanted(
     todo = [e]
     while todo:
         e = todo.pop()
-        if any(isinstance(each, Unary | Binary) and each.sign in ("&", "&&") for each in nodes(e)):
+        if any(isinstance(each, Unary | Binary) and each.sign in ("&", "&&") for each in expr.nodes(e)):
             return None
-        arrays = {each.of.name for each in nodes(e) if isinstance(each, Index) and isinstance(each.of, Name)}
+        arrays = {each.of.name for each in expr.nodes(e) if isinstance(each, Index) and isinstance(each.of, Name)}
         if not arrays <= readable:
             return None
-        for name in {*names(e)} - arrays - {counter}:
+        for name in {*expr.names(e)} - arrays - {counter}:
             if name in fixed or (name not in defined and "." not in name and _changes(run, name)):
                 return None
             if name in defined and name not in found:
@@ -176,20 +155,20 @@ def _costly(e: Node, defined: Mapping[str, Declare], counter: str) -> bool:
     """Whether it takes more than sums, products and loads, and quotients that are the same in all iterations."""
     steady = not any(
         isinstance(each, Call | Index) or (isinstance(each, Name) and (each.name == counter or each.name in defined))
-        for each in nodes(e)
+        for each in expr.nodes(e)
     )
     cheap = ("+", "-", "*", "/") if steady else ("+", "-", "*")
     return any(
         isinstance(each, Call | Ternary) or (isinstance(each, Unary | Binary) and each.sign not in cheap)
-        for each in nodes(e)
+        for each in expr.nodes(e)
     )
 
 
 def _changes(statements: Sequence[Statement], name: str) -> bool:
     """Whether statements give a variable another value."""
-    for s in every(statements):
+    for s in tree.every(statements):
         step = s.step if isinstance(s, For) else s
-        if name in declared(s) or (isinstance(step, Assign) and step.target == Name(name)):
+        if name in tree.declared(s) or (isinstance(step, Assign) and step.target == Name(name)):
             return True
     return False
 
@@ -197,5 +176,5 @@ def _changes(statements: Sequence[Statement], name: str) -> bool:
 def _prune(body: list[Statement]) -> None:
     """Drop values that nothing reads."""
     for s in reversed([s for s in body if isinstance(s, Declare) and s.const]):
-        if not any(mentions(other, s.name) for other in body if other is not s):
+        if not any(tree.mentions(other, s.name) for other in body if other is not s):
             body.remove(s)

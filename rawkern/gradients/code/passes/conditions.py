@@ -14,23 +14,8 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis.affine import Poly, add, multiply
-from rawkern.gradients.code.expressions import (
-    OWN,
-    Binary,
-    Cast,
-    Literal,
-    Name,
-    Node,
-    Ternary,
-    Unary,
-    children,
-    integer,
-    mapped,
-    names,
-    nodes,
-    special,
-    substituted,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code.expressions import OWN, Binary, Cast, Literal, Name, Node, Ternary, Unary
 from rawkern.gradients.ir import Kernel
 
 FEW = 1 << 20
@@ -98,7 +83,7 @@ class Conditions:
             p = self.poly(value)
         except Unknown:
             return
-        if kind == "int" and any(isinstance(e, Cast) and "long" in e.type for e in nodes(self._expanded(value))):
+        if kind == "int" and any(isinstance(e, Cast) and "long" in e.type for e in expr.nodes(self._expanded(value))):
             return  # what does not fit is cut off
         axis = next((a for a, whole in self.whole.items() if p == whole and a not in self.place), None)
         if axis is not None:
@@ -114,7 +99,7 @@ class Conditions:
         n = self.kernel.block["xyz".index(axis)]
         if self.kernel.grid["xyz".index(axis)] == 1:
             return Literal("0"), Literal(str(n - 1))
-        block = special(f"blockIdx.{axis}")
+        block = expr.special(f"blockIdx.{axis}")
         return (block * n, block * n + (n - 1)) if n > 1 else (block, block)
 
     # Comparisons --------------------------------------------------------------------------------------------------
@@ -149,7 +134,7 @@ class Conditions:
                 return True
             case Cast(kind) if kind.startswith("unsigned"):
                 return True
-        return any(map(self._wraps, children(e)))
+        return any(map(self._wraps, expr.children(e)))
 
     def _shifted(self, p: Poly) -> tuple[str, int] | None:
         """An integer as a place and a small number, which no wrapping around changes once it is an int."""
@@ -175,7 +160,7 @@ class Conditions:
             whole = Binary(held.sign, self._expanded(held.left), self._expanded(held.right))
             for corner in self._corners(held):
                 new = {self._places()[s]: Name(ends[self._places()[s]][end]) for s, end in corner.items()}
-                found.append(substituted(whole, new))
+                found.append(expr.substituted(whole, new))
         return list(dict.fromkeys(found))
 
     def _corners(self, held: _Comparison) -> Iterator[dict[str, int]]:
@@ -201,14 +186,14 @@ class Conditions:
                 return place + by if by > 0 else place - -by if by else place
             return self._expanded(self.defined[each.name])
 
-        return mapped(e, value)
+        return expr.mapped(e, value)
 
     # Integers -----------------------------------------------------------------------------------------------------
 
     def poly(self, e: Node) -> Poly:
         """An integer as a polynomial of places and numbers of the launch."""
         match e:
-            case Literal() if (n := integer(e)) is not None:
+            case Literal() if (n := expr.integer(e)) is not None:
                 return {(): n} if n else {}
             case Name(name):
                 return self._variable(name)
@@ -220,10 +205,10 @@ class Conditions:
                 return multiply(self.poly(left), self.poly(right))
             case Binary("+" | "-" as sign, left, right):
                 return add(self.poly(left), self.poly(right), 1 if sign == "+" else -1)
-            case Binary("/" | "%") if set(names(e)) <= self.params:
+            case Binary("/" | "%") if set(expr.names(e)) <= self.params:
                 for each in (e.left, e.right):
                     self.poly(each)  # or it is unknown
-                return {(mapped(e, _unconverted),): 1}
+                return {(expr.mapped(e, _unconverted),): 1}
         raise Unknown
 
     def _variable(self, name: str) -> Poly:
@@ -243,7 +228,7 @@ class Conditions:
 
 
 def _unconverted(e: Node) -> Node | None:
-    return mapped(e.of, _unconverted) if isinstance(e, Cast) else None
+    return expr.mapped(e.of, _unconverted) if isinstance(e, Cast) else None
 
 
 def _place_alone(sides: tuple[Poly, Poly], places: Set[str]) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from rawkern.gradients.analysis.definite_writes import Sets
+from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Index, Name, Node
-from rawkern.gradients.code.tree import Assign, Declare, If, Statement, bodies, every, named, with_bodies
+from rawkern.gradients.code.tree import Assign, Declare, If, Statement
 from rawkern.gradients.ir import Array
 
 Element = tuple[str, tuple[Node, ...]]  # of a gradient: whose, and the indices
@@ -23,13 +24,13 @@ def handed(
 
     `sets`: gradients that are set; `arrays`: those of memory whose gradients are one number an element.
     """
-    code = list(every(statements))
+    code = list(tree.every(statements))
     reads = {s.name: _element(s.value) for s in code if isinstance(s, Declare) and s.const and s.value}
     found: dict[str, tuple[str, str]] = {}
     new: dict[int, If] = {}
 
     def once(name: str) -> bool:
-        return sum(f"grad_{name}" in named(s) for s in code) == 1
+        return sum(f"grad_{name}" in tree.named(s) for s in code) == 1
 
     for s, (name, index), same in _set_in(statements, {}):
         if name not in sets or not sets[name].covers or name not in arrays:
@@ -65,9 +66,9 @@ def _set_in(
             before.setdefault((index, s.value), name)
         elif not (isinstance(s, Declare) and s.const):
             before.clear()
-            for inner in bodies(s) if not getattr(s, "inline", False) else ():
+            for inner in tree.bodies(s) if not getattr(s, "inline", False) else ():
                 yield from _set_in(inner, {})
 
 
 def _with(statements: list[Statement], new: Mapping[int, If]) -> list[Statement]:
-    return [new.get(id(s)) or with_bodies(s, lambda body: _with(body, new)) for s in statements]
+    return [new.get(id(s)) or tree.with_bodies(s, lambda body: _with(body, new)) for s in statements]

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
-from rawkern.gradients.code.expressions import Name, calls, positive, renamed
-from rawkern.gradients.code.expressions import names as names_of
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Name
 from rawkern.gradients.code.names import Names, numbered
-from rawkern.gradients.code.tree import (
-    Assign,
-    Compound,
-    Statement,
-    bodies,
-    declared,
-    expressions,
-    named,
-    with_bodies,
-    with_expressions,
-)
+from rawkern.gradients.code.tree import Assign, Compound, Statement
 
 Scope = tuple[int, ...]  # a block, by the places of those around it among the statements
 
@@ -36,7 +27,7 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
     found: dict[str, list[tuple[Scope, bool]]] = {}
     functions: set[str] = set()
     for scope, s in _placed(statements, ()):
-        functions.update(name for e in expressions(s) for name in calls(e))
+        functions.update(name for e in tree.expressions(s) for name in expr.calls(e))
         for name, declares in _occurrences(s):
             found.setdefault(name, []).append((scope, declares))
     given = [name for name in found if name in names.hints and name not in kept]
@@ -59,11 +50,11 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
         found = []
         for k, s in enumerate(statements):
             here = _scope(s, scope, k)
-            own = {name: called(name, here) for name in named(s)}
-            s = with_expressions(s, lambda e, own=own: renamed(e, own), lambda name, own=own: own[name])
+            own = {name: called(name, here) for name in tree.named(s)}
+            s = tree.with_expressions(s, lambda e, own=own: expr.renamed(e, own), lambda name, own=own: own[name])
             apart = here is not scope
-            parts = iter([changed(body, (*here, side) if apart else here) for side, body in enumerate(bodies(s))])
-            found.append(with_bodies(s, lambda _, parts=parts: next(parts)))
+            parts = iter([changed(body, (*here, side) if apart else here) for side, body in enumerate(tree.bodies(s))])
+            found.append(tree.with_bodies(s, lambda _, parts=parts: next(parts)))
         return found
 
     return changed(statements, ())
@@ -71,8 +62,8 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
 
 def _occurrences(s: Statement) -> Iterator[tuple[str, bool]]:
     """The variables of a statement in the order of its text, and whether it declares them."""
-    own = declared(s)
-    for name in (*own[:1], *(name for e in expressions(s) for name in names_of(e)), *own[1:]):
+    own = tree.declared(s)
+    for name in (*own[:1], *(name for e in tree.expressions(s) for name in expr.names(e)), *own[1:]):
         yield name, name in own
 
 
@@ -98,7 +89,7 @@ def _placed(statements: list[Statement], scope: Scope) -> Iterator[tuple[Scope, 
     for k, s in enumerate(statements):
         here = _scope(s, scope, k)
         yield here, s
-        for side, body in enumerate(bodies(s)):
+        for side, body in enumerate(tree.bodies(s)):
             yield from _placed(body, here if here is scope else (*here, side))
 
 
@@ -121,7 +112,7 @@ def subtracted(statements: list[Statement]) -> list[Statement]:
     found: list[Statement] = []
     for s in statements:
         if isinstance(s, Assign) and s.sign == "+=" and isinstance(s.target, Name):
-            less = positive(s.value)
+            less = expr.positive(s.value)
             s = s if less is None else Assign(s.target, less, "-=")
-        found.append(with_bodies(s, subtracted))
+        found.append(tree.with_bodies(s, subtracted))
     return found

@@ -17,41 +17,11 @@ from dataclasses import dataclass
 from rawkern.gradients import types
 from rawkern.gradients.analysis.affine import Poly
 from rawkern.gradients.analysis.gather import places
-from rawkern.gradients.code.expressions import (
-    Cast,
-    Name,
-    accesses,
-    both,
-    infix,
-    names,
-    special,
-    substituted,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Cast, Name
 from rawkern.gradients.code.passes.conditions import INTEGERS, Conditions, Unknown, parts
-from rawkern.gradients.code.tree import (
-    Barrier,
-    Declare,
-    For,
-    If,
-    Jump,
-    Note,
-    Scope,
-    Statement,
-    While,
-    all_expressions,
-    called,
-    constant,
-    continued,
-    counting,
-    declared,
-    deep,
-    every,
-    expressions,
-    length,
-    mentions,
-    variable,
-    with_bodies,
-)
+from rawkern.gradients.code.tree import Barrier, Declare, For, If, Jump, Note, Scope, Statement, While
 from rawkern.gradients.ir import Kernel
 
 BYTES = 16  # of one array, that a thread reads or writes
@@ -85,31 +55,38 @@ def several(kernel: Kernel, lines: list[Statement], sizes: Set[str], fresh: Call
         free = _freed(lines, body)
     except _Unfit:
         return None
-    free = _joined(free, Counter(name for s in every(free) for name in declared(s)))
+    free = _joined(free, Counter(name for s in tree.every(free) for name in tree.declared(s)))
     most = min(MOST, BYTES // _largest(kernel, lines)) // (1 if len(whole) == 1 else 2)
     if most < 2 or "x" not in body.place or not _worthwhile(free):
         return None
     kept, free = ([s for s in part if _integer(s) not in body.place.values()] for part in (lines, free))
-    if any(mentions(s, f"{of}.x") for s in (*kept, *free) for of in ("threadIdx", "blockIdx")):
+    if any(tree.mentions(s, f"{of}.x") for s in (*kept, *free) for of in ("threadIdx", "blockIdx")):
         return None
     others = [a for a in whole if a in body.place and a != "x"]
     each, k, blocks = (fresh(n) for n in ("each", "k", "blocks_x"))
     found = _coarsened(body, kept, free, others, bool(sizes), (each, k, blocks), fresh)
-    found = deep(found, lambda e: substituted(e, {"gridDim.x": Name(blocks)}))
+    found = tree.deep(found, lambda e: expr.substituted(e, {"gridDim.x": Name(blocks)}))
     return Several(found, each, blocks, most, aligned=not others)
 
 
 def _apart(kernel: Kernel, lines: Sequence[Statement], whole: dict[str, Poly]) -> bool:
     """Whether the threads of a launch along x have nothing to do with one another."""
-    if kernel.shared or "x" not in whole or kernel.grid[0] == 1 or any(isinstance(s, Barrier) for s in every(lines)):
+    if (
+        kernel.shared
+        or "x" not in whole
+        or kernel.grid[0] == 1
+        or any(isinstance(s, Barrier) for s in tree.every(lines))
+    ):
         return False
-    return not any(name in ("lane", "take") or name.startswith(TOGETHER) for name in called(lines))
+    return not any(name in ("lane", "take") or name.startswith(TOGETHER) for name in tree.called(lines))
 
 
 def _worthwhile(lines: list[Statement]) -> bool:
     """Whether a thread has so little on its way that it may have more, and adds nothing atomically."""
-    loads = sum(1 for e in all_expressions(lines) for _ in accesses(e))
-    return length(lines) <= LINES and loads <= READS and not any(n.startswith("atomic") for n in called(lines))
+    loads = sum(1 for e in tree.all_expressions(lines) for _ in expr.accesses(e))
+    return (
+        tree.length(lines) <= LINES and loads <= READS and not any(n.startswith("atomic") for n in tree.called(lines))
+    )
 
 
 def _coarsened(
@@ -123,28 +100,28 @@ def _coarsened(
     """
     each, k, blocks = map(Name, given)
     here, threads = body.place["x"], body.kernel.block[0]
-    kind, block = body.kinds[here], special("blockIdx.x")
-    before = [constant(body.kinds[n], n, body.defined[n]) for n in (body.place[a] for a in others)]
+    kind, block = body.kinds[here], expr.special("blockIdx.x")
+    before = [tree.constant(body.kinds[n], n, body.defined[n]) for n in (body.place[a] for a in others)]
     ends = {name: (fresh(f"first_{name}"), fresh(f"last_{name}")) for name in body.place.values()}
     first, last = ends[here]
     start, end = (Cast(kind, e) if "long" in kind else e for e in (block, block + 1))
-    before.append(constant(kind, first, start * (threads * each)))
-    before.append(constant(kind, last, end * (threads * each) - 1))
+    before.append(tree.constant(kind, first, start * (threads * each)))
+    before.append(tree.constant(kind, last, end * (threads * each) - 1))
     asked = body.asked(ends)
     for a in others:
         for name, at in zip(ends[body.place[a]], body.ends(a), strict=True):
-            if any(name in names(e) for e in asked):
-                before.append(constant(body.kinds[body.place[a]], name, at))
-    thread = special("threadIdx.x")
-    apart = constant(kind, here, Name(first) + thread + k * threads)
-    together = constant(kind, here, Name(first) + thread * each + k) if beside or not others else apart
-    stop = If(infix(block * each + k, ">=", blocks), [Jump("break")], inline=True)
+            if any(name in expr.names(e) for e in asked):
+                before.append(tree.constant(body.kinds[body.place[a]], name, at))
+    thread = expr.special("threadIdx.x")
+    apart = tree.constant(kind, here, Name(first) + thread + k * threads)
+    together = tree.constant(kind, here, Name(first) + thread * each + k) if beside or not others else apart
+    stop = If(expr.infix(block * each + k, ">=", blocks), [Jump("break")], inline=True)
 
     def loop(body: list[Statement]) -> Statement:
-        return counting(variable("int", k.name, 0), each, 1, body)
+        return tree.counting(tree.variable("int", k.name, 0), each, 1, body)
 
-    whole = both(infix((block + 1) * each, "<=", blocks), *asked)
-    quick, careful = loop([together, *free]), loop([stop, apart, *continued(kept)])
+    whole = expr.both(expr.infix((block + 1) * each, "<=", blocks), *asked)
+    quick, careful = loop([together, *free]), loop([stop, apart, *tree.continued(kept)])
     return [*before, If(whole, [Note("#pragma unroll"), quick], [careful])]
 
 
@@ -170,7 +147,9 @@ def _freed(statements: Sequence[Statement], body: Conditions) -> list[Statement]
         if isinstance(s, For | While):
             raise _Unfit
         name = _integer(s)
-        if any(n in body.defined and (not name or body.defined[n] != getattr(s, "value", None)) for n in declared(s)):
+        if any(
+            n in body.defined and (not name or body.defined[n] != getattr(s, "value", None)) for n in tree.declared(s)
+        ):
             raise _Unfit  # what was said of that name is not so here
         if name and isinstance(s, Declare) and s.value is not None:
             body.define(s.type, s.name, s.value)
@@ -179,20 +158,20 @@ def _freed(statements: Sequence[Statement], body: Conditions) -> list[Statement]
 
 
 def _branch(s: If, body: Conditions) -> list[Statement]:
-    grid = any(name.startswith("gridDim.") for name in names(s.condition))
-    rare = grid and any(name.startswith("atomic") for name in called(s.body))
+    grid = any(name.startswith("gridDim.") for name in expr.names(s.condition))
+    rare = grid and any(name.startswith("atomic") for name in tree.called(s.body))
     if not s.other and body.fails(s.condition, only_known=not rare):
         return []
     left = [s.condition] if s.other else [part for part in parts(s.condition, "&&") if not body.hold(part)]
     inner, other = _freed(s.body, body), _freed(s.other, body)
-    return [If(both(*left), inner, other)] if left else [Scope(inner)]
+    return [If(expr.both(*left), inner, other)] if left else [Scope(inner)]
 
 
 def _joined(statements: list[Statement], times: Counter[str]) -> list[Statement]:
     """Statements without braces around what is asked no more, where their names are declared once."""
     found: list[Statement] = []
     for s in statements:
-        s = with_bodies(s, lambda body: _joined(body, times))
+        s = tree.with_bodies(s, lambda body: _joined(body, times))
         if isinstance(s, Scope) and all(times[name] == 1 for each in s.body for name in _own(each)):
             found += s.body
         else:
@@ -202,15 +181,15 @@ def _joined(statements: list[Statement], times: Counter[str]) -> list[Statement]
 
 def _own(s: Statement) -> list[str]:
     """What a statement declares for those behind it."""
-    return declared(s) if isinstance(s, Declare) else []
+    return tree.declared(s) if isinstance(s, Declare) else []
 
 
 def _indices(s: Statement, body: Conditions) -> None:
     """Elements have to lie beside one another where threads do, or be the same for all."""
     here = "at x"
     inline = isinstance(s, If) and s.inline
-    for e in all_expressions([s]) if inline else expressions(s):
-        for access in accesses(e):
+    for e in tree.all_expressions([s]) if inline else tree.expressions(s):
+        for access in expr.accesses(e):
             try:
                 p = body.poly(access.at)
             except Unknown:
@@ -221,7 +200,7 @@ def _indices(s: Statement, body: Conditions) -> None:
 
 def _largest(kernel: Kernel, lines: Sequence[Statement]) -> int:
     """Bytes of the largest element that is read or written."""
-    used = {e.of.name for each in all_expressions(lines) for e in accesses(each) if isinstance(e.of, Name)}
+    used = {e.of.name for each in tree.all_expressions(lines) for e in expr.accesses(each) if isinstance(e.of, Name)}
     found = [_bytes(a.type) for n, a in kernel.arrays.items() if n in used or f"grad_{n}" in used]
     return max(found, default=BYTES)
 

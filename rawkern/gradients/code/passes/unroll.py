@@ -14,43 +14,11 @@ from rawkern.base import gpus
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.affine import LANE, Poly, grouped, induction, poly, settled
-from rawkern.gradients.code.expressions import (
-    Binary,
-    Index,
-    Literal,
-    Name,
-    Node,
-    Unary,
-    base,
-    both,
-    call,
-    infix,
-    nodes,
-    special,
-    where,
-    written,
-)
-from rawkern.gradients.code.expressions import names as names_of
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Binary, Index, Literal, Name, Node, Unary
 from rawkern.gradients.code.names import Names
-from rawkern.gradients.code.printing import expression
-from rawkern.gradients.code.tree import (
-    Assign,
-    Barrier,
-    Declare,
-    For,
-    If,
-    Jump,
-    Note,
-    Run,
-    Statement,
-    While,
-    bodies,
-    called,
-    every,
-    expressions,
-    length,
-    with_bodies,
-)
+from rawkern.gradients.code.tree import Assign, Barrier, Declare, For, If, Jump, Note, Run, Statement, While
 from rawkern.gradients.ir import Kernel, Loop, Value
 
 MOST = 64  # times; more need too many registers
@@ -70,12 +38,6 @@ class Row:
     most: int
     kept: int  # registers, for each time
 
-    @property
-    def comment(self) -> str:
-        """What a launch is to know."""
-        times = expression(written(self.length) / self.step)
-        return f"// {self.name}: {times} rounded up, or 0; how often a thread goes through a row."
-
 
 def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tuple[Row, ...], list[Statement]]:
     """The rows that a kernel's threads go through, and the statements with their loops as they may be written out.
@@ -85,20 +47,20 @@ def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tup
     keys: dict[Loop, tuple[Node, int]] = {}
     lengths: dict[tuple[Node, int], Poly] = {}
     inner: dict[tuple[Node, int], list[Statement]] = {}
-    for s in every(statements):
+    for s in tree.every(statements):
         loop = s.loop if isinstance(s, For) and _steps(s) else None
         row = None if loop is None else _row(loop, kernel)
         if loop is not None and row is not None:
-            key = keys[loop] = written(row[0]), row[1]
+            key = keys[loop] = expr.written(row[0]), row[1]
             lengths[key] = row[0]
-            inner.setdefault(key, []).extend(bodies(s)[0])
-    lines = sum(map(length, inner.values()))
+            inner.setdefault(key, []).extend(tree.bodies(s)[0])
+    lines = sum(map(tree.length, inner.values()))
     if not inner or lines > LINES:
         return (), statements
     written_out = [s for body in inner.values() for s in body]
-    if any(isinstance(s, For | While | Barrier) for s in every(written_out)):
+    if any(isinstance(s, For | While | Barrier) for s in tree.every(written_out)):
         return (), statements
-    if any(name.startswith(_TOGETHER) for name in called(written_out)):
+    if any(name.startswith(_TOGETHER) for name in tree.called(written_out)):
         return (), statements
     found = {}
     for key, body in inner.items():
@@ -129,14 +91,16 @@ def resident(
 def assumption(kernel: Kernel) -> Statement:
     """What the compiler has to know of a block to see how often its threads go through a row."""
     threads = kernel.block[0]
-    within = infix(special("threadIdx.x"), "<", threads)
-    return Run(call("__builtin_assume", both(infix(special("blockDim.x"), "==", threads), within)))
+    within = expr.infix(expr.special("threadIdx.x"), "<", threads)
+    return Run(expr.call("__builtin_assume", expr.both(expr.infix(expr.special("blockDim.x"), "==", threads), within)))
 
 
 def _registers(kernel: Kernel, body: Sequence[Statement]) -> int:
     """How many registers hold what a thread reads of memory at a time: of arrays, and of sums of its block."""
-    inner = list(every(body))
-    read = {name for s in inner for e in expressions(s) if e is not getattr(s, "target", None) for name in _read(e)}
+    inner = list(tree.every(body))
+    read = {
+        name for s in inner for e in tree.expressions(s) if e is not getattr(s, "target", None) for name in _read(e)
+    }
     kinds = [kind for n, kind, pointer in kernel.params for each in (n, f"grad_{n}") if pointer and each in read]
     declares = {s.type for s in inner if isinstance(s, Declare)}
     together = max((types.count(types.VECTORS[n]) for n in declares & types.VECTORS.keys()), default=1)
@@ -146,8 +110,8 @@ def _registers(kernel: Kernel, body: Sequence[Statement]) -> int:
 
 def _read(e: Node) -> set[str]:
     """The variables that are read, not those of which only an address is taken, for an atomic addition."""
-    taken = Counter(base(each.of) for each in nodes(e) if isinstance(each, Unary) and each.sign == "&")
-    return {name for name, times in Counter(names_of(e)).items() if times > taken[name]}
+    taken = Counter(expr.base(each.of) for each in expr.nodes(e) if isinstance(each, Unary) and each.sign == "&")
+    return {name for name, times in Counter(expr.names(e)).items() if times > taken[name]}
 
 
 def _row(loop: Loop, kernel: Kernel) -> tuple[Poly, int] | None:
@@ -182,13 +146,13 @@ def _written_out(statements: list[Statement], rows: Mapping[Loop, Row]) -> list[
     """Statements with these loops as loops that the compiler can write out."""
     out: list[Statement] = []
     for s in statements:
-        s = with_bodies(s, lambda body: _written_out(body, rows))
+        s = tree.with_bodies(s, lambda body: _written_out(body, rows))
         row = rows.get(s.loop) if isinstance(s, For) and _steps(s) else None
         if row is not None and isinstance(s, For) and isinstance(s.step, Assign):
             c, times = s.step.target, Name(row.name)
             out.append(Note("#pragma unroll"))
-            over = both(infix(c, ">=", (times - 1) * row.step), _no(s.condition))
-            condition = where(times, infix(c, "<", times * row.step), s.condition)
+            over = expr.both(expr.infix(c, ">=", (times - 1) * row.step), _no(s.condition))
+            condition = expr.where(times, expr.infix(c, "<", times * row.step), s.condition)
             s = replace(s, condition=condition, body=[If(over, [Jump("continue")], inline=True), *s.body])
         out.append(s)
     return out
