@@ -111,25 +111,27 @@ class Frame(Copy):
             if item in self.skip:
                 continue
             if isinstance(item, Value):
-                if item in self.needed and item.op not in (*TRIVIAL, "phi", "result") and self._is_named(item):
-                    # A declaration converts by itself.
-                    right = self.text(item.args[0]) if item.op == "cast" else self.right(item)
-                    out.append(self._set(item, self.name(item), right, const=True))
-            elif isinstance(item, Store) and item in self.kept:
-                out.append(self._stored(item))
-            elif isinstance(item, ir.Barrier) and self.syncs:
-                out.append(Barrier(item.text))
+                out += self._value(item)
             elif isinstance(item, Exit):
                 out.append(If(self.text(item.condition), [Jump("return")], inline=True))
-            elif isinstance(item, ir.If | Loop) and item in self.kept:
-                out += self._if(item) if isinstance(item, ir.If) else self._watched(item)
-            elif (
-                isinstance(item, ir.If | Loop)
-                and self.syncs
-                and any(isinstance(i, ir.Barrier) for b in children(item) for i in walk(b))
-            ):
+            elif item in self.kept:
+                out += self._kept(item)
+            elif self.syncs and isinstance(item, ir.Barrier):
+                out.append(Barrier(item.text))
+            elif self.syncs and any(isinstance(i, ir.Barrier) for b in children(item) for i in walk(b)):
                 out.append(BARRIER)
         return out
+
+    def _value(self, item: Value) -> list[Statement]:
+        if item not in self.needed or item.op in (*TRIVIAL, "phi", "result") or not self._is_named(item):
+            return []
+        right = self.text(item.args[0]) if item.op == "cast" else self.right(item)  # a declaration converts by itself
+        return [self._set(item, self.name(item), right, const=True)]
+
+    def _kept(self, item: Any) -> list[Statement]:
+        if isinstance(item, Store):
+            return [self._stored(item)]
+        return self._if(item) if isinstance(item, ir.If) else self._watched(item)
 
     def _stored(self, item: Store) -> Statement:
         target = expr.element(item.place.array.name, [self.text(i) for i in item.index], item.place.fields)

@@ -13,11 +13,12 @@ from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Cast, Literal, Name, Node
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, If, Run, Scope, Statement
-from rawkern.gradients.ir import Block, Carried, Kernel, Loop, Value, walk
+from rawkern.gradients.ir import Block, Carried, Kernel, Loop, Store, Value, walk
 from rawkern.gradients.reading.places import GOES_ON, NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
 
 ZERO, ONE = Literal("0"), Literal("1")
+Maximum = tuple[Value, str, Value]  # see `extrema.maximum`
 
 
 class LoopReverse:
@@ -41,23 +42,12 @@ class LoopReverse:
     def loop(self, item: Loop, frame: Frame, out: list[Statement]) -> None:
         """The reverse of a loop, behind what is there."""
         carried = [c for c in item.carried if c.phi in self.active.values]
-        if (
-            not carried
-            and not any(
-                i in self.active.values or getattr(i, "value", None) in self.active.values for i in walk(item.body)
-            )
-            and not any(
-                getattr(i, "place", None) is not None and i.place.array in self.active.arrays for i in walk(item.body)
-            )
-        ):
+        if not carried and not any(map(self._has_adjoint, walk(item.body))):
             if any(isinstance(i, ir.Barrier) for i in walk(item.body)):
                 out.append(BARRIER)  # what it kept apart stays apart
             return
         loops.check_condition(item, self.where.refuse)
-        maxima = {c: found for c in carried if (found := extrema.maximum(c, self.uses)) is not None}
-        if len(carried) == 1 and not maxima and extrema.chooses(item, carried[0]):
-            self.taking |= {c: v for c in carried if (v := extrema.changes(c, self.uses)) is not None}
-            maxima = {c: (c.next, "!=", c.next) for c in carried if c in self.taking}
+        maxima = self._maxima(item, carried)
         sums = [c for c in carried if c not in maxima and loops.is_sum(c, item, self.uses)]
         alike = len(sums) + len(maxima) == len(carried)
         if alike and privatizable.any_order(item, self.kernel, self.active.arrays, self.injective):
@@ -65,56 +55,62 @@ class LoopReverse:
         else:
             self._from_the_end(item, carried, frame, out)
 
+    def _maxima(self, item: Loop, carried: list[Carried]) -> dict[Carried, Maximum]:
+        """The running maxima among a loop's variables."""
+        maxima = {c: found for c in carried if (found := extrema.maximum(c, self.uses)) is not None}
+        if len(carried) == 1 and not maxima and extrema.chooses(item, carried[0]):
+            self.taking |= {c: v for c in carried if (v := extrema.changes(c, self.uses)) is not None}
+            return {c: (c.next, "!=", c.next) for c in carried if c in self.taking}
+        return maxima
+
+    def _has_adjoint(self, i: Any) -> bool:
+        stores = isinstance(i, Store) and (i.value in self.active.values or i.place.array in self.active.arrays)
+        return stores or i in self.active.values
+
     def _same_order(
-        self,
-        item: Loop,
-        sums: list[Carried],
-        maxima: dict[Carried, tuple[Value, str, Value]],
-        frame: Frame,
-        out: list[Statement],
+        self, item: Loop, sums: list[Carried], maxima: dict[Carried, Maximum], frame: Frame, out: list[Statement]
     ) -> None:
         inner = Frame(item.body, frame, self.names, loop=item)
         body: list[Statement] = []
         self.home[item.body] = body
         if loops.open_end(item):
             body.append(BARRIER)  # in this order, another iteration comes next than did in the forward
-        found = {c: self.adjoint(c.result, out) for c in [*sums, *maxima]}
-        given = [c for c, d in found.items() if d is not None]
-        if len(given) == 1 and given[0] in maxima and extrema.chooses(item, given[0]):
-            d = found[given[0]]
-            assert d is not None
-            return self._chosen(item, given[0], maxima[given[0]], d, frame, out)
+        adjoints = {c: self.adjoint(c.result, out) for c in [*sums, *maxima]}
+        found = {c: d for c, d in adjoints.items() if d is not None}
+        if len(found) == 1:
+            c, d = next(iter(found.items()))
+            if c in maxima and extrema.chooses(item, c):
+                return self._chosen(item, c, maxima[c], d, frame, out)
         self.steady.add(item)
         transposed = [] if maxima else self.tiles(item)
         if transposed:
             self.dropped |= tiles.spare(item, transposed, self.active.values)
-        last: list[Statement] = []
-        set_by: dict[Carried, Node] = {}
-        for c, of in maxima.items():
-            if found[c] is not None:
-                set_by[c], now = self._set_by(item, c, of, frame, out), self.names.fresh(f"{c.phi.name or 't'}_at")
-                out.append(tree.variable("int", now, 0))
-                self.special[c.next] = expr.infix(now, "==", set_by[c])
-                last.append(tree.increment(now))
+        set_by = {c: self._set_now(item, c, of, frame, out) for c, of in maxima.items() if c in found}
+        self.dropped |= {c.phi for c in adjoints}  # the same in every iteration
         for c, d in found.items():
-            self.dropped.add(c.phi)  # the same in every iteration
-            if d is not None:
-                self.contribute(c.next, d, body)
+            self.contribute(c.next, d, body)
         self.block(item.body, inner, body)
         inner.settle_loop(item)
         self.check_late(item, inner)
         self.finished(inner)
-        if body:
-            lines = inner.loop_lines(item, last=[*body, *last])
-            out += lines if len(lines) == 1 else [Scope(lines)]  # its variables have names of the forward's
+        last = [tree.increment(now.name) for _, now in set_by.values()]
+        lines = inner.loop_lines(item, last=[*body, *last]) if body else []
+        out += lines if len(lines) < 2 else [Scope(lines)]  # its variables have names of the forward's
         if transposed:
-            self.transpose(item, transposed, {c: d for c, d in found.items() if d is not None}, frame, out)
+            self.transpose(item, transposed, found, frame, out)
         for c, d in found.items():
-            if d is not None and c in maxima:
-                self._never(c, d, set_by[c], out)
-            elif d is not None:
+            if c in maxima:
+                self._never(c, d, set_by[c][0], out)
+            else:
                 self.contribute(c.init, d, out)
         return None
+
+    def _set_now(self, item: Loop, c: Carried, of: Maximum, frame: Frame, out: list[Statement]) -> tuple[Node, Name]:
+        """The iteration that set a running maximum, and a variable that counts to it."""
+        at, now = self._set_by(item, c, of, frame, out), Name(self.names.fresh(f"{c.phi.name or 't'}_at"))
+        out.append(tree.variable("int", now.name, 0))
+        self.special[c.next] = expr.infix(now, "==", at)
+        return at, now
 
     def _never(self, c: Carried, d: Node, at: Node, out: list[Statement]) -> None:
         """What a running maximum began with has the gradient if no iteration set it."""
@@ -123,9 +119,7 @@ class LoopReverse:
             out.append(tree.constant(kind, name, expr.where(expr.infix(at, "<", 0), d, expr.number(0.0, kind))))
             self.contribute(c.init, Name(name), out)
 
-    def _chosen(
-        self, item: Loop, c: Carried, of: tuple[Value, str, Value], d: Node, frame: Frame, out: list[Statement]
-    ) -> None:
+    def _chosen(self, item: Loop, c: Carried, of: Maximum, d: Node, frame: Frame, out: list[Statement]) -> None:
         """The reverse of the one iteration that set a running maximum, where the others give nothing."""
         at = self._set_by(item, c, of, frame, out)
         self.special[self.taking.get(c, c.next)] = None
@@ -151,7 +145,7 @@ class LoopReverse:
             out.append(If(condition, [*begins, *inner.lines(item.body), *body]))
         self._never(c, d, at, out)
 
-    def _set_by(self, item: Loop, c: Carried, of: tuple[Value, str, Value], frame: Frame, out: list[Statement]) -> Node:
+    def _set_by(self, item: Loop, c: Carried, of: Maximum, frame: Frame, out: list[Statement]) -> Node:
         """Find the iteration that set a running maximum: where the loop runs again, or in a run for that."""
         at, k = (self.names.fresh(f"{c.phi.name or 't'}_{x}") for x in ("set_by", "k"))
         here = item.block is frame.block
@@ -277,17 +271,7 @@ class LoopReverse:
         known = loops.iterations(item)
         most = known if known is not None and known <= loops.LONGEST_TAPE else loops.at_most(item)
         trap = known is None or most is None
-        if most is None:
-            most = 64 if loops.shrinks(item) else self.max_iterations
-        if most is None:
-            own = [c for c in taped or item.carried if c.phi.name != GOES_ON] or item.carried
-            names = sorted({c.phi.name or "a variable" for c in own})
-            carry = f"{', '.join(names)} {'carries' if len(names) == 1 else 'carry'}"
-            error = self.where.refuse(
-                item.line, f"{carry} a value from one iteration to the next other than as a sum",
-                "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
-            )  # fmt: skip
-            raise NeedsUnrolling((item.node,), error)
+        most = self._most(item, taped) if most is None else most
         here = item.block is frame.block and bool(taped)
         again = frame if here else Frame(item.body, frame, self.names, loop=item)
         count = self.names.fresh("iterations")
@@ -312,6 +296,20 @@ class LoopReverse:
             self.finished(again)
             out += [*start, Scope(again.loop_lines(item, save))]
         return Name(count) if trap else Literal(str(known))
+
+    def _most(self, item: Loop, taped: list[Carried]) -> int:
+        """How many iterations of a loop a tape has room for, where it does not tell itself."""
+        most = 64 if loops.shrinks(item) else self.max_iterations
+        if most is not None:
+            return most
+        own = [c for c in taped or item.carried if c.phi.name != GOES_ON] or item.carried
+        names = sorted({c.phi.name or "a variable" for c in own})
+        carry = f"{', '.join(names)} {'carries' if len(names) == 1 else 'carry'}"
+        error = self.where.refuse(
+            item.line, f"{carry} a value from one iteration to the next other than as a sum",
+            "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
+        )  # fmt: skip
+        raise NeedsUnrolling((item.node,), error)
 
     def check_late(self, item: Loop, frame: Frame) -> None:
         """Refuse to read shared memory that may hold something else by now."""

@@ -259,22 +259,27 @@ class MemoryReverse(TileReverse):
         elif self.owns(array) or (array.shared and self.alone(v)):
             out.append(Assign(place, d, "+="))
         else:
-            sums = None if array.shared else self.block_sum(array.name, v.attr.type)
-            index = frame.express(v.args[0]) if sums else 0
+            self._add_atomically(v, d, place, frame, out, some)
 
-            def adds(line: Callable[[Node], Statement]) -> Statement:
-                return sums.adding(place, index, v.attr.fields, line) if sums else line(place)
+    def _add_atomically(self, v: Value, d: Name, place: Node, frame: Frame, out: list[Statement], some: bool) -> None:
+        """Add to the gradient of a place that other threads add to; first to sums of the block or the warp."""
+        shared = v.attr.array.shared
+        sums = None if shared else self.block_sum(v.attr.array.name, v.attr.type)
+        index = frame.express(v.args[0]) if sums else 0
 
-            if sums is not None and sums.own:
-                out.append(adds(lambda p: Assign(p, d, "+=") if p != place else _atomic(p, d)))
-            elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
-                first = array.shared and math.prod(self.kernel.block) > 32 and self.alone(v, but_itself=True)
-                self.add_once(adds, v.type, d, out, self.outer_of(v.block, d, out), alone=first)
-            elif not any(self._by_lane(i) for i in v.args):
-                self.helpers.add("warp_add")
-                out.append(adds(lambda p: Run(expr.call("warp_add", expr.address(p), d))))
-            else:
-                out.append(adds(lambda p: _atomic(p, d)))
+        def adds(line: Callable[[Node], Statement]) -> Statement:
+            return sums.adding(place, index, v.attr.fields, line) if sums else line(place)
+
+        if sums is not None and sums.own:
+            out.append(adds(lambda p: Assign(p, d, "+=") if p != place else _atomic(p, d)))
+        elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
+            first = shared and math.prod(self.kernel.block) > 32 and self.alone(v, but_itself=True)
+            self.add_once(adds, v.type, d, out, self.outer_of(v.block, d, out), alone=first)
+        elif not any(self._by_lane(i) for i in v.args):
+            self.helpers.add("warp_add")
+            out.append(adds(lambda p: Run(expr.call("warp_add", expr.address(p), d))))
+        else:
+            out.append(adds(lambda p: _atomic(p, d)))
 
     def block_sum(self, name: str, kind: types.Type) -> BlockSum | None:
         """Sums of a block's own for the gradient of an array or a number, if all blocks add to the same elements."""

@@ -189,10 +189,11 @@ class Reverse(ValueReverse):
 
     def branch(self, item: ir.If, frame: Frame, out: list[Statement]) -> None:
         """The reverse of an if: of the side that was taken."""
-        found = [(r, a, b, self.adjoint(r, out)) for r, a, b in item.results if r in self.active.values]
-        for r, a, b, d in found:
+        adjoints = [(r, a, b, self.adjoint(r, out)) for r, a, b in item.results if r in self.active.values]
+        found = [(r, (a, b), d) for r, a, b, d in adjoints if d is not None]
+        for r, (a, b), d in found:
             for kept, other in ((a, b), (b, a)):
-                if d is not None and r not in self.special and (link := self._added_to(kept, other, item)) is not None:
+                if r not in self.special and (link := self._added_to(kept, other, item)) is not None:
                     self.contribute(kept, d, out)  # on either side
                     self.passed |= {link, (r, kept)}
         sides: list[list[Statement]] = []
@@ -200,29 +201,31 @@ class Reverse(ValueReverse):
         if late and self._final(item):
             frame.skip.add(item)
         for which, block in enumerate(children(item)):
-            lines: list[Statement] = []
-            self.home[block] = lines
             inner = Frame(block, frame, self.names) if late else frame
-            for r, a, b, d in found:
-                if d is None:
-                    continue
-                if r in self.special:
-                    if which == 0:
-                        self.contribute(a, self.set_now(r, d), lines if inside(a.block, block) else out)
-                    continue
-                if (r, (a, b)[which]) not in self.passed:
-                    self.contribute((a, b)[which], d, lines)
-            self.block_lines(block, inner, lines)
+            lines = self._side(block, [(r, values[which], d) for r, values, d in found], which == 0, inner, out)
             if late:
                 inner.settle()
                 self.finished(inner)
                 lines = _joined(inner.printed(), lines) if lines else []
             sides.append(lines)
-        if sides[0] or sides[1]:
-            if sides[0]:
-                out.append(If(frame.express(item.condition), sides[0], sides[1]))
-            else:
-                out.append(If(frame.negated(item.condition, frame.express), sides[1]))
+        if sides[0]:
+            out.append(If(frame.express(item.condition), sides[0], sides[1]))
+        elif sides[1]:
+            out.append(If(frame.negated(item.condition, frame.express), sides[1]))
+
+    def _side(
+        self, block: Block, found: list[tuple[Value, Value, Name]], then: bool, frame: Frame, out: list[Statement]
+    ) -> list[Statement]:
+        """The reverse of one side of a branch; `found`: results, what they are on this side, adjoints."""
+        lines: list[Statement] = []
+        self.home[block] = lines
+        for r, v, d in found:
+            if r in self.special and then:
+                self.contribute(v, self.set_now(r, d), lines if inside(v.block, block) else out)
+            elif r not in self.special and (r, v) not in self.passed:
+                self.contribute(v, d, lines)
+        self.block(block, frame, lines)
+        return lines
 
     def _added_to(self, kept: Value, other: Value, item: ir.If) -> tuple[Value, Value] | None:
         """Where one side of a branch only adds to a value that the other keeps: the sum with it as an operand."""
@@ -240,9 +243,6 @@ class Reverse(ValueReverse):
             if v.block is not other.block:
                 return None
         return None
-
-    def block_lines(self, block: Block, frame: Frame, out: list[Statement]) -> None:
-        self.block(block, frame, out)
 
     def _late(self, item: ir.If, frame: Frame) -> bool:
         """Whether a branch is computed again together with its reverse, not where it stood."""

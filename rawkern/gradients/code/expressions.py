@@ -11,6 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 
+def _operator(sign: str) -> Callable[[Any, Given], Binary]:
+    return lambda self, other: Binary(sign, node(self), node(other))
+
+
+def _reflected(sign: str) -> Callable[[Any, Given], Binary]:
+    return lambda self, other: Binary(sign, node(other), node(self))
+
+
 class Expression:
     """A node, with the operators that build others."""
 
@@ -19,35 +27,14 @@ class Expression:
     def __neg__(self) -> Unary:
         return Unary("-", node(self))
 
-    def __add__(self, other: Given) -> Binary:
-        return Binary("+", node(self), node(other))
-
-    def __radd__(self, other: Given) -> Binary:
-        return Binary("+", node(other), node(self))
-
-    def __sub__(self, other: Given) -> Binary:
-        return Binary("-", node(self), node(other))
-
-    def __rsub__(self, other: Given) -> Binary:
-        return Binary("-", node(other), node(self))
-
-    def __mul__(self, other: Given) -> Binary:
-        return Binary("*", node(self), node(other))
-
-    def __rmul__(self, other: Given) -> Binary:
-        return Binary("*", node(other), node(self))
-
-    def __truediv__(self, other: Given) -> Binary:
-        return Binary("/", node(self), node(other))
-
-    def __rtruediv__(self, other: Given) -> Binary:
-        return Binary("/", node(other), node(self))
-
-    def __mod__(self, other: Given) -> Binary:
-        return Binary("%", node(self), node(other))
-
     def __getitem__(self, index: Given) -> Index:
         return Index(node(self), node(index))
+
+    __add__, __radd__ = _operator("+"), _reflected("+")
+    __sub__, __rsub__ = _operator("-"), _reflected("-")
+    __mul__, __rmul__ = _operator("*"), _reflected("*")
+    __truediv__, __rtruediv__ = _operator("/"), _reflected("/")
+    __mod__ = _operator("%")
 
 
 @dataclass(frozen=True)

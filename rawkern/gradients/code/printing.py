@@ -6,37 +6,10 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from rawkern.gradients.code.expressions import (
-    COMPARISONS,
-    PRODUCTS,
-    SUMS,
-    Binary,
-    Call,
-    Cast,
-    Index,
-    Literal,
-    Member,
-    Name,
-    Node,
-    Ternary,
-    Unary,
-)
-from rawkern.gradients.code.tree import (
-    Assign,
-    Barrier,
-    Declare,
-    For,
-    Function,
-    If,
-    Jump,
-    Note,
-    Parameter,
-    Run,
-    Simple,
-    Statement,
-    While,
-    bodies,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Binary, Call, Cast, Index, Literal, Member, Name, Node, Ternary, Unary
+from rawkern.gradients.code.tree import Assign, Barrier, Declare, For, If, Jump, Note, Run, Simple, Statement, While
 
 WIDTH, DEEPEST = 120, 15  # of lines, in columns and in steps to the right
 _BREAKS = re.compile(r"[-+*/&|<>?:=,;](?= )")
@@ -82,7 +55,7 @@ def _binary(e: Binary) -> str:
     left: Node = e
     while isinstance(left, Binary) and (not behind or _joins(left.sign, e.sign) or _chains(left.sign, e.sign)):
         e = left
-        minus = isinstance(e.right, Unary) and e.right.sign == "-" and e.sign in SUMS
+        minus = isinstance(e.right, Unary) and e.right.sign == "-" and e.sign in expr.SUMS
         apart = isinstance(e.right, Binary) and not _joins(e.right.sign, e.sign)
         behind.append(f" {e.sign} {_operand(e.right, minus or apart or isinstance(e.right, Ternary))}")
         left = e.left
@@ -92,13 +65,15 @@ def _binary(e: Binary) -> str:
 def _joins(inner: str, outer: str) -> bool:
     """Whether an operand stands without parentheses: a product in a sum, either in a comparison, that in && and ||."""
     if outer in ("&&", "||"):
-        return inner in COMPARISONS
-    return (inner in PRODUCTS and outer in SUMS) or (inner in (*SUMS, *PRODUCTS) and outer in COMPARISONS)
+        return inner in expr.COMPARISONS
+    if outer in expr.COMPARISONS:
+        return inner in (*expr.SUMS, *expr.PRODUCTS)
+    return inner in expr.PRODUCTS and outer in expr.SUMS
 
 
 def _chains(inner: str, outer: str) -> bool:
     """Whether a left operand stands so, too: as a + b in a + b - c."""
-    return any(inner in alike and outer in alike for alike in (SUMS, PRODUCTS, ("&&",), ("||",)))
+    return any(inner in alike and outer in alike for alike in (expr.SUMS, expr.PRODUCTS, ("&&",), ("||",)))
 
 
 # Statements -----------------------------------------------------------------------------------------------------------
@@ -150,7 +125,7 @@ def _indented(statements: Sequence[Statement], depth: int) -> list[str]:
             found += [indent + line for line in _inline(s)]
         else:
             head = simple(s)
-            found += [f"{indent}{head} {{" if head else indent + "{", *_indented(bodies(s)[0], depth + 1)]
+            found += [f"{indent}{head} {{" if head else indent + "{", *_indented(tree.bodies(s)[0], depth + 1)]
             if isinstance(s, If) and s.other:
                 found += [indent + "} else {", *_indented(s.other, depth + 1)]
             found.append(indent + "}")
@@ -169,7 +144,7 @@ def _inline(s: Statement) -> list[str]:
 # Functions ------------------------------------------------------------------------------------------------------------
 
 
-def function(f: Function) -> str:
+def function(f: tree.Function) -> str:
     """The text of a function or kernel."""
     chosen = f"template <{', '.join(f'{kind} {name}' for kind, name in f.template)}>\n" if f.template else ""
     head, given = f"{chosen}{f.kind} {f.name}(", [parameter(p) for p in f.parameters]
@@ -179,7 +154,7 @@ def function(f: Function) -> str:
     return "\n".join([*commented(f.comments), line, *rendered(f.body), "}", ""])
 
 
-def parameter(p: Parameter) -> str:
+def parameter(p: tree.Parameter) -> str:
     """A parameter as it is declared."""
     return f"{p.type} {p.name}" if not p.rows else f"{p.type} (* __restrict__ {p.name}){_extents(p.rows)}"
 
