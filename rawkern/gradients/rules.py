@@ -12,24 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from rawkern.gradients.code.expressions import (
-    Binary,
-    Call,
-    Cast,
-    Literal,
-    Name,
-    Node,
-    Unary,
-    both,
-    call,
-    infix,
-    mapped,
-    names,
-    node,
-    number,
-    times,
-    where,
-)
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code.expressions import Binary, Call, Cast, Literal, Name, Node, Unary
+
+call, infix, where = expr.call, expr.infix, expr.where
 
 
 @dataclass(frozen=True)
@@ -63,7 +49,7 @@ def _meeting(own: Node, sign: str, other: Node) -> Node:
 
 
 def _angle(by: Node) -> Node:
-    return where(both(_is(A), _is(B)), ZERO, G * by / (A * A + B * B))
+    return where(expr.both(_is(A), _is(B)), ZERO, G * by / (A * A + B * B))
 
 
 def _positive(e: Node, yes: Node, no: Node = ZERO) -> Node:
@@ -112,7 +98,7 @@ RULES: dict[str, Rule] = {
         ("y1", call("y0", A) - R / A),
         ("fabs", _positive(A, G, where(infix(A, "<", ZERO), -G, ZERO))),
         ("pow", where(_is(B), ZERO, G * B * call("pow", A, B - ONE)),
-         where(both(_is(A), infix(B, ">=", ZERO)), ZERO, G * R * call("log", A))),
+         where(expr.both(_is(A), infix(B, ">=", ZERO)), ZERO, G * R * call("log", A))),
         ("atan2", _angle(B), _angle(-A)),
         ("hypot", A / R, B / R),
         ("rhypot", -A * R * R * R, -B * R * R * R),
@@ -131,13 +117,13 @@ RULES: dict[str, Rule] = {
         ("lgamma", call("digamma", A)),
         ("cyl_bessel_i0", call("cyl_bessel_i1", A)),
         ("cyl_bessel_i1", where(_is(A), HALF, call("cyl_bessel_i0", A) - R / A)),
-        ("jn", None, where(_is(B), where(_is(A, node(1)), HALF, ZERO), A / B * R - call("jn", A + 1, B))),
+        ("jn", None, where(_is(B), where(_is(A, expr.node(1)), HALF, ZERO), A / B * R - call("jn", A + 1, B))),
         ("yn", None, A / B * R - call("yn", A + 1, B)),
         ("ldexp", call("ldexp", ONE, B), None),
         ("scalbn", call("ldexp", ONE, B), None),
         ("logb", None),
         ("floor", None), ("ceil", None), ("trunc", None), ("rint", None), ("round", None), ("nearbyint", None),
-        ("__saturatef", where(both(infix(A, ">", ZERO), infix(A, "<", ONE)), G, ZERO)),
+        ("__saturatef", where(expr.both(infix(A, ">", ZERO), infix(A, "<", ONE)), G, ZERO)),
         ("__fdividef", ONE / B, -R / B),
     )
 }  # fmt: skip
@@ -225,14 +211,14 @@ def derivative(rule: Rule, which: int, alike: list[bool]) -> Node | None:
 def gradient(slope: Node, kind: str, of: Mapping[str, Node], given: Node) -> Node:
     """What an argument with this derivative gets where the result gets `given`; `of`: what its names stand for."""
     found = _filled(slope, kind, {**of, "g": given})
-    one = number(1.0, kind)
-    if "g" in names(slope):
+    one = expr.number(1.0, kind)
+    if "g" in expr.names(slope):
         return found
     if found == one:
         return given
     if isinstance(found, Binary) and found.sign == "/" and found.left == one:
         return given / found.right
-    return times(given, found)
+    return expr.times(given, found)
 
 
 def _filled(slope: Node, kind: str, of: Mapping[str, Node]) -> Node:
@@ -241,7 +227,7 @@ def _filled(slope: Node, kind: str, of: Mapping[str, Node]) -> Node:
             case Name(name):
                 return of[name]
             case Literal(text):
-                return number(float(text) if len(text) < 9 else text, kind) if "." in text else e
+                return expr.number(float(text) if len(text) < 9 else text, kind) if "." in text else e
             case Binary(_, test, Call("isnan", (arg,))) if _is_number(filled(arg)):
                 return filled(test)
             case Call(name, args) if name in RULES:
@@ -249,7 +235,7 @@ def _filled(slope: Node, kind: str, of: Mapping[str, Node]) -> Node:
         return None
 
     def filled(e: Node) -> Node:
-        return mapped(e, change)
+        return expr.mapped(e, change)
 
     return filled(slope)
 

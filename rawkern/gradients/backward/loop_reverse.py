@@ -6,38 +6,21 @@ from typing import Any
 
 from rawkern.gradients import ir, types
 from rawkern.gradients.analysis import affine, extrema, loops, privatizable, tiles
-from rawkern.gradients.analysis.activity import Activity
+from rawkern.gradients.backward.adjoints import Adjoints
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Cast, Literal, Name, Node
-from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, If, Run, Scope, Statement
-from rawkern.gradients.ir import Block, Carried, Kernel, Loop, Store, Value, walk
+from rawkern.gradients.ir import Block, Carried, Loop, Store, Value, walk
 from rawkern.gradients.reading.places import GOES_ON, NeedsUnrolling
-from rawkern.gradients.reading.syntax import Where
 
 ZERO, ONE = Literal("0"), Literal("1")
 Maximum = tuple[Value, str, Value]  # see `extrema.maximum`
 
 
-class LoopReverse:
+class LoopReverse(Adjoints):
     """Loops by their class; `Reverse` has the rest."""
-
-    kernel: Kernel
-    active: Activity
-    names: Names
-    where: Where
-    max_iterations: int | None
-    uses: Any
-    home: dict[Block, list[Statement]]
-    special: dict[Value, Node | None]
-    maximum_of: dict[Value, Loop]
-    dropped: set[Value]
-    steady: set[Any]
-    taking: dict[Carried, Value]  # of maxima that iterations change under conditions: what takes the new value
-    before_change: dict[Carried, str]  # of those: the variable for what the last iteration that changed it began with
-    partial: int  # above 0 in what not all iterations of a loop do
 
     def loop(self, item: Loop, frame: Frame, out: list[Statement]) -> None:
         """The reverse of a loop, behind what is there."""
@@ -327,7 +310,4 @@ class LoopReverse:
         self, item: Loop, found: list[tiles.Tile], sums: dict[Carried, Name], frame: Frame, out: list[Statement]
     ) -> None: ...
     def injective(self, s: Any) -> bool: ...
-    def adjoint(self, value: Value, out: list[Statement]) -> Name | None: ...
-    def contribute(self, value: Value, term: Node, out: list[Statement]) -> None: ...
     def block(self, block: Block, frame: Frame, out: list[Statement]) -> None: ...
-    def finished(self, frame: Frame) -> None: ...

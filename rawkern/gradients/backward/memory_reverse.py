@@ -27,22 +27,6 @@ from rawkern.gradients.passes import in_place
 class MemoryReverse(TileReverse):
     """Loads and stores; `Reverse` has the rest."""
 
-    pending: dict[Value, list[Node]]
-    after_loop: dict[Loop, list[tuple[Value, Value, Frame]]]
-    helpers: set[str]
-    exchanged: set[Array]
-    assumed: list[tuple[affine.Poly, affine.Poly]] | None  # of numbers of the launch: at most; None: nothing
-    beside: frozenset[str]  # arrays to whose gradients other lines add, too
-    owned: dict[Array, bool]
-    set_alone: dict[Array, bool]
-    shadows: set[Array]
-    set_by: dict[Array, list[Value]]
-    phases: Phases | None
-    block_sums: dict[str, BlockSum | None]
-    set_lines: dict[Any, list[Added]]  # by place and index
-    steady: set[Any]  # loops in which adjoints of what lies outside stay as they are
-    give: Callable[[Value, Node, Frame], Any] | None  # where what is given to reads goes, if not to gradients
-
     def store(self, s: Store, frame: Frame, out: list[Statement]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
         array = s.place.array
@@ -332,13 +316,6 @@ class MemoryReverse(TileReverse):
                 ):
                     return True
         return False
-
-    # Of `Reverse`.
-    def grad(self, name: str) -> str:
-        raise NotImplementedError
-
-    def declare(self, value: Value, out: list[Statement], const: bool) -> None:
-        raise NotImplementedError
 
 
 def _atomic(place: Node, d: Node) -> Statement:

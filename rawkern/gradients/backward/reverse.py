@@ -5,22 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.gradients import ir
-from rawkern.gradients.analysis import loops, privatizable
-from rawkern.gradients.analysis.activity import Activity
-from rawkern.gradients.analysis.barrier_intervals import Phases
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
 from rawkern.gradients.code import expressions as expr
-from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Name, Node
-from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.accumulation_sinking import defer
-from rawkern.gradients.code.tree import BARRIER, Barrier, Declare, If, Run, Statement
+from rawkern.gradients.code.tree import BARRIER, Barrier, If, Run, Statement
 from rawkern.gradients.ir import (
     COLLECTIVE,
-    Array,
     Block,
-    Kernel,
     Loop,
     Store,
     Value,
@@ -28,61 +21,14 @@ from rawkern.gradients.ir import (
     inside,
     walk,
 )
-from rawkern.gradients.reading.syntax import Where
 
 
 class Reverse(ValueReverse):
     """Makes the text of one backward; `adjoint` of a value is the sum of what its uses `contribute`."""
 
-    def __init__(
-        self, kernel: Kernel, active: Activity, names: Names, where: Where, max_iterations: int | None,
-        assumed: list[Any] | None = None,
-    ) -> None:  # fmt: skip
-        self.kernel, self.active, self.names, self.where = kernel, active, names, where
-        self.max_iterations, self.assumed = max_iterations, assumed
-        self.uses = loops.totals(kernel)
-        self.home: dict[Block, list[Statement]] = {}
-        self.pending: dict[Value, list[Node]] = {}
-        self.declared: dict[Value, Name] = {}
-        self.after_loop: dict[Loop, list[tuple[Value, Value, Frame]]] = {}
-        self.special: dict[Value, Node | None] = {}  # of running maxima: that this iteration set it; None: it did
-        self.maximum_of: dict[Value, Loop] = {}
-        self.taking: dict[Any, Value] = {}
-        self.before_change: dict[Any, str] = {}
-        self.dropped: set[Value] = set()
-        self.passed: set[tuple[Value, Value]] = set()
-        self.partial = 0
-        self.steady: set[Any] = set()
-        self.helpers: set[str] = set()
-        self.exchanged: set[Array] = set()  # outputs whose gradient is taken out of memory
-        self.beside: frozenset[str] = frozenset()
-        self.owned: dict[Array, bool] = {}
-        self.set_alone: dict[Array, bool] = {}
-        self.shadows: set[Array] = set()
-        self.phases: Phases | None = None
-        self.set_by: dict[Array, list[Value]] = {}  # reads whose elements' gradients are set, not added to
-        self.read: set[Array] = set()
-        self.give = None
-        self.exchanges: list[Statement] = []
-        self.set_whole: set[Array] = set()
-        self.block_sums: dict[str, Any] = {}
-        self.set_lines: dict[Any, Any] = {}
-
     def another(self) -> Reverse:
         """For another text, as another thread has it."""
         return Reverse(self.kernel, self.active, self.names, self.where, None)
-
-    def include(self, other: Reverse) -> None:
-        """Take over what the lines of another need to be declared."""
-        self.shadows |= other.shadows
-        self.set_whole |= other.set_whole
-        self.read |= other.read
-        self.helpers |= other.helpers
-        self.exchanges += other.exchanges
-
-    def wants(self, value: Value) -> bool:
-        """Whether an adjoint is of use."""
-        return value in self.active.values and value not in self.dropped
 
     def run(self) -> list[Statement]:
         """The lines of the backward's body."""
@@ -111,53 +57,6 @@ class Reverse(ValueReverse):
         for set_here in self.set_lines.values():
             defer(lines, set_here, readable, shared, self.names.fresh)
         return lines
-
-    def grad(self, name: str) -> str:
-        return f"grad_{name}"
-
-    def finished(self, frame: Frame) -> None:
-        """Note what a copy reads; those around it have to have written it."""
-        self.read |= {a.whole for a in frame.loads}
-        if frame.outer is not None:
-            found = frame.loads | frame.after
-            if frame.loop is not None:  # what an iteration itself writes before it reads it
-                body = frame.loop.body
-                own = {a for a in found if loops.stores(body, a) and privatizable.fresh(a, frame.loop, self.kernel)}
-                found = {a for a in found if a not in own or not privatizable.same_places(a, frame.loop, self.kernel)}
-            frame.outer.after |= found
-
-    # Adjoints -----------------------------------------------------------------------------------------------------
-
-    def contribute(self, value: Value, term: Node, out: list[Statement]) -> None:
-        """Add to the adjoint of a value."""
-        if not self.wants(value):
-            return
-        home = self.home[value.block]
-        if value not in self.declared and out is home:
-            self.pending.setdefault(value, []).append(term)
-            return
-        if value not in self.declared:
-            self.declare(value, home, const=False)
-        out.append(tree.assign(self.declared[value], term, "+="))
-
-    def adjoint(self, value: Value, out: list[Statement]) -> Name | None:
-        """A name for the adjoint, complete; None if it is 0."""
-        if value in self.declared:
-            return self.declared[value]
-        found = self.pending.get(value)
-        if not found:
-            return None
-        if len(found) == 1 and isinstance(found[0], Name):
-            return found[0]
-        self.declare(value, out, const=True)
-        return self.declared[value]
-
-    def declare(self, value: Value, out: list[Statement], const: bool) -> None:
-        terms = self.pending.pop(value, [])
-        name = self.names.fresh("d_" + (value.name or (value.attr.array.name if value.op == "load" else "t")))
-        start = expr.total(terms) if terms else expr.number(0.0, self.names.type(value.type))
-        out.append(Declare(self.names.type(value.type), name, start, const))
-        self.declared[value] = Name(name)
 
     # Items --------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import affine, tiles
-from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.recompute_slice import TRIVIAL
 from rawkern.gradients.analysis.tiles import Tile
 from rawkern.gradients.analysis.uniform import uniform
@@ -16,9 +15,8 @@ from rawkern.gradients.backward.loop_reverse import LoopReverse
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Name, Node
-from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, Scope, Statement
-from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Place, Value, inside
+from rawkern.gradients.ir import Array, Block, Carried, Loop, Place, Value, inside
 
 
 class Elsewhere(Frame):
@@ -78,15 +76,6 @@ class Elsewhere(Frame):
 
 class TileReverse(LoopReverse):
     """Loops over tiles; `Reverse` has the rest."""
-
-    kernel: Kernel
-    active: Activity
-    names: Names
-    helpers: set[str]
-    shadows: set[Array]
-    give: Any
-    set_whole: set[Array]  # shared arrays whose gradients are set each time before they are taken
-    exchanges: list[Statement]  # declarations of the arrays through which threads exchange values
 
     def tiles(self, item: Loop) -> list[Tile]:
         """What of a loop is transposed."""
@@ -204,7 +193,6 @@ class TileReverse(LoopReverse):
     # Of `Reverse`.
     def another(self) -> TileReverse: ...
     def outer_of(self, block: Block, d: Node, out: list[Statement]) -> list[Statement]: ...
-    def grad(self, name: str) -> str: ...
     def owns(self, array: Array) -> bool: ...
     def alone(self, v: Value) -> bool: ...
 

@@ -9,15 +9,12 @@ from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Binary, Cast, Name, Node
 from rawkern.gradients.code.tree import Declare, Run, Statement
-from rawkern.gradients.ir import Block, Function, Loop, Value, inside
+from rawkern.gradients.ir import Block, Function, Value, inside
 from rawkern.gradients.rules import derivative, gradient
 
 
 class ValueReverse(MemoryReverse):
     """Values; `Reverse` has the rest."""
-
-    maximum_of: dict[Value, Loop]
-    passed: set[tuple[Value, Value]]  # sums, and operands that have the adjoint already
 
     def value(self, v: Value, d: Name, frame: Frame, out: list[Statement]) -> None:
         """What a value's operands get of its adjoint."""
@@ -183,9 +180,6 @@ class ValueReverse(MemoryReverse):
             count = expr.call("__popc", expr.call("__ballot_sync", expr.literal("0xffffffff"), brought))
         out.append(tree.constant("int", ties, count))
         self.contribute(value, expr.where(brought, every / Cast(kind, Name(ties)), self._zero(v)), out)
-
-    # Of `Reverse`.
-    def wants(self, value: Value) -> bool: ...
 
 
 def _inverse(v: Value, kind: str) -> Node | None:
