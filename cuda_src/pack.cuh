@@ -10,10 +10,48 @@ template <> struct Compute<__half> { using type = float; };
 template <> struct Compute<__nv_bfloat16> { using type = float; };
 template <typename T> using compute_t = typename Compute<T>::type;
 
-// An array that the statements of an elementwise operator index themselves; elements arrive as they are computed in.
-template <typename T> struct RawArray {
-    const T* data;
-    __device__ compute_t<T> operator[](long long i) const { return compute_t<T>(data[i]); }
+// What an element of an array is to statements that index it: one that is only read arrives as it is computed in.
+template <typename T> struct Indexed { using type = T&; };
+template <> struct Indexed<const __half> { using type = float; };
+template <> struct Indexed<const __nv_bfloat16> { using type = float; };
+
+// A contiguous array that the statements of an elementwise operator index themselves. Where they ask for its shape it
+// has DIMS dimensions, of which `extents` has the sizes, and after them the strides in bytes.
+template <typename T, int DIMS = -1> struct RawArray {
+    static constexpr int ndim = DIMS;
+    T* data;
+    const long long* extents;
+
+    __device__ typename Indexed<T>::type operator[](long long i) const {
+        return static_cast<typename Indexed<T>::type>(data[i]);
+    }
+    template <typename I, int N> __device__ typename Indexed<T>::type operator[](const I (&index)[N]) const {
+        static_assert(N == (DIMS > 0 ? DIMS : 1), "an element has as many indices as its array has dimensions");
+        long long at = 0;
+        for (int d = 0; d < DIMS; ++d) at = at * extents[d] + index[d];
+        return (*this)[at];
+    }
+    __device__ long long size() const {
+        long long n = 1;
+        for (int d = 0; d < DIMS; ++d) n *= extents[d];
+        return n;
+    }
+    __device__ const long long* shape() const { return extents; }
+    __device__ const long long* strides() const { return extents + DIMS; }
+};
+
+// What the statements know as `_ind`: the indices of the i-th of n elements, in row-major order.
+template <int DIMS> struct Indexer {
+    static constexpr int ndim = DIMS;
+    using Indices = long long[DIMS > 0 ? DIMS : 1];
+    long long n;
+    Indices index = {};
+
+    __device__ Indexer(const long long* sizes, long long i, long long n) : n(n) {
+        for (int d = DIMS; d-- > 0; i /= sizes[d]) index[d] = i % sizes[d];
+    }
+    __device__ long long size() const { return n; }
+    __device__ const Indices& get() const { return index; }
 };
 
 // V elements that one instruction loads or stores.

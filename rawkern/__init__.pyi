@@ -1,5 +1,6 @@
 """The public names of rawkern and where each is defined; `__init__.py` reads this to import a name at its first use."""
 
+from rawkern import cpp_extension as cpp_extension
 from rawkern import nn as nn
 from rawkern import optim as optim
 from rawkern import testing as testing
@@ -21,6 +22,7 @@ from rawkern.errors import ReadOnlyError as ReadOnlyError
 from rawkern.errors import UninitializedReadError as UninitializedReadError
 from rawkern.errors import UnsupportedError as UnsupportedError
 from rawkern.errors import WarpSyncError as WarpSyncError
+from rawkern.extensions.loading import load as load
 from rawkern.formulas.elementwise import elementwise as elementwise
 from rawkern.formulas.reduction import reduction as reduction
 from rawkern.gradients.derived import Derived as Derived
@@ -59,7 +61,6 @@ from rawkern.library.softmax import softmax as softmax
 from rawkern.library.sum import mean as mean
 from rawkern.library.sum import sum as sum
 from rawkern.module import RawModule as RawModule
-from rawkern.module import load as load
 from rawkern.operators import op as op
 from rawkern.packages import load_package as load_package
 from rawkern.profiling.launches import profile as profile

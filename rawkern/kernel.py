@@ -274,6 +274,11 @@ class RawKernel(OfUnit, Attributes, Derivable):
         return self._kernel.name
 
     @property
+    def __name__(self) -> str:
+        """The same, under Python's name for it."""
+        return self._kernel.name
+
+    @property
     def asked_name(self) -> str | None:
         """The name as it was asked for; None where the source has one kernel, and none was asked for."""
         return self._kernel.asked_name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -39,7 +38,7 @@ class RawModule(OfUnit):
         Where ``#include`` looks. CUDA's own headers are found without.
     name_expressions : sequence of str, optional
         Template instances to compile with the rest. Instances asked for later, through `get_function`, are compiled
-        apart and have ``__device__`` variables of their own.
+        apart; on a GPU their launches copy the module's variables there and back.
     enable_cooperative_groups : bool
         Launch cooperatively, so that ``grid.sync()`` works.
     strided : bool
@@ -206,7 +205,7 @@ class RawModule(OfUnit):
     @untraced
     @border
     def get_global(self, name: str, device: torch.device | str | int | None = None) -> torch.Tensor:
-        """Return a ``__device__`` or ``__constant__`` variable as a tensor on its own memory.
+        """Return a ``__device__``, ``__constant__`` or ``__managed__`` variable as a tensor on its own memory.
 
         Writing to the tensor writes to the variable. It belongs to the code as it is compiled now: after an edit, ask
         again.
@@ -306,50 +305,10 @@ class RawModule(OfUnit):
         self.unit.reload()
 
 
-@border
-def load(
-    path: PathLike,
-    *,
-    options: Sequence[str] = (),
-    include_dirs: Sequence[PathLike] = (),
-    name_expressions: Iterable[str] | None = None,
-    enable_cooperative_groups: bool = False,
-    strided: bool = False,
-) -> RawModule:
-    """Return the module of a ``.cu`` file; a bare name, such as ``"square"``, is one of rawkern's own files.
-
-    Parameters
-    ----------
-    path : path
-        The file. One that is not absolute is looked for in the current directory and then beside the file that calls
-        this; a bare name without suffix among rawkern's own, too.
-    options, include_dirs, name_expressions, enable_cooperative_groups, strided
-        As for `RawModule`.
-
-    Returns
-    -------
-    RawModule
-        It is compiled at its first use, and again when the file or a local header it includes has changed.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    """
-    return RawModule(
-        path=_find(path, sys._getframe(2).f_globals.get("__file__")),  # the border is between
-        options=options,
-        include_dirs=include_dirs,
-        name_expressions=name_expressions,
-        enable_cooperative_groups=enable_cooperative_groups,
-        strided=strided,
-    )
-
-
 # Where rawkern's own sources are ------------------------------------------------------------------------------
 
 
-def _find(path: PathLike, caller: str | None) -> PathLike:
+def find_source(path: PathLike, caller: str | None) -> PathLike:
     """The file of a relative path: here, beside the caller's file, or, for a bare name, among rawkern's own."""
     text = os.fspath(path)
     if os.path.isabs(text) or os.path.isfile(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -79,6 +80,10 @@ class TemplateKernel:
         #: The source as it was last read, and its instances by the arguments' dtypes.
         self._known: tuple[Build | None, dict[tuple[Any, ...], RawKernel]] = (None, {})
 
+    @property
+    def __name__(self) -> str:
+        return self.name
+
     def __reduce__(self) -> tuple[Any, ...]:
         return TemplateKernel, (self.module, self.name)
 
@@ -104,12 +109,20 @@ class TemplateKernel:
     @untraced
     def __getitem__(self, key: Any) -> Callable[..., None]:
         """Settle the launch: ``kernel[grid, block]`` or ``kernel[grid, block, shared_mem]``."""
-        return untraced(lambda *args, **kwargs: self.instance(args, kwargs)[key](*args, **kwargs))
+        return functools.partial(self._launch, key)
 
     @untraced
     def forall(self, n: int, *, block: int | None = None) -> Callable[..., None]:
         """Settle a launch of one dimension whose threads cover ``n`` elements."""
-        return untraced(lambda *args, **kwargs: self.instance(args, kwargs).forall(n, block=block)(*args, **kwargs))
+        return functools.partial(self._cover, n, block)
+
+    @untraced
+    def _launch(self, key: Any, /, *args: Any, **kwargs: Any) -> None:
+        self.instance(args, kwargs)[key](*args, **kwargs)
+
+    @untraced
+    def _cover(self, n: int, block: int | None, /, *args: Any, **kwargs: Any) -> None:
+        self.instance(args, kwargs).forall(n, block=block)(*args, **kwargs)
 
     @untraced
     def instance(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RawKernel:

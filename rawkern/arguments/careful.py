@@ -80,7 +80,7 @@ class Arguments:
             return self._address(ctype, value, where)
         if ctype.kind == "struct" or (ctype.kind == "vector" and is_struct(value)):
             return struct_bytes(self, ctype, value, where)
-        if ctype.kind == "opaque" and ctype.size == 8 and _is_memory(value):
+        if ctype.is_word and _is_memory(value):
             return self._address(_UNKNOWN, value, where).to_bytes(8, "little")
         return by_value(ctype, value, where)
 

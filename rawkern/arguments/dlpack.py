@@ -9,6 +9,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from rawkern.base import torch_private as private
+from rawkern.errors import LaunchError
 
 # torch.from_dlpack ignores the read-only flag, and a negative stride ends the process in torch 2.13 (an exception
 # thrown through a noexcept function), so the capsule is read before torch sees it.
@@ -56,11 +57,19 @@ def _capsule(value: Any, where: str) -> Any:
         raise ValueError(f"{where} is on DLPack device type {kind}; rawkern runs on cpu and cuda")
     options: dict[str, Any] = {}
     if kind in (_CUDA, _CUDA_MANAGED):
+        check_gpu(where)
         options["stream"] = private.raw_stream(index) or 1  # DLPack calls CUDA's default stream 1
     try:
         return value.__dlpack__(max_version=(1, 0), **options)
     except TypeError:  # a producer older than DLPack 1.0
         return value.__dlpack__(**options)
+
+
+def check_gpu(where: str) -> None:
+    """Refuse GPU memory where torch, and so rawkern, has no GPU."""
+    if not torch.cuda.is_available():
+        why = "this torch is built without CUDA" if torch.version.cuda is None else "torch sees no GPU"
+        raise LaunchError(f"{where} is GPU memory, and {why}; `rawkern doctor` says more; pass an array on the CPU")
 
 
 def take_dlpack(value: Any, where: str) -> tuple[torch.Tensor, bool]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from rawkern.arguments.addresses import Address, storage
-from rawkern.arguments.dlpack import take_dlpack
+from rawkern.arguments.dlpack import check_gpu, take_dlpack
 from rawkern.arguments.scalars import WRAPPERS, Where, shown, traced
 from rawkern.base import pip
 from rawkern.base import torch_private as private
@@ -328,6 +328,7 @@ def _cuda_device(value: Any, pointer: int, where: Where) -> int:
             return index
     if hasattr(value, "__dlpack_device__"):
         return int(value.__dlpack_device__()[1])
+    check_gpu(str(where))
     if pointer == 0:
         return torch.cuda.current_device()
     try:
@@ -341,7 +342,7 @@ def _cuda_device(value: Any, pointer: int, where: Where) -> int:
 
 def _order_after(stream: int | None, device: int) -> None:
     """Make torch's current stream wait for the producer's; 1 is the legacy default stream, which torch calls 0."""
-    if stream is None:
+    if stream is None or not torch.cuda.is_available():  # a launch says then that there is no GPU
         return
     stream = 0 if stream == 1 else stream
     # A capture must not wait for streams outside it; what it replays is ordered by whoever replays it.

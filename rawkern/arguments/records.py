@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,15 +48,27 @@ def check_record(ctype: CType, dtype: np.dtype, where: Where) -> None:
 def check_ctypes(ctype: CType, value: ctypes.Structure, where: Where) -> None:
     """The members of a ctypes structure against the compiler's, as `check_record` does it."""
     kind = type(value)
-    fields = [entry for base in reversed(kind.__mro__) for entry in base.__dict__.get("_fields_", ())]
-    offsets = {entry[0]: getattr(kind, entry[0]).offset for entry in fields}
+    fields = list(_ctypes_fields(kind, 0))
+    offsets = {name: offset for name, _, offset, _ in fields}
     _check_fields(ctype, offsets, where)
     known = {}
-    for name, of, *bits in fields:
+    for name, of, _, bits in fields:
         with contextlib.suppress(TypeError):  # NumPy has no typed pointers
             known |= {} if bits else {name: np.dtype(of)}
     record = {"names": list(known), "formats": list(known.values()), "offsets": [offsets[name] for name in known]}
     check_record(ctype, np.dtype(record), where)  # type: ignore[call-overload]
+
+
+def _ctypes_fields(kind: Any, at: int) -> Iterator[tuple[str, Any, int, bool]]:
+    """Name, type, offset and whether it is a bit field of each field; those of anonymous ones count as its own."""
+    for base in reversed(kind.__mro__):
+        anonymous = base.__dict__.get("_anonymous_", ())
+        for name, of, *bits in base.__dict__.get("_fields_", ()):
+            offset = at + getattr(kind, name).offset
+            if name in anonymous:
+                yield from _ctypes_fields(of, offset)
+            else:
+                yield name, of, offset, bool(bits)
 
 
 def check_names(ctype: CType, names: Mapping[Any, Any], where: Where) -> None:
@@ -76,8 +89,8 @@ def _check_fields(ctype: CType, fields: dict[str, int], where: Where) -> None:
     """Names and offsets of a NumPy or ctypes struct against the compiler's."""
     if ctype.layout is None:
         return
-    # Others may have the integers that hold bit fields, under names of their own.
-    offsets = {m.name: m.offset for m in ctype.layout.members if not m.bits}
+    # Others may have the integers that hold bit fields, and the bytes of unions, under names of their own.
+    offsets = {m.name: m.offset for m in ctype.layout.members if not m.bits and not m.choices}
     if len(offsets) == len(ctype.layout.members):
         check_names(ctype, fields, where)
     for name, offset in fields.items():
@@ -86,6 +99,40 @@ def _check_fields(ctype: CType, fields: dict[str, int], where: Where) -> None:
                 f"{where} has member '{name}' at byte {offset}, {ctype.name} has it at byte {offsets[name]}; "
                 "align it as C does (numpy.dtype(..., align=True))"
             )
+
+
+def scalar_of(ctype: CType, sized: Callable[[CType], CType]) -> CType | None:
+    """The type of numbers that fill a type without a gap, with the dtypes that stand for it; None if there is none.
+
+    A struct of floats, or of vectors and arrays of them, is the floats one after another; members may share memory.
+    """
+    if ctype.kind in (*_FLOATS, "int", "bool"):
+        return ctype
+    if ctype.element is not None:
+        element = sized(ctype.element)
+        whole = ctype.size in (0, element.size * ctype.lanes)  # an array of structs has no size of its own
+        return scalar_of(element, sized) if whole else None
+    layout = sized(ctype).layout
+    if layout is None or not layout.members:
+        return None
+    found, end = None, 0
+    for member in sorted(layout.members, key=lambda m: m.offset):
+        of = parse(member.type)
+        scalar = None if member.bits else scalar_of(of, sized)
+        if scalar is None or member.offset > end:
+            return None
+        found = found or scalar
+        found = replace(found, dtypes=tuple(dtype for dtype in found.dtypes if dtype in scalar.dtypes))
+        if not found.dtypes:
+            return None
+        end = max(end, member.offset + _size(of, sized))
+    return found if end == layout.size else None
+
+
+def _size(ctype: CType, sized: Callable[[CType], CType]) -> int:
+    if ctype.kind == "array" and ctype.element is not None:
+        return _size(ctype.element, sized) * ctype.lanes
+    return sized(ctype).size
 
 
 def listed(ctype: CType) -> str:

@@ -14,10 +14,10 @@ import torch
 
 from rawkern.arguments.conversions import conversion
 from rawkern.arguments.memory import ANY, Memory
-from rawkern.arguments.records import check_record
+from rawkern.arguments.records import check_record, scalar_of
 from rawkern.arguments.scalars import Where
 from rawkern.base import operator_state
-from rawkern.base.ctype import CType
+from rawkern.base.ctype import CType, complex_of
 from rawkern.base.emit import Emit
 
 #: DLPack's numbers of dtypes: kind, bits, and elements in one.
@@ -146,15 +146,38 @@ def _dtype(call: Call, p: Pointer) -> None:
             )
         check_record(target, memory.owner.dtype, where)
     elif memory.dtype != "uint8":
-        raise TypeError(
-            f"{where} is {memory.dtype}, {p.does}; pass {where.expr}.view(torch.uint8) or a structured array"
-        )
+        _numbers_of_structs(call, p, target)
     elif target.size and memory.count % target.size:
         raise ValueError(
             f"{where} has {memory.count} bytes, {p.does}, whose size is {target.size}; pass a multiple of that"
         )
     if target.align > 1 and memory.pointer % target.align:
         raise ValueError(f"{where} starts at an address that is no multiple of {target.align} bytes, {p.does}")
+
+
+def _numbers_of_structs(call: Call, p: Pointer, target: CType) -> None:
+    """Numbers for a pointer to structs: those that such a struct is made of, in rows of whole structs."""
+    memory, where = p.memory, p.where
+    scalar = scalar_of(target, call.sized)
+    if scalar is None:
+        raise TypeError(
+            f"{where} is {memory.dtype}, {p.does}; pass {where.expr}.view(torch.uint8) or a structured array"
+        )
+    lanes = target.size // scalar.size
+    pairs = (complex_of(scalar),) if lanes == 2 else ()
+    if memory.dtype not in (*scalar.dtypes, *pairs):
+        mend = conversion(scalar, memory, where, p.writes)
+        raise TypeError(f"{where} is {memory.dtype}, {p.does}, of {lanes} {scalar.name} each; {mend}")
+    shape, size = (memory.owner if memory.tensor is None else memory.tensor).shape, memory.itemsize
+    for n in reversed(shape if memory.count else ()):
+        if size % target.size == 0 or target.size % size:
+            break
+        size *= n
+    if memory.count and size % target.size:
+        raise ValueError(
+            f"{where} has shape {tuple(shape)}, {p.does}, of {lanes} {scalar.name} each; "
+            f"give it a last dimension of {lanes}"
+        )
 
 
 # Its device ---------------------------------------------------------------------------------------------------------
@@ -198,7 +221,10 @@ def _native_count(e: Emit, n: Native) -> None:
 
 
 def _count(call: Call, p: Pointer) -> None:
-    if p.ctype.kind == "reference" and p.memory.count != 1:
+    if p.ctype.kind != "reference":
+        return
+    size = call.sized(p.target).size if p.target.kind == "struct" else p.memory.itemsize
+    if p.memory.count * p.memory.itemsize != (size or p.memory.itemsize):
         raise ValueError(f"{p.where} has {p.memory.count} elements, {p.does}, a reference; pass a one-element tensor")
 
 

@@ -277,6 +277,8 @@ def _complex(ctype: CType, value: Any, where: Where) -> bytes:
 def _vector(ctype: CType, value: Any, where: Where) -> bytes:
     if isinstance(value, np.ndarray) and (value.dtype.kind == "c" or not value.ndim):
         value = single(value)
+    if isinstance(value, torch.Tensor) and value.is_complex() and not value.dim():
+        value = _scalar(ctype, value, where)
     if isinstance(value, (complex, np.complexfloating)) and ctype.name in ("float2", "double2"):
         value = (value.real, value.imag)  # cuComplex is float2
     if isinstance(value, np.ndarray) and value.ndim == 1:

@@ -29,6 +29,11 @@ class Param:
         return self.ctype.kind in ("pointer", "reference")
 
     @property
+    def takes_address(self) -> bool:
+        """Whether a tensor is passed by its address: also where no more than the size is known, as in PTX."""
+        return self.is_pointer or self.ctype.is_word
+
+    @property
     def const(self) -> bool:
         """Whether the kernel only reads what the pointer leads to."""
         return self.ctype.const

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,11 +74,12 @@ def _of_members(call: Call, ctype: CType, value: Mapping[Any, Any], where: Where
             f"pass its {ctype.size} bytes, such as those of a ctypes.Structure"
         )
     check_names(ctype, value, where)
-    missing = [m.name for m in layout.members if m.name not in value]
+    members = _chosen(layout.members, value, where)
+    missing = [m.name for m in members if m.name not in value]
     if missing:
         raise TypeError(f"{where} has no '{missing[0]}'; {ctype.name} has the members{listed(ctype)}")
     block = bytearray(ctype.size)
-    for member in layout.members:
+    for member in members:
         of, item, place = parse(member.type), value[member.name], where.member(member.name)
         if member.bits is not None:
             _bit_field(block, of, member.bits, item, place)
@@ -86,6 +87,26 @@ def _of_members(call: Call, ctype: CType, value: Mapping[Any, Any], where: Where
         data = _member(call, of, item, place)
         block[member.offset : member.offset + len(data)] = data
     return bytes(block)
+
+
+def _chosen(members: Sequence[Member], value: Mapping[Any, Any], where: Where) -> list[Member]:
+    """The members without those of unions that the dict leaves aside, of which each has one of its members."""
+    taken: dict[int, tuple[int, str]] = {}  # the member of each union, and what it was told by
+    for member in members:
+        for union, k in member.choices if member.name in value else ():
+            other = taken.setdefault(union, (k, member.name))
+            if other[0] != k:
+                raise TypeError(f"{where} has '{other[1]}' and '{member.name}', which share memory; pass one of them")
+    chosen = []
+    for member in members:
+        ways = [(union, taken.get(union, (k,))[0] == k) for union, k in member.choices]
+        if not all(fits for _, fits in ways):
+            continue
+        if (left := next((union for union, _ in ways if union not in taken), None)) is not None:
+            names = [f"'{m.name}'" for m in members if left in dict(m.choices)]
+            raise TypeError(f"{where} has none of {', '.join(names)}, which share memory; pass one of them")
+        chosen.append(member)
+    return chosen
 
 
 def _bit_field(block: bytearray, ctype: CType, bits: tuple[int, int], value: Any, where: Where) -> None:

@@ -13,13 +13,15 @@ class Member:
     """One data member of a struct: its name, its full C++ type and its offset in bytes.
 
     A member of a base that another member hides has the base in its name: "Base::x". `bits` are the lowest bit of a bit
-    field, counted from the struct's first, and its width.
+    field, counted from the struct's first, and its width. `choices` are the unions that it is in, by numbers, outermost
+    first, each with the number of the union's own member: of those one is there.
     """
 
     name: str
     type: str
     offset: int
     bits: tuple[int, int] | None = None
+    choices: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class CType:
     target: CType | None = None  # what a pointer or reference leads to, and whether that is const
     const: bool = False
     layout: StructLayout | None = None  # set by `with_layout` for structs
+
+    @property
+    def is_word(self) -> bool:
+        """Whether it is 8 bytes of which nothing else is known: a number, or an address."""
+        return self.kind == "opaque" and self.size == 8
 
     def spell(self) -> str:
         """The type in CUDA's spelling, const first: "const float*", "float* const*"."""
@@ -245,6 +252,11 @@ def _base(text: str) -> CType:
     if "(" in name.replace("(anonymous namespace)::", "").split("<")[0]:
         return CType(name, "function", 8, 8, "Q")
     return CType(name, "struct")
+
+
+def complex_of(ctype: CType) -> str | None:
+    """The complex dtype of two numbers of a type."""
+    return _COMPLEX_OF.get(ctype.name)
 
 
 def with_layout(ctype: CType, layout: StructLayout) -> CType:

@@ -1,9 +1,9 @@
 """CUDA C to a tree of syntax, through tree-sitter, which does not ask what a name means where C++ does.
 
 Three of its readings are wrong if a name is not what it was taken for: ``(a) + b * c`` is a cast of ``+b`` to a
-type a, ``(T) - b`` a difference with a variable T, and ``x < a && b > (c)`` a call of the template ``x<a && b>``. Such
-places are written so that they have no other reading, ``a + b * c``, ``(const T) - b`` and ``(x) < a && b > (c)``, and
-read again; lines stay where they are.
+type a, ``(T) - b`` a difference with a variable T, and ``x < a && b > (c)`` a call of the template ``x<a && b>``; and
+``(T&)x = y`` is the cast of an assignment. Such places are written so that they have no other reading, ``a + b * c``,
+``(const T) - b``, ``(x) < a && b > (c)`` and ``((T&)x) = y``, and read again; lines stay where they are.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _DOUBTFUL = """
     (cast_expression "(" @open type: (type_descriptor . type: (type_identifier) @cast .) ")" @close)
     (cast_expression type: (type_descriptor type: (type_identifier) @name @whole declarator: (_)))
     (parenthesized_expression "(" @open . (identifier) @number .)
+    (cast_expression type: (type_descriptor declarator: (abstract_reference_declarator))
+        value: (assignment_expression left: (_) @target)) @assigned
     (template_function name: (identifier) @name) @whole
     (field_expression field: (template_method name: (field_identifier) @method)) @whole
 """
@@ -87,7 +89,11 @@ def _changes(places: list[dict[str, list[Any]]], declared: dict[str, list[Any]])
     for found in places:
         node = {name: nodes[0] for name, nodes in found.items()}
         text = {name: each.text.decode() for name, each in node.items() if name != "whole"}
-        if text.get("cast") in values:
+        if "assigned" in node:
+            start, end = node["assigned"].start_byte, node["target"].end_byte
+            yield start, start, b"("
+            yield end, end, b")"
+        elif text.get("cast") in values:
             yield node["open"].start_byte, node["open"].end_byte, b" "
             yield node["close"].start_byte, node["close"].end_byte, b" "
         elif text.get("number") in types - variables:

@@ -12,14 +12,16 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import rawkern
 from rawkern.base.environment import EnvironmentVariableError
-from rawkern.cli import apart, bench, build, cache, doctor, grad, judge, profile, run
+from rawkern.base.nearest import did_you_mean
+from rawkern.cli import apart, bench, build, cache, doctor, grad, judge, port, profile, run
 from rawkern.cli.text import Refused, paint
 from rawkern.errors import RawkernError
 
-_COMMANDS = (doctor, build, run, profile, judge, bench, grad, cache)
+_COMMANDS = (doctor, build, run, profile, judge, bench, grad, port, cache)
 _WRONG = 2  # a command line or a setting that cannot be
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the number of the signal, as shells have it
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
@@ -47,6 +49,8 @@ def _finished(options: argparse.Namespace) -> int:
     except EnvironmentVariableError as error:
         return _failed(str(error), _WRONG)
     except (RawkernError, OSError, Refused) as error:
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            return _failed(f"{error.filename}: {error.strerror}")
         return _failed(str(error))
     except ModuleNotFoundError as error:
         if (error.name or "rawkern").partition(".")[0] == "rawkern":
@@ -75,16 +79,33 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     end = rest.index("--") if "--" in rest else len(rest)  # behind it nothing is an option
     unknown = [word for word in rest[:end] if word.startswith("-") and not re.match(r"-[\d.(]", word)]
     if rest and (not hasattr(options, "arguments") or unknown):
-        parser.error(f"unrecognized arguments: {' '.join(unknown or rest)}")
+        known = list(options.parser._option_string_actions)
+        meant = did_you_mean(unknown[0].partition("=")[0], known) if unknown else ""
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown or rest)}{meant}")
     if rest:
         options.arguments = [*options.arguments, *rest[:end], *rest[end + 1 :]]
     return options
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rawkern", description=rawkern.__doc__)
+    parser = _Parser(prog="rawkern", description=rawkern.__doc__)
     parser.add_argument("--version", action="version", version=f"rawkern {rawkern.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser
+    )
     for command in _COMMANDS:
         command.declare(commands)
+    for one in commands.choices.values():
+        one.set_defaults(parser=one)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose message on a command that is not there names the one that is near."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)\Z", message)
+        if found is not None:
+            names = re.findall(r"[a-z]+", found[2])
+            message = f"there is no command {found[1]!r}; there are {', '.join(names)}{did_you_mean(found[1], names)}"
+        super().error(message)

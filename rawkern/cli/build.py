@@ -52,7 +52,7 @@ def declare(commands: Any) -> None:
                         help="write machine code, PTX and a manifest there, for rawkern.load_package")  # fmt: skip
     parser.add_argument("--constant", action="append", default=[], metavar="EXPRESSION",
                         help="keep this constant's value in the package; may be repeated")  # fmt: skip
-    parser.add_argument("arguments", nargs="*", metavar="FILE.cu", help="more sources, with --package")
+    parser.add_argument("arguments", nargs="*", default=[], metavar="FILE.cu", help="more sources, with --package")
     parser.add_argument("--watch", action="store_true", help="compile again whenever the file or a header changes")
     parser.set_defaults(main=main)
 

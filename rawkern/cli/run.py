@@ -87,7 +87,7 @@ def declare(commands: Any) -> None:
 
 def launch_options(parser: argparse.ArgumentParser) -> None:
     """Add a launch's arguments and options to a parser."""
-    parser.add_argument("arguments", nargs="*", metavar="ARG", help="see below")
+    parser.add_argument("arguments", nargs="*", default=[], metavar="ARG", help="see below")
     parser.add_argument("--grid", metavar="N", help="blocks: 4, 4,2 or '(n + 255) // 256'")
     parser.add_argument("--block", metavar="N", help="threads of a block: 256 or 16,16")
     parser.add_argument("--forall", metavar="N", help="as many blocks as cover N elements, in place of --grid")

@@ -53,18 +53,23 @@ class Program:
         return self.code.decode()
 
 
+#: Asked for as an instance, lets a program have no kernel; "&NAME" does, and has the program hold that variable.
+VARIABLES = "&"
+
+
 def build(source: Source, arch: str, asked: tuple[str, ...], key: str) -> Program:
     """Compile a source; `asked` are the template instances and overloads it must hold, `key` names the program.
 
     CompileError if it does not compile, has no kernel, or lacks an instance that was asked for.
     """
-    wanted = {name: _expression(name) for name in asked}
+    wanted = {name: _expression(name) for name in asked if name != VARIABLES}
     guessed = {
         kernel.name.rpartition("::")[2]: kernel.name
         for kernel in declared(source)
         if kernel.extern_c and not kernel.template
     }
-    probes = {**{name: _probe(name) for name in guessed.values()}, **{name: _probe(name) for name in wanted.values()}}
+    named = [name for name in wanted.values() if not name.startswith("&")]
+    probes = {name: _probe(name) for name in (*guessed.values(), *_with_classes(source), *named)}
     result = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], append=PROBE)
     if not result.ok:
         probes = {}
@@ -73,13 +78,24 @@ def build(source: Source, arch: str, asked: tuple[str, ...], key: str) -> Progra
     unknown = [symbol for symbol, (_, params) in types.items() if params is None]
     if unknown:
         result, types = _probe_found(source, arch, wanted, guessed, probes, unknown)
-    if not types:
+    if not types and not any(name.startswith("&") for name in asked):
         raise _no_kernel(source, result.log)
     lowered = dict(result.lowered)
     code = result.cubin if arch.startswith("sm_") else _tidy(result.ptx, source).encode()
     entries = tuple(Entry(symbol, name, params or ()) for symbol, (name, params) in types.items())
-    symbols = tuple((name, lowered[expression]) for name, expression in wanted.items())
+    symbols = tuple((name, lowered[wanted[name]] if name in wanted else "") for name in asked)
     return Program(source, arch, code, entries, symbols, result.log, key)
+
+
+def _with_classes(source: Source) -> list[str]:
+    """Kernels whose symbols will not tell their parameters' types, which may be enumerations or aliases in them."""
+    kernels = [kernel for kernel in declared(source) if not kernel.extern_c]
+    names = [kernel.name for kernel in kernels]
+    return [
+        kernel.name
+        for kernel in kernels
+        if not kernel.template and names.count(kernel.name) == 1 and any(map(_is_class, kernel.types))
+    ]
 
 
 def declared(source: Source) -> tuple[declarations.Declaration, ...]:
@@ -152,7 +168,7 @@ def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], prob
         if symbol.startswith("_Z"):
             name, params, instance = split_function(demangle(symbol))
             if any(map(_is_class, params)) and not instance:
-                params = _probed(lowered, probes.get(symbol))
+                params = _probed(lowered, probes.get(symbol) or probes.get(strip_anonymous(name)))
             elif (
                 instance
             ):  # dependent types, such as typename Traits<T>::type, stand unresolved in an instance's symbol
@@ -203,7 +219,7 @@ def _probe_found(
     unknown: list[str],
 ) -> tuple[Result, Types]:
     """Compile again, with probes for the kernels that are really there."""
-    probes = probes | {expression: _probe(expression) for expression in wanted.values()}
+    probes = probes | {each: _probe(each) for each in wanted.values() if not each.startswith("&")}
     candidates = {symbol: _candidates(source, symbol, guessed) for symbol in unknown}
     while True:
         probes |= {symbol: names[0] for symbol, names in candidates.items() if names}

@@ -28,6 +28,8 @@ _UNDECLARED = re.compile(
 )
 _AMBIGUOUS = re.compile(r'more than one instance of overloaded function "(?:std::)?(\w+)" matches the argument list')
 _MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
+# What stands before the parameters of a lambda; its marks, which are not allowed, have an error of their own.
+_CAPTURE = re.compile(r"\]\s*(?:<[^;{}]*>\s*)?(?:__(?:host|device)__\s*)*\Z")
 _OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
 # What comes of a name that the compiler does not know, beside the error that says so.
 _FOLLOWS = re.compile(
@@ -104,12 +106,17 @@ def _words(text: str, shown: str) -> str:
     return f'{kind} "{name[1]}" is undefined' + (f", in {name[0]}" if name[0] != name[1] else "")
 
 
-def is_constexpr(problem: Problem, source: Source) -> bool:
-    """Whether a problem is about a function or lambda that is constexpr, as far as the text at its place tells."""
+def is_for_device(problem: Problem, source: Source) -> bool:
+    """Whether nvcc takes for the device what a problem calls the host's, as far as the text at its place tells.
+
+    Those are constexpr functions and lambdas, and generic lambdas in device code.
+    """
     if problem.column is None or not problem.text.startswith(_MAY_BE_CONSTEXPR):
         return False
     lines = _blank(text_of(problem.file, source)).split("\n")[: problem.line]
-    lines[-1] = lines[-1][: problem.column - 1]
+    lines[-1], at = lines[-1][: problem.column - 1], lines[-1][problem.column - 1 :]
+    if at.startswith("(") and _CAPTURE.search("\n".join(lines)) and problem.text.startswith(_MAY_BE_CONSTEXPR[0]):
+        return True  # one at namespace scope has another error as well
     declared = re.split(r"[;{}]", "\n".join(lines))[-1]
     return re.search(r"\b(?:constexpr|consteval)\b", declared) is not None
 
@@ -140,10 +147,10 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
 def _from_the_cause(found: list[Problem], source: Source) -> list[Problem]:
     """Leave out errors that bring a reader off the track.
 
-    A type that is unknown in a kernel's parameters brings others up, some before it; constexpr functions would compile
-    but for the others.
+    A type that is unknown in a kernel's parameters brings others up, some before it; what nvcc takes for the
+    device would compile but for the others.
     """
-    found = [problem for problem in found if not is_constexpr(problem, source)] or found
+    found = [problem for problem in found if not is_for_device(problem, source)] or found
     if _FOLLOWS.match(found[0].text):
         found = found[next((i for i, problem in enumerate(found) if problem.unknown), 0) :]
     kept: list[Problem] = []

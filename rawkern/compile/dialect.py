@@ -1,9 +1,9 @@
 """What nvcc takes and NVRTC refuses: read off NVRTC's log, and allowed in a second compilation.
 
 Types and standard headers that nvcc includes by itself, or has from headers for the host; functions of <cmath> with
-integers or numbers of two types; function objects of older CUBs; constexpr functions without ``__device__``. Only what
-a failed compilation asked for is added, so a source that has declarations of its own, whatever they are, compiles with
-these alone.
+integers or numbers of two types; function objects of older CUBs; constexpr functions without ``__device__`` and generic
+lambdas. Only what a failed compilation asked for is added, so a source that has declarations of its own, whatever they
+are, compiles with these alone.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ def _declaration(name: str) -> str:
         return _promoting(name[:-2])
     if name in (types := shims.c_types()):
         return f"typedef {types[name]} {name};\n"
+    if name in shims.builtins():
+        return "#include <rawkern/builtins.h>\n"
     space, _, member = name.rpartition("::")
     if space == "cub" and member in _CUB:
         return f"#include <cuda/functional>\nnamespace cub {{ using {member} = {_CUB[member]}; }}\n"
@@ -100,14 +102,15 @@ class Dialect:
             return replace(self, names=(*self.names, *missing), light=False)
         if self.light:
             return replace(self, light=False)
-        return replace(self, default_device=self.default_device or _host_is_constexpr(source, problems, log))
+        return replace(self, default_device=self.default_device or _host_is_for_device(source, problems, log))
 
 
-def _host_is_constexpr(source: Source, problems: list[diagnostics.Problem], log: str) -> bool:
-    """Whether all that a log calls host code is constexpr functions, which nvcc's --expt-relaxed-constexpr takes.
+def _host_is_for_device(source: Source, problems: list[diagnostics.Problem], log: str) -> bool:
+    """Whether all that a log calls host code is device code to nvcc: generic lambdas and constexpr functions.
 
-    PyTorch's extensions are compiled with that. NVRTC has an option for host code of any kind only.
+    Those need --expt-relaxed-constexpr, with which PyTorch's extensions are compiled. NVRTC has an option for host code
+    of any kind only.
     """
     host = [problem for problem in problems if problem.is_host_code]
     whole = "Error limit reached" not in log
-    return bool(host) and whole and all(diagnostics.is_constexpr(problem, source) for problem in host)
+    return bool(host) and whole and all(diagnostics.is_for_device(problem, source) for problem in host)

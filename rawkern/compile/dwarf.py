@@ -6,6 +6,7 @@ of structs. Reference: DWARF Debugging Information Format, version 2.0.0, sectio
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ class DebugMember(NamedTuple):
     bits: tuple[int, int] | None  # of a bit field: its lowest bit, counted from the struct's first, and its width
     owner: str  # the class that declares it, without namespaces
     depth: int  # 0 for the struct's own, 1 for those of its bases, and so on
+    choices: tuple[tuple[int, int], ...]  # the unions that it is in, and which of their members it is in
 
 
 @dataclass
@@ -72,9 +74,9 @@ def members(debug: Debug, symbol: str) -> tuple[DebugMember, ...]:
     kernel = _kernel(debug, symbol)
     parameter = next((child for child in kernel.children if child.tag == _PARAMETER), None) if kernel else None
     record = _record(debug, parameter)
-    if record is None or record.tag == _UNION:
-        raise ValueError("its members share memory" if record else "its members are not known")
-    return tuple(_members(debug, record, 0, 0))
+    if record is None:
+        raise ValueError("its members are not known")
+    return tuple(_members(debug, record, 0, 0, (), itertools.count()))
 
 
 def _kernel(debug: Debug, symbol: str) -> Die | None:
@@ -99,8 +101,11 @@ def _record(debug: Debug, die: Die | None) -> Die | None:
     return found if found is not None and found.tag in (_STRUCTURE, _CLASS, _UNION) else None
 
 
-def _members(debug: Debug, record: Die, base: int, depth: int) -> Iterator[DebugMember]:
-    for child in record.children:
+def _members(
+    debug: Debug, record: Die, base: int, depth: int, choices: tuple[tuple[int, int], ...], unions: Iterator[int]
+) -> Iterator[DebugMember]:
+    union = next(unions) if record.tag == _UNION else None
+    for k, child in enumerate(record.children):
         if child.tag not in (_MEMBER, _INHERITANCE) or _LOCATION not in child.attributes:
             continue  # a static member has no place in the struct
         offset, name = base + _offset(child.attributes[_LOCATION]), child.text(_NAME)
@@ -108,17 +113,18 @@ def _members(debug: Debug, record: Die, base: int, depth: int) -> Iterator[Debug
             continue  # padding between bit fields
         if name == "__vptr":
             raise ValueError("it has virtual functions or bases")
+        within = choices if union is None else (*choices, (union, k))
         if name is None or name.startswith("__b_") or child.tag == _INHERITANCE:  # an anonymous one, or a base
             inner = _record(debug, child)
-            if inner is None or inner.tag == _UNION:
-                raise ValueError("members of an anonymous union share memory")
+            if inner is None:
+                raise ValueError("it has members without a name that are not known")
             inherited = name is not None or child.tag == _INHERITANCE  # compilers before 13.5 name a base's place
-            yield from _members(debug, inner, offset, depth + inherited)
+            yield from _members(debug, inner, offset, depth + inherited, within, unions)
         else:
             bits, of = _bits(child, offset), _type(debug, child)
             if bits and of is not None and of.tag == _ENUMERATION:  # whose sign is the compiler's choice
                 raise ValueError(f"its member {name!r} is a bit field of an enumeration")
-            yield DebugMember(name, offset, bits, record.text(_NAME) or "", depth)
+            yield DebugMember(name, offset, bits, record.text(_NAME) or "", depth, within)
 
 
 def _bits(member: Die, offset: int) -> tuple[int, int] | None:

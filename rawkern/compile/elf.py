@@ -68,6 +68,34 @@ def symbol(cubin: bytes, of: list[Section], index: int) -> str:
     return text(cubin, of[table.link].offset + name)
 
 
+_OBJECT = 1  # the type of a symbol that is a variable's
+_GLOBAL, _CONSTANT = (".nv.global", ".nv.global.init"), ".nv.constant3"
+
+
+def variables(cubin: bytes) -> dict[str, bool]:
+    """Return the symbols of variables that do not start with an address, and whether each is ``__constant__``."""
+    of = sections(cubin)
+    table = next((section for section in of if section.name == ".symtab"), None)
+    if table is None:
+        return {}
+    relocated: dict[str, list[int]] = {}
+    for section in of:
+        for kind, size in ((".rela", 24), (".rel", 16)):
+            target = section.name.removeprefix(kind)
+            if section.name.startswith(kind) and target in (*_GLOBAL, _CONSTANT):
+                places = range(section.offset, section.offset + section.size, size)
+                relocated[target] = [struct.unpack_from("<Q", cubin, at)[0] for at in places]
+    found = {}
+    for at in range(table.offset, table.offset + table.size, 24):
+        name, info, _, number, start, size = struct.unpack_from("<IBBHQQ", cubin, at)
+        section = of[number].name if number < len(of) else ""
+        if info & 15 != _OBJECT or section not in (*_GLOBAL, _CONSTANT):
+            continue
+        if not any(start <= place < start + size for place in relocated.get(section, ())):
+            found[text(cubin, of[table.link].offset + name)] = section == _CONSTANT
+    return found
+
+
 def records(cubin: bytes, section: Section) -> Iterator[tuple[int, bytes]]:
     """Yield attribute and bytes of each record of an information section."""
     at, end = section.offset, section.offset + section.size

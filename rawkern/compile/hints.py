@@ -62,7 +62,10 @@ _SPACES = {
 }  # fmt: skip
 _MORE_GROUPS = ("reduce", "memcpy_async", "scan")  # headers of cooperative_groups/, by what they declare
 # Headers of cuda/ with other names than what they declare.
-_OF_CUDA = {"atomic_ref": "atomic", "memcpy_async": "barrier"}
+_OF_CUDA = {
+    "atomic_ref": "atomic", "memcpy_async": "barrier", "ceil_div": "cmath", "round_up": "cmath", "round_down": "cmath",
+    "maximum": "functional", "minimum": "functional",
+}  # fmt: skip
 
 # (pattern, hint), in which \1 stands for what the pattern's first group found.
 _HOST_FUNCTION = (
@@ -153,7 +156,7 @@ def _hint(text: str, file: str, source: Source, searched: tuple[str, ...]) -> st
     if match := _NO_NAME.match(text):
         return _misspelled(match[1], source)
     match = _NO_SPACE.match(text) or _NO_MEMBER.match(text)
-    return _of_space(match[1], "::".join(filter(None, match.groups()[1:]))) if match else ""
+    return _of_space(match[1], "::".join(filter(None, match.groups()[1:])), searched) if match else ""
 
 
 _TWICE = re.compile(r'declaration is incompatible with previous "(\w+)"')
@@ -210,7 +213,7 @@ _NO_MEMBER = re.compile(
 )
 
 
-def _of_space(space: str, rest: str) -> str:
+def _of_space(space: str, rest: str, searched: Iterable[str]) -> str:
     """What brings a namespace, or a name of it: `rest` is what follows its ``::``."""
     name = rest.rpartition("::")[2]
     if space in ("cg", "cooperative_groups") and name in _MORE_GROUPS:
@@ -221,7 +224,10 @@ def _of_space(space: str, rest: str) -> str:
             f"#include <cuda/std/{header}>" if header else f"#include the header of <cuda/std/...> that declares {name}"
         )
     if space == "cuda" and name:
-        return f"#include <cuda/{_OF_CUDA.get(name, rest.partition('::')[0])}>"
+        header = f"cuda/{_OF_CUDA.get(name, rest.partition('::')[0])}"
+        if name in _OF_CUDA or _is_there(header, searched):
+            return f"#include <{header}>"
+        return f"#include the header of <cuda/...> that declares {name}"
     return _SPACES.get(space, "the header that declares it is missing, or a name is misspelled")
 
 

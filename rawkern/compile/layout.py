@@ -65,8 +65,8 @@ def _names_in_debug(source: Source, entry: Entry, key: str) -> tuple[str | None,
 def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
     """Return size, alignment and members of a struct, which may be any type the source can name.
 
-    Members are () where they cannot be filled one by one, such as those of a union, or private ones; `unknown` of the
-    layout says why. UnsupportedError if the compiler cannot tell, such as for a type that is only declared.
+    Members are () where they cannot be filled one by one, such as private ones; `unknown` of the layout says why.
+    UnsupportedError if the compiler cannot tell, such as for a type that is only declared.
     """
     found = cache.kept(f"struct-{key}-{cache.digest(type_name)}", lambda: _ask_layout(source, type_name))
     if not isinstance(found, (list, tuple)):
@@ -74,7 +74,10 @@ def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
             f"{source.title}: the layout of type {type_name} cannot be found; it must be defined in the source"
         )
     size, align, members, unknown = found
-    filled = [Member(name, text, offset, tuple(bits) if bits else None) for name, text, offset, bits in members]
+    filled = [
+        Member(name, text, offset, tuple(bits) if bits else None, tuple(map(tuple, choices)))
+        for name, text, offset, bits, choices in members
+    ]
     return StructLayout(size, align, tuple(filled), unknown)
 
 
@@ -103,7 +106,8 @@ def _ask_layout(source: Source, type_name: str) -> object:
     except ValueError as error:
         return size, align, [], str(error)
     filled = [
-        (name, text, member.offset, member.bits) for name, text, member in zip(names, types, members, strict=True)
+        (name, text, member.offset, member.bits, member.choices)
+        for name, text, member in zip(names, types, members, strict=True)
     ]
     return size, align, filled, ""
 

@@ -38,9 +38,10 @@ def entry(program: Program, name: str | None) -> Entry | None:
         return by_symbol(program, symbol)
     wanted, open_, types = name.partition("(")
     wanted = _packed(wanted)
-    found = [one for one in entries if wanted in (_packed(one.name), one.symbol)]
-    if not found:  # without the namespace, where that is clear
-        found = [one for one in entries if _packed(one.name).rpartition("::")[2] == wanted]
+    found = [one for one in entries if one.symbol == wanted]
+    if not found:
+        meant = programs.called(program.source, wanted, [_packed(one.name) for one in entries])
+        found = [one for one in entries if _packed(one.name) in meant]
     if open_:
         given = tuple(map(_packed, split_arguments(types.rpartition(")")[0])))
         found = [one for one in found if tuple(map(_packed, one.params)) == given]
@@ -60,7 +61,7 @@ def entry(program: Program, name: str | None) -> Entry | None:
 def unknown(program: Program, name: str | None) -> str:
     """Say that a kernel is not there, and which ones are."""
     templates = programs.templates(program.source)
-    if name is not None and any(name in (t, t.rpartition("::")[2]) for t in templates):
+    if name is not None and programs.called(program.source, name, templates):
         found = programs.template_declarations(program.source, name)
         example = next((one.instance() for one in found), None)
         such = f", such as {example!r}" if example else ""

@@ -95,7 +95,7 @@ def _read(path: str, data: bytes) -> Package:
 _LAYOUT = {
     "size": int,
     "align": int,
-    "members": [{"name": str, "type": str, "offset": int, "bits": object}],
+    "members": [{"name": str, "type": str, "offset": int, "bits": object, "choices": [[[int]]]}],
     "unknown": str,
 }
 _SHAPES = {
@@ -132,7 +132,12 @@ def _variable(symbol: str, kind: str, shape: list[int]) -> tuple[str, str, tuple
 
 
 def _layout(size: int, align: int, members: list[dict[str, Any]], unknown: str) -> StructLayout:
-    filled = [Member(m["name"], m["type"], m["offset"], tuple(m["bits"]) if m["bits"] else None) for m in members]
+    filled = [
+        Member(
+            m["name"], m["type"], m["offset"], tuple(m["bits"]) if m["bits"] else None, tuple(map(tuple, m["choices"]))
+        )
+        for m in members
+    ]
     return StructLayout(size, align, tuple(filled), unknown)
 
 

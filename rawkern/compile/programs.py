@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,8 +82,35 @@ def templates(source: Source) -> tuple[str, ...]:
 
 def template_declarations(source: Source, name: str) -> tuple[Declaration, ...]:
     """Return the template kernels of a name, with or without its namespace; none where a kernel has the name, too."""
-    named = [kernel for kernel in _declared(source) if name in (kernel.name, kernel.name.rpartition("::")[2])]
+    every = {kernel.name for kernel in _declared(source)}
+    meant = called(source, name, every)
+    named = [kernel for kernel in _declared(source) if kernel.name in meant]
     return tuple(named) if all(kernel.template for kernel in named) else ()
+
+
+_INLINE = re.compile(r"\binline\s+namespace\b\s*(?:\[\[.*?\]\]\s*)?(\w+)|::\s*inline\s+(\w+)\s*(?=[:{])", re.S)
+
+
+def called(source: Source, name: str, known: Iterable[str]) -> list[str]:
+    """Return those of the names, full ones, that a name means.
+
+    It may lack namespaces that are inline, or else all namespaces.
+    """
+    known = list(known)
+    if name in known:
+        return [name]
+    spaces = {one or other for text in source.texts() if "inline" in text for one, other in _INLINE.findall(text)}
+
+    def short(full: str) -> str:
+        plain = re.match(r"[^<(]*", full)
+        assert plain is not None
+        parts = plain[0].split("::")
+        return (
+            "::".join([*(part for part in parts[:-1] if part.strip() not in spaces), parts[-1]]) + full[plain.end() :]
+        )
+
+    found = [full for full in known if short(full) == short(name)] if spaces else []
+    return found or [full for full in known if full.rpartition("::")[2] == name]
 
 
 def _declared(source: Source) -> tuple[Declaration, ...]:

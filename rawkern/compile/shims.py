@@ -60,6 +60,12 @@ def small_std() -> str:
     return _headers()["rawkern/std.h"]
 
 
+@functools.cache
+def builtins() -> frozenset[str]:
+    """The builtins of GCC that <rawkern/builtins.h> has."""
+    return frozenset(name for name, _ in _DEFINE.findall(_headers()["rawkern/builtins.h"]) if name.startswith("__b"))
+
+
 def c_types() -> dict[str, str]:
     """The types of <sys/types.h>, which nvcc's own headers include for every .cu file, and what they stand for."""
     return {name: of for of, name in _TYPEDEF.findall(_headers()["sys/types.h"])}

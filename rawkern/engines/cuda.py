@@ -20,6 +20,7 @@ from rawkern.compile import linetable
 from rawkern.compile.names import demangle
 from rawkern.compile.toolchain import nvrtc
 from rawkern.engines.cuda_target import FORK, Dim3, Target
+from rawkern.engines.cuda_variables import Variables
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -53,14 +54,19 @@ HINTS = {
 }
 
 
-def load_module(program: Program, *, device: torch.device | None) -> Module:
-    """Load a compiled program on one device.
+def shared_variables() -> Variables:
+    """Where the variables of a module's programs on a GPU are, which `load_module` takes."""
+    return Variables()
+
+
+def load_module(program: Program, *, device: torch.device | None, variables: Variables | None = None) -> Module:
+    """Load a compiled program on one device, with variables of its own or of the module's programs.
 
     LaunchError under CUDA graph capture, or when the driver refuses the program; MissingDependencyError if CuPy is not
     installed, or finds no GPU.
     """
     index = torch.cuda.current_device() if device is None or device.index is None else device.index
-    return Module(program, index)
+    return Module(program, index, variables)
 
 
 def architecture(device: torch.device, compiled: bool = False) -> str:
@@ -154,7 +160,7 @@ def _refuse_capture(what: str) -> None:
 class Module:
     """A program loaded on one GPU. It stays loaded as long as the process: a CUDA graph may hold its kernels."""
 
-    def __init__(self, program: Program, index: int) -> None:
+    def __init__(self, program: Program, index: int, variables: Variables | None = None) -> None:
         if torch.cuda._is_in_bad_fork():
             raise RuntimeError(FORK)
         cuda = _cuda()
@@ -170,6 +176,8 @@ class Module:
                 self.handle = self._load(program)
             except self.driver.CUDADriverError as why:
                 raise LaunchError(f"the driver does not load code for {program.arch} on cuda:{index}: {why}") from None
+        #: Variables that another program of the module has had before, by symbol.
+        self.copies = variables.add(self, program) if variables is not None else {}
 
     def _load(self, program: Program) -> Any:
         """Load code: with the source's file in its line table, if the driver takes that."""
@@ -190,6 +198,11 @@ class Module:
 
     def global_view(self, name: str) -> tuple[int, int]:
         """Return address and bytes of a ``__device__`` or ``__constant__`` variable, by its symbol."""
+        copied = self.copies.get(name)
+        return (copied.home, copied.size) if copied else self.own_view(name)
+
+    def own_view(self, name: str) -> tuple[int, int]:
+        """The same of the memory that the program has for the variable."""
         address, nbytes = ctypes.c_uint64(), ctypes.c_size_t()
         with self.current():
             status = ctypes.CDLL("libcuda.so.1").cuModuleGetGlobal_v2(

@@ -1,6 +1,6 @@
 """Launches of a kernel on a GPU: the native ones' record and function, and the careful way through Python.
 
-Nothing here synchronises or copies.
+Nothing here synchronises, or copies but for variables that several programs of a module have.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
+from rawkern.engines.cuda_variables import copy_back, copy_in
 from rawkern.errors import LaunchError
 
 Dim3 = tuple[int, int, int]
@@ -88,7 +89,8 @@ class Target:
             stream_of=table.field("work_stream"), clear=table.field("PyErr_Clear"),
             save_thread=address_of(python.PyEval_SaveThread), restore_thread=address_of(python.PyEval_RestoreThread),
         )  # fmt: skip
-        self.address = self._native.address
+        self._copies = module.copies
+        self.address = 0 if self._copies else self._native.address
 
     def run(self, grid: Dim3, stream: int | None, bound: Bound) -> None:
         """Launch on a stream, or torch's current one; returns at once."""
@@ -116,7 +118,9 @@ class Target:
         if not driver.ctxGetCurrent():  # the thread's first CUDA call
             driver.ctxSetCurrent(owner.module.context)
         with owner.module.current():
+            copy_in(self._copies, stream)
             status = self._launch(config, owner.function, pointers, None)
+            copy_back(self._copies, stream)
         if status:
             owner.failed(driver.CUDADriverError(status))
 

@@ -8,12 +8,15 @@ from typing import Any
 import torch
 
 from rawkern.compile.programs import CPU_ARCH
+from rawkern.errors import LaunchError
 
 CPU = torch.device("cpu")
 
 
 def engine(device: torch.device) -> Any:
-    """The engine of a device: a module with ``load_module``."""
+    """The engine of a device: a module with ``load_module``; LaunchError for a GPU where torch sees none."""
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise LaunchError(f"an argument is on {device}, and torch sees no GPU; `rawkern doctor` says why")
     return importlib.import_module("rawkern.engines.cuda" if device.type == "cuda" else "rawkern.engines.cpu")
 
 
@@ -31,9 +34,18 @@ def default_device() -> torch.device:
 
 def normalised(device: torch.device | str | int) -> torch.device:
     """The device with its index; only "cpu" and "cuda" run kernels."""
-    given = torch.device(device)
+    if type(device) is int:
+        device = f"cuda:{device}"  # torch itself cannot tell where there is no GPU
+    try:
+        given = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device is {device!r}; pass 'cpu', 'cuda', 'cuda:1' or a torch.device") from None
     if given.type == "cpu":
         return CPU
     if given.type != "cuda":
         raise ValueError(f"rawkern runs on cpu and cuda, not on {given}")
-    return given if given.index is not None else torch.device("cuda", torch.cuda.current_device())
+    if given.index is not None:
+        return given
+    if not torch.cuda.is_available():
+        raise ValueError("device is cuda, and torch sees no GPU here; pass 'cpu', or leave it out")
+    return torch.device("cuda", torch.cuda.current_device())

@@ -33,15 +33,16 @@ def joined(
     return (sizes, steps) if sizes else ([1], [(0,) * len(strides)])
 
 
-def structs(columns: int) -> dict[str, StructLayout]:
-    """The layouts of the structs that `packed` fills for so many arrays, by name, as the compiler has them."""
+def structs(columns: int, extents: int = 0) -> dict[str, StructLayout]:
+    """The layouts of structs by name, as the compiler has them: what `packed` fills for so many arrays, and extents."""
     members = (
         Member("dims", "long long", 0),
         Member("size", f"long long [{MAX_DIMS}]", 8),
         Member("step", f"long long [{columns}][{MAX_DIMS}]", 8 + 8 * MAX_DIMS),
     )
     layout = StructLayout(8 + 8 * MAX_DIMS * (1 + columns), 8, members)
-    return {"Layout": layout, f"Axes<{columns}>": layout}
+    at = StructLayout(8 * extents, 8, (Member("at", f"long long [{extents}]", 0),))
+    return {"Layout": layout, f"Axes<{columns}>": layout} | ({"Extents": at} if extents else {})
 
 
 def packed(sizes: list[int], steps: list[tuple[int, ...]]) -> bytes:
@@ -51,6 +52,22 @@ def packed(sizes: list[int], steps: list[tuple[int, ...]]) -> bytes:
     for array in zip(*steps, strict=True):
         columns += [*array, *rest]
     return struct.pack(f"{1 + len(columns)}q", len(sizes), *columns)
+
+
+def many_extents(ranks: Sequence[int]) -> int:
+    """How many extents there are of arrays and a loop of so many dimensions; 0 without any."""
+    return max(2 * sum(ranks[:-1]) + ranks[-1], 1) if ranks else 0
+
+
+def extents(arrays: Sequence[torch.Tensor], shape: Sequence[int]) -> tuple[tuple[int, ...], bytes]:
+    """How many dimensions arrays and a loop have, and ``Extents``: sizes and strides of each array, the loop's sizes.
+
+    The strides are in bytes.
+    """
+    ranks = (*(t.dim() for t in arrays), len(shape))
+    found = [n for t in arrays for n in (*t.shape, *(step * t.element_size() for step in t.stride()))]
+    found += [*shape, *[0] * (many_extents(ranks) - len(found) - len(shape))]
+    return ranks, struct.pack(f"{len(found)}q", *found)
 
 
 def index_type(count: int, shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...]) -> str:

@@ -132,11 +132,12 @@ def typed(
 ) -> Callable[..., Any]:
     """Give a function of ``*args`` the name and signature that an operator is defined from.
 
-    Its parameters are a tensor for each input and then ``others``, by their types; it returns so many tensors.
+    Its parameters are a tensor for each input and then ``others``, by their types; it returns so many tensors, or None
+    for 0.
     """
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     types = {**{p.name: torch.Tensor for p in inputs}, **others}
-    returned: Any = torch.Tensor if outputs == 1 else tuple[(torch.Tensor,) * outputs]
+    returned: Any = (torch.Tensor if outputs == 1 else tuple[(torch.Tensor,) * outputs]) if outputs else None
     parameters = [inspect.Parameter(each, kind, annotation=annotation) for each, annotation in types.items()]
     function.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
     function.__annotations__ = {**types, "return": returned}

@@ -16,6 +16,9 @@ from rawkern.formulas.functions import symbolic
 from rawkern.formulas.parameters import INTEGERS
 from rawkern.formulas.statements import REAL, is_truth, values_after
 
+#: Why a formula has no derivative, with a parameter's name.
+NO_COMPLEX = "{} is complex, and derivatives are derived of real numbers; pass backward= with the statements for it"
+
 
 def names_in(text: str) -> set[str]:
     """Return the identifiers that stand in a piece of C, comments and strings aside."""
@@ -39,8 +42,9 @@ def derive(
 ) -> str:
     """Return C statements that assign ``grad_X`` for each X of `wanted`, given ``grad_Y`` for each output Y.
 
-    ``grad_X`` is the sum over the outputs of ``grad_Y * dY/dX``; where two branches meet the formula decides which
-    one counts, and fmax/fmin of two variables share their gradient equally where they are equal, as torch.maximum does.
+    Outputs start at 0, as those do that a call makes. ``grad_X`` is the sum over the outputs of ``grad_Y * dY/dX``;
+    where two branches meet the formula decides which one counts, and fmax/fmin of two variables share their gradient
+    equally where they are equal, as torch.maximum does.
 
     Parameters
     ----------
@@ -60,14 +64,15 @@ def derive(
     NotDifferentiable
         For statements that SymPy cannot be given.
     """
+    for x, kind in {**inputs, **outputs}.items():
+        if "complex" in kind:
+            raise NotDifferentiable(f"{name}: {NO_COMPLEX.format(x)}")
     sp = symbolic().sympy
     values = values_after(operation, inputs, outputs, name)
     grads = {}
     for x in wanted:
         total = sp.Integer(0)
         for y in outputs:
-            if y not in values:
-                raise NotDifferentiable(f"{name}: the operation does not assign the output {y}")
             if y not in floating:
                 continue
             total += sp.Symbol(f"grad_{y}", real=True) * sp.diff(values[y], sp.Symbol(x, real=True))

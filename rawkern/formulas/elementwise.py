@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +11,9 @@ import torch
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.border import border
 from rawkern.base.forking import cached_property
-from rawkern.base.operator_state import composing, in_fake_op, inside_op
+from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
-from rawkern.base.torch_private import PLAIN
 from rawkern.compile.options import settings
 from rawkern.formulas.declared import (
     check_assigned,
@@ -27,25 +25,13 @@ from rawkern.formulas.declared import (
     typed,
 )
 from rawkern.formulas.derivative import derive, names_in
+from rawkern.formulas.given import Given
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
-from rawkern.formulas.promotion import (
-    Argument,
-    Result,
-    as_outs,
-    check_out,
-    device_of,
-    joint_shape,
-    one_dtype,
-    output_dtypes,
-    overlap,
-    prepare,
-    refuse_wrapped,
-    with_size,
-)
+from rawkern.formulas.promotion import Argument, Result, one_dtype, prepare, with_size
+from rawkern.formulas.updated import updated
 from rawkern.operators import op
-from rawkern.operators.recorded import quiet
 
 #: Where no input is looped over, one of this size is, which nobody reads.
 SIZE = Parameter("size_", "bool")
@@ -73,13 +59,17 @@ def elementwise(
     Parameters
     ----------
     in_params, out_params : str
-        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any real dtype: the one that torch
-        promotes all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64,
-        bool, and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
-        parameter is not differentiated. A letter of outputs alone is told by the tensors that a call gives for them.
+        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any dtype: the one that torch promotes
+        all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64, bool,
+        int8 to uint64, and complex64 and complex128, which are ``cuda::std::complex``. With ``raw``, as in
+        ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw parameter is not differentiated, and one that
+        is an output is always given. A letter of outputs alone, or of numbers alone, is told by the tensors that a call
+        gives for outputs.
     operation : str
         Statements that assign every output: ``"y = x / (1 + exp(-x))"``. Inside, ``T`` is the type that is computed
-        in, ``i`` the index of the element in row-major order (long long), ``n`` the number of elements.
+        in, ``i`` the index of the element in row-major order (long long), ``n`` the number of elements. An output that
+        they read, or do not assign in every case, starts with what the tensor that a call gives for it holds
+        (``"param -= lr * grad"``); one that the call makes starts at 0.
     name : str
         Of the kernel, and in error messages; may have a namespace: ``"mylib::silu"``.
     backward : str, optional
@@ -125,11 +115,10 @@ def elementwise(
 def _check_parameters(
     name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], backward: str | None
 ) -> None:
-    for p in outputs:
-        if p.raw:
-            raise ValueError(f"{name}: the output {p.name} is raw; only inputs can be, write a RawKernel instead")
     if backward is None:
         return
+    if raw := [p.name for p in outputs if p.raw]:
+        raise ValueError(f"{name}: {raw[0]} is a raw output, which has no gradient; leave backward out")
     for p in (*inputs, *outputs):
         if p.name.startswith("grad_"):
             raise ValueError(f"{name}: {p.name} is a parameter, in backward= it means a gradient; rename the parameter")
@@ -151,6 +140,7 @@ class Elementwise(Shared):
     key: tuple[Any, ...]
     loop: Loop
     operator: Any
+    given: Given
     _namespace: str
     _backward: str | None
     _plain: bool
@@ -183,7 +173,10 @@ class Elementwise(Shared):
         self._open = tuple(x for x in self.loop.letters if all(p.type != x for p in inputs))
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         self._floats = {p.type for p in outputs if p.generic} if computes_floats(operation) else set()
-        self.operator = None if self._open else self._define(qualified)
+        self.operator = None if self._open or self.loop.raw_outputs else self._define(qualified)
+        changed = updated(operation, [p.name for p in outputs if not p.raw])
+        into = self._define_into(f"{qualified}_into") if changed or self.operator is None else None
+        self.given = Given(self.loop, self.operator, into, self._open, changed)
 
     @property
     def __name__(self) -> str:
@@ -252,7 +245,7 @@ class Elementwise(Shared):
             For shapes that don't broadcast.
         """
         if self._sized:
-            args = with_size(self.name, len(self.loop.inputs) - 1, args, out, size)
+            args = with_size(self.name, len(self.loop.inputs) - 1, args, self.loop.outputs, out, size)
         elif size is not None:
             raise ValueError(f"{self.name}: size is for operators with raw inputs only; broadcasting settles it here")
         if torch.compiler.is_dynamo_compiling():
@@ -270,6 +263,9 @@ class Elementwise(Shared):
             named = [p.name for p in loop.inputs if p is not SIZE]
             got = len(args) - self._sized
             raise TypeError(f"{self.name}() takes {len(named)} arguments ({', '.join(named)}), got {got}")
+        if loop.raw_outputs and out is None:
+            p = next(p for p in loop.outputs if p.raw)
+            raise TypeError(f"{self.name}: nothing says how large {p.name} is, which is raw; pass it after the inputs")
         if self._open and out is None:
             p = next(p for p in loop.outputs if p.type in self._open)
             raise TypeError(f"{self.name}: no input says what {p.type} is; pass the output {p.name} after the inputs")
@@ -280,10 +276,9 @@ class Elementwise(Shared):
                 for p, t in zip(loop.inputs, args, strict=True):
                     refuse_layout(self.name, p.name, t)
                 raise
-        tensors, dtypes = self._prepared(args)
-        if out is not None:
-            return self._into(tensors, dtypes, out)
-        return self.operator(*tensors)
+        if out is None:
+            return self.operator(*self._prepared(args)[0])
+        return self.given.compute(*self._prepared(args, out), out)
 
     def in_place(self, x: torch.Tensor, *rest: Argument) -> torch.Tensor:
         """Write the result over the first argument, and return it; differentiable, as torch's ``add_`` is.
@@ -309,46 +304,25 @@ class Elementwise(Shared):
         """
         if len(self.loop.outputs) != 1:
             raise TypeError(f"{self.name} has {len(self.loop.outputs)} outputs; only one can go into {self._first}")
-        if self._open or self._sized:
+        if self.operator is None or self._sized:
             raise TypeError(f"{self.name}: the inputs do not settle what would be written; pass out=")
         tensors, dtypes = self._prepared((x, *rest))
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             x.copy_(self.operator(x.clone() if tensors[0] is x else tensors[0], *tensors[1:]))
             return x
-        self._into([t.detach() for t in tensors], dtypes, (x,), self._first)
+        self.given.compute([t.detach() for t in tensors], dtypes, (x,), self._first, update=False)
         return x
 
     @property
     def _first(self) -> str:
         return self.loop.inputs[0].name
 
-    def _into(
-        self, tensors: list[torch.Tensor], dtypes: dict[str, torch.dtype], out: Any, what: str = "out"
-    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """Compute into given tensors."""
+    def _prepared(self, args: Sequence[Any], out: Any = ()) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
         loop = self.loop
-        outs = as_outs(self.name, what, out, tensors, len(loop.outputs))
-        dtypes = {**dtypes, **output_dtypes(self.name, loop.outputs, self._open, outs)}
-        shape = joint_shape(self.name, [t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw])
-        device = device_of(tensors)
-        for t, p in zip(outs, loop.outputs, strict=True):
-            check_out(self.name, what, t, shape, p.dtype or dtypes[p.type], device)
-        if not self._open and (not quiet() or any(t.is_neg() or type(t) not in PLAIN for t in (*tensors, *outs))):
-            found = self.operator(*tensors)
-            for t, value in zip(outs, (found,) if isinstance(found, torch.Tensor) else found, strict=True):
-                t.copy_(value)
-        else:
-            if not quiet():
-                refuse_wrapped(self.name, (*tensors, *outs))
-            apart = [t.clone() if any(overlap(t, o) for o in outs) else t for t in tensors]
-            # What has no operator is a launch like any other to those who watch, which refuses what would lose it.
-            with inside_op() if quiet() else contextlib.nullcontext():
-                loop.run(apart, dtypes, out=outs)
-        return outs[0] if len(outs) == 1 else outs
-
-    def _prepared(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
-        letters = [x for x in self.loop.letters if x not in self._open]
-        return prepare(self.name, self.loop.inputs, letters, args, self._floats)
+        letters = [x for x in loop.letters if x not in self._open]
+        outs = out if isinstance(out, (tuple, list)) else (out,)
+        told = {p.type: t.dtype for p, t in zip(loop.outputs, outs, strict=False) if isinstance(t, torch.Tensor)}
+        return prepare(self.name, loop.inputs, letters, args, self._floats, told)
 
     # --- the operator -------------------------------------------------------------------------------------------------
 
@@ -360,18 +334,39 @@ class Elementwise(Shared):
             return loop.fast.run(*tensors)
 
         typed(forward, self.name, loop.inputs, len(loop.outputs))
-        gradient = Gradient(self._differentiated, lambda: self.backward_source, self._another)
+        gradient = Gradient(self._differentiated, lambda: self.backward_source, self._another, self._backward is None)
         save = []
         if loop.input_grads and any(map(floating, loop.outputs)):
             own = zip(loop.inputs, gradient.loop.inputs, strict=True)
             save = [p.name for p, renamed in own if renamed.name in gradient.saved]
-        places = loop.indexed or bool({"i", "n"} & names_in(f"{loop.operation}\n{self._backward}"))
-        operator = op(qualified, save=save, elementwise=not places)(forward)
-        if places:
+        operator = op(qualified, save=save, elementwise=not self._places)(forward)
+        if self._places:
             operator.vmap(operator.operator.one_by_one)
         operator.backward(gradient.backward)
         operator.jvp(gradient.jvp)
         return operator
+
+    def _define_into(self, qualified: str) -> Any:
+        """Define the torch operator that changes tensors which are given for the outputs, after the inputs."""
+        loop = self.loop
+
+        def write(*tensors: torch.Tensor) -> None:
+            if not in_fake_op():
+                many, dtypes = len(loop.inputs), loop.dtypes(tensors)
+                self.given.write(tensors[:many], dtypes, tensors[many:], self.given.updated)
+
+        typed(write, self.name, (*loop.inputs, *loop.outputs), 0)
+        operator = op(
+            qualified, mutates_args=[p.name for p in loop.outputs], elementwise=not self._places, strided=True
+        )(write)
+        if self._places:
+            operator.vmap(operator.operator.one_by_one)
+        return operator
+
+    @property
+    def _places(self) -> bool:
+        """Whether it matters which element is which, or how many there are."""
+        return self.loop.indexed or bool({"i", "n"} & names_in(f"{self.loop.operation}\n{self._backward}"))
 
     @cached_property
     def _differentiated(self) -> Loop:

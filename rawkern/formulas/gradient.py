@@ -12,9 +12,9 @@ import torch
 from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
-from rawkern.formulas.derivative import closed, names_in
+from rawkern.formulas.derivative import NO_COMPLEX, closed, names_in
 from rawkern.formulas.loop import Loop
-from rawkern.formulas.parameters import Parameter, differentiable, floating
+from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_loop import sum_to
 
@@ -31,11 +31,14 @@ class Gradient:
         Returns the statements of the backward.
     make : callable
         ``make(name, inputs, outputs, operation)`` returns an operator, for derivatives of the derivative.
+    derived : bool
+        Whether those statements are derived, which holds for real numbers.
     """
 
     loop: Loop
     source: Callable[[], str]
     make: Callable[[str, tuple[Parameter, ...], tuple[Parameter, ...], str], Any]
+    derived: bool = True
 
     @cached_property
     def saved(self) -> tuple[str, ...]:
@@ -95,6 +98,8 @@ class Gradient:
 
     def backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         loop, needs = self.loop, ctx.needs_input_grad
+        if self.derived:
+            refuse_complex(loop, (*grads, *ctx.saved_tensors))
         if self.straight and all(needs) and not composing():
             found = self.grad_loop.fast.run(*grads, *ctx.saved_tensors)
             many = (found,) if isinstance(found, torch.Tensor) else found
@@ -133,6 +138,8 @@ class Gradient:
 
     def jvp(self, ctx: Any, *tangents: torch.Tensor | None) -> Any:
         loop = self.loop
+        if self.derived:
+            refuse_complex(loop, (*tangents, *ctx.saved_tensors))
         known = [(p, t) for p, t in zip(loop.inputs, tangents, strict=True) if t is not None and differentiable(p)]
         for p, t in zip(loop.inputs, tangents, strict=True):
             if p.raw and t is not None:
@@ -156,6 +163,13 @@ class Gradient:
         found = forward(first if first.shape == shape else first.expand(shape), *rest, *ctx.saved_tensors)
         found = iter([found] if isinstance(found, torch.Tensor) else found)
         return tuple(next(found) if floating(p) else None for p in loop.outputs)
+
+
+def refuse_complex(formula: Formula, tensors: Sequence[torch.Tensor | None]) -> None:
+    """Raise NotDifferentiable where a letter of a formula that is derived stands for a complex dtype."""
+    if any(t is not None and t.is_complex() for t in tensors):
+        name = next((p.name for p in formula.inputs if p.generic), formula.inputs[0].name)
+        raise NotDifferentiable(f"{formula.name}: {NO_COMPLEX.format(name)}")
 
 
 def with_letters(inputs: Sequence[Parameter], names: Collection[str], known: Collection[str]) -> list[Parameter]:

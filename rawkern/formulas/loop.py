@@ -13,7 +13,7 @@ from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
 from rawkern.compile.files import own_sources
 from rawkern.errors import CompileError
-from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout, structs
+from rawkern.formulas.axes import PACK_BYTES, aligned_ways, extents, many_extents, strided_layout, structs
 from rawkern.formulas.blame import in_formula
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
 from rawkern.formulas.parameters import Parameter, c_name, parse_parameters
@@ -35,6 +35,7 @@ class Loop(Statements):
         return cls(name, parse_parameters(inputs, name), parse_parameters(outputs, name), operation)
 
     def __post_init__(self) -> None:
+        self.raw_outputs = any(p.raw for p in self.outputs)
         numbers = [k for k, p in enumerate(self.inputs) if p.type == "float64"]
         #: The loop as a call: an output, or a tuple of them, for its inputs.
         self.fast = Map(self._computed, len(self.inputs), len(self.outputs), numbers)
@@ -51,6 +52,7 @@ class Loop(Statements):
         wanted: tuple[bool, ...] | None = None,
         out: Sequence[torch.Tensor] | None = None,
         launch: bool = True,
+        updated: tuple[str, ...] = (),
     ) -> tuple[torch.Tensor | None, ...]:
         """Run the loop over tensors that broadcast to one shape; return the outputs (None for one not wanted).
 
@@ -67,14 +69,21 @@ class Loop(Statements):
             Where the outputs go: of the shape, dtype and device that a new one would have.
         launch : bool
             False to make the outputs only.
+        updated : tuple of str
+            The outputs that start with what is in `out`.
         """
         wanted = wanted or (True,) * len(self.outputs)
         looped = [t for t, p in zip(tensors, self.inputs, strict=True) if not p.raw and isinstance(t, torch.Tensor)]
         made = [p.dtype or dtypes[p.type] for p, w in zip(self.outputs, wanted, strict=True) if w]
         outs = list(out) if out is not None else _outputs(self.name, looped, made, self.indexed)
-        if launch and outs[0].numel():
+        like = outs[0]  # of the shape and on the device of the loop
+        if self.raw_outputs:  # which say nothing of its shape
+            shape = [t.shape for t, p in zip(outs, self.outputs, strict=True) if not p.raw][:1]
+            shape = shape[0] if shape else joint_shape(self.name, [t.shape for t in looped])
+            like = torch.empty((), dtype=torch.bool, device=like.device).expand(shape)
+        if launch and like.numel():
             try:
-                self._launch(tensors, dtypes, wanted, outs)
+                self._launch(tensors, dtypes, wanted, outs, like, updated)
             except CompileError as error:
                 kernel = next((k for k in self.kernels.values() if k.unit.settings.title == error.file), None)
                 source = (kernel.unit.settings.code or "") if kernel is not None else ""
@@ -82,50 +91,89 @@ class Loop(Statements):
         every = iter(outs)
         return tuple(next(every) if w else None for w in wanted)
 
-    def instance(self, kinds: tuple[str, ...], wanted: tuple[bool, ...], arguments: str, strided: bool) -> RawKernel:
-        key = (kinds, wanted, arguments, strided)
+    def instance(
+        self,
+        kinds: tuple[str, ...],
+        wanted: tuple[bool, ...],
+        arguments: str,
+        strided: bool,
+        updated: tuple[str, ...] = (),
+        ranks: tuple[int, ...] = (),
+    ) -> RawKernel:
+        key = (kinds, wanted, arguments, strided, updated, ranks)
         if key not in self.kernels:
             name = f"{self.name}{'_strided' if strided else ''}<{arguments}>"
-            source = self.source(kinds, wanted)
+            source = self.source(kinds, wanted, updated, ranks, "complex" in arguments)
             made = RawKernel(source, name=name, options=self.options, include_dirs=(own_sources(),), strided=True)
-            unit = made.unit.standing(self.origin, structs(kinds.count(ARRAY) + sum(wanted)))
+            unit = made.unit.standing(self.origin, structs(self._columns(kinds, wanted), many_extents(ranks)))
             self.kernels[key] = RawKernel.of_unit(unit, name)
         return self.kernels[key]
 
+    def _columns(self, kinds: tuple[str, ...], wanted: tuple[bool, ...]) -> int:
+        """How many arrays the loop goes through."""
+        return max(kinds.count(ARRAY) + sum(w and not p.raw for w, p in zip(wanted, self.outputs, strict=True)), 1)
+
     def _launch(
-        self, tensors: Sequence[Any], dtypes: dict[str, torch.dtype], wanted: tuple[bool, ...], outs: list[torch.Tensor]
+        self,
+        tensors: Sequence[Any],
+        dtypes: dict[str, torch.dtype],
+        wanted: tuple[bool, ...],
+        outs: list[torch.Tensor],
+        like: torch.Tensor,
+        updated: tuple[str, ...],
     ) -> None:
-        n, shape, strides, on_gpu = outs[0].numel(), outs[0].shape, outs[0].stride(), outs[0].is_cuda
-        given = [self._given(p, t, dtypes, outs[0]) for t, p in zip(tensors, self.inputs, strict=True)]
-        kinds, arguments = tuple(kind for kind, _ in given), [value for _, value in given]
-        columns = [*(value for kind, value in given if kind == ARRAY), *outs]
-        sizes = [t.element_size() for t in columns]
+        raw = [p.raw for p, w in zip(self.outputs, wanted, strict=True) if w]
+        results = [t for t, r in zip(outs, raw, strict=True) if not r]
+        indexed = [t for t, r in zip(outs, raw, strict=True) if r]
+
+        def run_with(results: list[torch.Tensor], indexed: list[torch.Tensor], tensors: Sequence[Any]) -> None:
+            """Launch with other outputs, and copy those to where they belong."""
+            every, others = iter(results), iter(indexed)
+            instead = [next(others) if r else next(every) for r in raw]
+            self._launch(tensors, dtypes, wanted, instead, like, updated)
+            for t, value in zip(outs, instead, strict=True):
+                if value is not t:
+                    t.copy_(value)
+
+        if not all(t.is_contiguous() for t in indexed):
+            return run_with(results, [t.contiguous() for t in indexed], tensors)
+        n, shape, on_gpu = like.numel(), like.shape, like.is_cuda
+        given = [self._given(p, t, dtypes, like) for t, p in zip(tensors, self.inputs, strict=True)]
+        kinds, arguments = tuple(kind for kind, _ in given), [*(value for _, value in given), *outs]
+        columns = [*(value for kind, value in given if kind == ARRAY), *results]
         letters = [c_name(self.name, dtypes[x]) for x in self.letters]
-        pack = max(1, min(PACK_BYTES // min(sizes), 2 * PACK_BYTES // max(sizes))) if on_gpu else 1
-        if all(t.stride() == strides for t in columns) and _dense(outs[0], self.indexed):
-            kernel = self.instance(kinds, wanted, ", ".join([*letters, str(pack)]), False)
-            kernel.forall(-(-n // pack))(*arguments, *outs, n)
-            if all(wanted) and kinds == self.fast_kinds and len({t.dtype for t in columns}) == 1:
-                self.fast.learn(kernel, pack, outs[0].dtype, on_gpu)
-            return
-        order = None if self.indexed else strides
+        ranks: tuple[int, ...] = ()
+        if self.described:
+            ranks, described = extents([*(value for kind, value in given if kind == RAW), *indexed], shape)
+            arguments.append(described)
+        lead, pack = next(iter(results or columns), None), 1
+        if lead is not None and on_gpu:
+            sizes = [t.element_size() for t in columns]
+            pack = max(1, min(PACK_BYTES // min(sizes), 2 * PACK_BYTES // max(sizes)))
+        if lead is None or (all(t.stride() == lead.stride() for t in columns) and _dense(lead, self.indexed)):
+            kernel = self.instance(kinds, wanted, ", ".join([*letters, str(pack)]), False, updated, ranks)
+            kernel.forall(-(-n // pack))(*arguments, n)
+            fast = all(wanted) and kinds == self.fast_kinds and not (updated or ranks)
+            if fast and lead is not None and len({t.dtype for t in columns}) == 1:
+                self.fast.learn(kernel, pack, lead.dtype, on_gpu)
+            return None
+        order = None if self.indexed else lead.stride()
         layout, width, index, ways = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
         if layout is None:
             copies = [t.expand(shape).contiguous() if k == ARRAY else t for t, k in zip(tensors, kinds, strict=True)]
-            results = [torch.empty(shape, dtype=t.dtype, device=t.device) for t in outs]
-            self._launch(copies, dtypes, wanted, results)
-            for t, value in zip(outs, results, strict=True):
-                t.copy_(value)
-            return
+            whole = torch.contiguous_format
+            fresh = [t.clone(memory_format=whole) if updated else torch.empty_like(t, memory_format=whole)
+                     for t in results]  # fmt: skip
+            return run_with(fresh, indexed, copies)
         instance = ", ".join([*letters, str(width), index, *aligned_ways(ways, columns, width)])
-        packs = n // width
-        self.instance(kinds, wanted, instance, True).forall(packs)(*arguments, *outs, layout, packs, n)
+        kernel, packs = self.instance(kinds, wanted, instance, True, updated, ranks), n // width
+        return kernel.forall(packs)(*arguments, layout, packs, n)
 
     def _given(self, p: Parameter, t: Any, dtypes: dict[str, torch.dtype], out: torch.Tensor) -> tuple[str, Any]:
         """How an input comes to the kernel, and as what."""
         if not isinstance(t, torch.Tensor):
             return VALUE, t
-        t, dtype, shape = t.detach(), p.dtype or dtypes[p.type], out.shape
+        t, dtype, shape = t.detach().resolve_neg().resolve_conj(), p.dtype or dtypes[p.type], out.shape
         if p.raw:
             return RAW, t.to(dtype).contiguous()
         # One element that is all there is needs no kernel of its own.
@@ -134,8 +182,8 @@ class Loop(Statements):
         if one and t.numel() == 1 and t.device.type == "cpu":
             return VALUE, t.item()
         if one:
-            return ONE, t[(0,) * t.dim()].to(dtype).resolve_neg()
-        return ARRAY, t.resolve_neg().expand(shape)
+            return ONE, t[(0,) * t.dim()].to(dtype)
+        return ARRAY, t.expand(shape)
 
 
 def _dense(t: torch.Tensor, indexed: bool) -> bool:

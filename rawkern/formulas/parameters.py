@@ -19,7 +19,7 @@ _INTEGER = [f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)] + ["
 DTYPES = {
     name: (C_NAMES[name], "float" if name in _HALF else C_NAMES[name])
     for name in (*_HALF, "float32", "float64", *_INTEGER)
-}
+} | {name: (f"cuda::std::complex<{real}>",) * 2 for name, real in (("complex64", "float"), ("complex128", "double"))}
 INTEGERS = {"char", *(C_NAMES[name] for name in _INTEGER)}
 _TAKEN = set("abrkuvV")  # letters that mean something in the kernels
 _ALIASES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16"}
@@ -73,9 +73,8 @@ def parse_parameters(text: str, what: str) -> tuple[Parameter, ...]:
             raise ValueError(f"{what}: '{part}' is no parameter; write a type and a name, as in 'T x' or 'float32 a'")
         kind, name = _ALIASES.get(words[0], words[0]), words[1]
         if kind not in DTYPES and not re.fullmatch(r"[A-Za-z]", kind):
-            why = "is of complex numbers, and formulas are of real ones" if "complex" in kind else "has no known type"
-            raise ValueError(f"{what}: '{part}' {why}; a type is a letter or one of {', '.join(DTYPES)}")
-        if taken := {kind, name} & {"i", "n"} or {kind} & _TAKEN:
+            raise ValueError(f"{what}: '{part}' has no known type; a type is a letter or one of {', '.join(DTYPES)}")
+        if taken := {kind, name} & {"i", "n", "_ind"} or {kind} & _TAKEN:
             raise ValueError(f"{what}: '{part}' takes a name that the loop has: {taken.pop()}; take another")
         if keyword.iskeyword(name):
             raise ValueError(f"{what}: '{part}' takes a keyword of Python as a name; write {name}_")
@@ -115,12 +114,18 @@ class Formula:
         return f"{self.name}({taken}) -> {made}"
 
     def dtypes(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.dtype]:
-        """What the letters are, given tensors for the inputs that have their parameters' dtypes."""
-        return {p.type: t.dtype for p, t in zip(self.inputs, tensors, strict=True) if p.generic}
+        """What the letters are, given tensors that have their parameters' dtypes: for the inputs, or all."""
+        return {p.type: t.dtype for p, t in zip((*self.inputs, *self.outputs), tensors, strict=False) if p.generic}
+
+
+def complex_header(preamble: str) -> str:
+    """What stands before a preamble so that there are complex numbers; CuPy's header has its own by that name."""
+    own = re.search(r"#\s*include\s*<cupy/complex", preamble)
+    return "#include <cuda/std/complex>\n" + ("" if own else "using cuda::std::complex;\n")
 
 
 def floating(p: Parameter) -> bool:
-    """Whether a parameter can be a floating-point number; a letter can."""
+    """Whether a parameter can be a real or complex number; a letter can."""
     return p.compute not in INTEGERS
 
 
@@ -138,10 +143,5 @@ def c_name(what: str, dtype: torch.dtype) -> str:
 def check_dtype(what: str, about: str, dtype: torch.dtype) -> None:
     """Raise for a dtype that formulas have not; `about` is what the message says before it."""
     name = dtype_name(dtype)
-    if dtype.is_complex:
-        raise TypeError(
-            f"{what}: {about} {name}; formulas are of real numbers: pass real and imaginary parts (x.real, x.imag), or "
-            "write a kernel with cuda::std::complex and make an operator of it with rawkern.op"
-        )
     if name not in DTYPES:
         raise TypeError(f"{what}: {about} {name}; there is one for {', '.join(DTYPES)}")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 
 from rawkern.arguments.memory import dtype_name, refuse_layout
-from rawkern.arguments.scalars import WRAPPERS, traced
-from rawkern.base.torch_private import wrapper_kind
 from rawkern.formulas.parameters import Parameter, check_dtype
 
-Argument = torch.Tensor | float | np.generic  # an int and a bool are floats to type checkers
+Argument = torch.Tensor | complex | np.generic  # an int, a bool and a float are complex to type checkers
 Result = torch.Tensor | Any  # a tensor, or a tuple of them where a formula has several outputs, which no type tells
 
 
@@ -42,11 +41,17 @@ def joint_shape(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
 
 
 def prepare(
-    name: str, inputs: Sequence[Parameter], letters: Sequence[str], args: Sequence[Any], floats: Collection[str] = ()
+    name: str,
+    inputs: Sequence[Parameter],
+    letters: Sequence[str],
+    args: Sequence[Any],
+    floats: Collection[str] = (),
+    told: Mapping[str, torch.dtype] = MappingProxyType({}),
 ) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
     """Make tensors of all arguments, of the dtypes that a loop takes, on one device; find out what its letters are.
 
-    The letters among `floats` are of floating point: torch's default dtype where all arguments are integers.
+    The letters among `floats` are of floating point: torch's default dtype where all arguments are integers. A letter
+    that has numbers alone is what it is `told` to be.
 
     Raises
     ------
@@ -59,18 +64,20 @@ def prepare(
         if isinstance(a, torch.Tensor):
             refuse_layout(name, p.name, a)
             continue
-        if isinstance(a, np.generic) and a.dtype.kind in "biuf":
+        if isinstance(a, np.generic) and a.dtype.kind in "biufc":
             continue
-        if isinstance(a, complex) and not p.raw:
-            check_dtype(name, f"{p.name} is", torch.complex64)
-        if not isinstance(a, (bool, int, float)) or p.raw:
+        if not isinstance(a, (bool, int, float, complex)) or p.raw:
             raise TypeError(f"{name}: {p.name} is {shown(a)}; pass a tensor{'' if p.raw else ' or a number'}")
     args = [a.item() if isinstance(a, np.generic) else a for a in args]
     given = [a for a in args if isinstance(a, torch.Tensor)]
     device = device_of(given) if given else torch.device("cpu")
     dtypes: dict[str, torch.dtype] = {}
     for letter in letters:
-        dtypes[letter] = _promote([a for p, a in zip(inputs, args, strict=True) if p.type == letter])
+        values = [a for p, a in zip(inputs, args, strict=True) if p.type == letter]
+        if letter in told and not any(isinstance(a, torch.Tensor) for a in values):
+            dtypes[letter] = told[letter]
+        else:
+            dtypes[letter] = _promote(values)
         if letter in floats and not (dtypes[letter].is_floating_point or dtypes[letter].is_complex):
             dtypes[letter] = torch.get_default_dtype()
         check_dtype(name, f"{letter} is", dtypes[letter])
@@ -90,11 +97,13 @@ def prepare(
     return found, dtypes
 
 
-def _number(name: str, p: Parameter, value: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    if not dtype.is_floating_point and dtype is not torch.bool:
+def _number(name: str, p: Parameter, value: complex, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    wrong = isinstance(value, complex) and not dtype.is_complex
+    if not dtype.is_floating_point and not dtype.is_complex and dtype is not torch.bool:
         info = torch.iinfo(dtype)
-        if isinstance(value, float) or not info.min <= value <= info.max:
-            raise TypeError(f"{name}: {p.name} is {value!r}, which is no {dtype_name(dtype)}")
+        wrong = wrong or isinstance(value, float) or not info.min <= value <= info.max  # type: ignore[operator]
+    if wrong:
+        raise TypeError(f"{name}: {p.name} is {value!r}, which is no {dtype_name(dtype)}")
     return torch.full((), value, dtype=dtype, device=device)
 
 
@@ -113,7 +122,9 @@ def _promote(values: Sequence[Any]) -> torch.dtype:
     return found
 
 
-def _number_dtype(value: float) -> torch.dtype:
+def _number_dtype(value: complex) -> torch.dtype:
+    if isinstance(value, complex):
+        return torch.get_default_dtype().to_complex()
     if isinstance(value, float):
         return torch.get_default_dtype()
     return torch.bool if isinstance(value, bool) else torch.int64
@@ -156,22 +167,19 @@ def output_dtypes(
     return found
 
 
-def refuse_wrapped(name: str, tensors: Sequence[torch.Tensor]) -> None:
-    """Raise LaunchError for tensors of a tracer or transform, which have no memory of their own."""
-    for t in tensors:
-        if (kind := wrapper_kind(t)) in WRAPPERS:
-            raise traced(f"{name}:", f"it is given a {WRAPPERS[kind]}")
-
-
-def with_size(name: str, many: int, args: tuple[Any, ...], out: Any, size: int | None) -> tuple[Any, ...]:
+def with_size(
+    name: str, many: int, args: tuple[Any, ...], outputs: Sequence[Parameter], out: Any, size: int | None
+) -> tuple[Any, ...]:
     """The arguments of ``many`` inputs that are not looped over, with one that has the loop's size after them.
 
-    Outputs that are given, in ``out`` or after the inputs, settle it where ``size`` does not.
+    Outputs that are given, in ``out`` or after the inputs, settle it where ``size`` does not; raw ones don't.
     """
-    given = args[many:] if out is None else (out,) if isinstance(out, torch.Tensor) else tuple(out)
-    tensors = [t for t in (*given, *args) if isinstance(t, torch.Tensor)]
+    every = args[many:] if out is None else (out,) if isinstance(out, torch.Tensor) else tuple(out)
+    tensors = [t for t in (*every, *args) if isinstance(t, torch.Tensor)]
+    given = [t for t, p in zip(every, outputs, strict=False) if not p.raw]
     if size is None and not given:
-        raise ValueError(f"{name}: no input says how many elements there are; pass size=, or the outputs")
+        way = "pass size=" if all(p.raw for p in outputs) else "pass size=, or the outputs"
+        raise ValueError(f"{name}: no input says how many elements there are; {way}")
     if size is not None and (not isinstance(size, (int, torch.SymInt)) or size < 0):
         raise ValueError(f"{name}: size is {size!r}; it is the number of elements, 0 or more")
     shape = (size,) if size is not None else joint_shape(name, [t.shape for t in given if isinstance(t, torch.Tensor)])
@@ -205,11 +213,11 @@ def one_dtype(args: Sequence[Any], floats: bool) -> bool:
     return True
 
 
-def overlap(t: torch.Tensor, out: torch.Tensor) -> bool:
-    """Whether writing `out` could change elements of `t` before they are read."""
+def overlap(t: torch.Tensor, out: torch.Tensor, indexed: bool = False) -> bool:
+    """Whether writing `out` could change elements of `t` before they are read; some of one are `indexed` anywhere."""
     if t.untyped_storage().data_ptr() != out.untyped_storage().data_ptr():
         return False
-    return (t.data_ptr(), t.shape, t.stride()) != (out.data_ptr(), out.shape, out.stride())
+    return indexed or (t.data_ptr(), t.shape, t.stride()) != (out.data_ptr(), out.shape, out.stride())
 
 
 def _on(value: Any, device: torch.device) -> bool:

@@ -16,7 +16,7 @@ from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.elementwise import Elementwise, make_elementwise
-from rawkern.formulas.gradient import with_letters, without_grads
+from rawkern.formulas.gradient import refuse_complex, with_letters, without_grads
 from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_loop import ReduceLoop
@@ -238,6 +238,8 @@ class ReduceGradient:
 
     def run(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         loop = self.loop
+        if self.backward is None:
+            refuse_complex(loop, (*grads, *ctx.saved_tensors))
         shapes = ctx.shapes[: len(loop.inputs)]
         full = joint_shape(loop.name, shapes)
 

@@ -29,14 +29,21 @@ class ReduceLoop(Expressions):
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
     origin: frames.Place | None = field(default_factory=frames.caller, repr=False)
 
-    def kernel(self, arguments: str, suffix: str = "") -> RawKernel:
+    def kernel(self, arguments: str, suffix: str = "", updated: tuple[str, ...] = ()) -> RawKernel:
         """Return an instance of a kernel."""
-        if (arguments, suffix) not in self.kernels:
+        key = arguments, suffix, updated
+        if key not in self.kernels:
             name = f"{self.name}{suffix}<{arguments}>" if arguments else f"{self.name}{suffix}"
-            made = RawKernel(self.source, name=name, include_dirs=(own_sources(),), strided=True)
+            text = self.text("complex" in arguments, updated)
+            made = RawKernel(text, name=name, include_dirs=(own_sources(),), strided=True)
             unit = made.unit.standing(self.origin, structs(len(self.inputs)))
-            self.kernels[arguments, suffix] = RawKernel.of_unit(unit, name)
-        return self.kernels[arguments, suffix]
+            self.kernels[key] = RawKernel.of_unit(unit, name)
+        return self.kernels[key]
+
+    def shape(self, shapes: Sequence[torch.Size], axis: Sequence[int], keepdims: bool) -> list[int]:
+        """The shape of the outputs, for inputs of these shapes."""
+        full = joint_shape(self.name, shapes)
+        return [1 if d in axis else size for d, size in enumerate(full) if keepdims or d not in axis]
 
     def run(
         self,
@@ -47,26 +54,36 @@ class ReduceLoop(Expressions):
         *,
         accumulated: bool = False,
         launch: bool = True,
+        out: Sequence[torch.Tensor] | None = None,
+        updated: tuple[str, ...] = (),
     ) -> tuple[torch.Tensor, ...]:
-        """Reduce tensors, which broadcast to one shape, along `axis`; return contiguous outputs.
+        """Reduce tensors, which broadcast to one shape, along `axis`; return contiguous outputs, or `out`.
 
         With `accumulated` a last output holds what was reduced, before `post`. With `launch` False the outputs are
-        made and nothing is run.
+        made and nothing is run. The outputs that are `updated` start with what is in `out`.
         """
-        full = joint_shape(self.name, [t.shape for t in tensors])
+        shapes = [t.shape for t in tensors]
+        full, shape = joint_shape(self.name, shapes), self.shape(shapes, axis, keepdims)
         kept = tuple(d for d in range(len(full)) if d not in axis)
-        shape = [1 if d in axis else size for d, size in enumerate(full) if keepdims or d not in axis]
         device = tensors[0].device
-        outs = [torch.empty(shape, dtype=p.dtype or dtypes[p.type], device=device) for p in self.outputs]
+        if out is None:
+            outs = [torch.empty(shape, dtype=p.dtype or dtypes[p.type], device=device) for p in self.outputs]
+        else:
+            outs = [t.contiguous() for t in out]
         total = torch.empty(shape, dtype=self.accumulator_dtype(dtypes), device=device) if accumulated else None
-        result = (*outs, total) if total is not None else tuple(outs)
         if launch and outs[0].numel():
-            arrays = [t.detach().resolve_neg().expand(full) for t in tensors]
+            arrays = [t.detach().resolve_neg().resolve_conj().expand(full) for t in tensors]
             try:
-                self._launch(arrays, outs, total, dtypes, kept, axis)
+                self._launch(arrays, outs, total, dtypes, kept, axis, updated)
             except CompileError as error:
-                raise in_formula(error, self.name, self.source, self.parts, self.inputs) from None
-        return result
+                kernel = next((k for k in self.kernels.values() if k.unit.settings.title == error.file), None)
+                source = (kernel.unit.settings.code or "") if kernel is not None else ""
+                raise in_formula(error, self.name, source, self.parts, self.inputs) from None
+        for t, value in zip(out or (), outs, strict=bool(out)):
+            if value is not t:
+                t.copy_(value)
+        outs = outs if out is None else list(out)
+        return (*outs, total) if total is not None else tuple(outs)
 
     def _launch(
         self,
@@ -76,6 +93,7 @@ class ReduceLoop(Expressions):
         dtypes: dict[str, torch.dtype],
         kept: tuple[int, ...],
         axis: tuple[int, ...],
+        updated: tuple[str, ...],
     ) -> None:
         on_gpu = outs[0].is_cuda
         pack = max(1, PACK_BYTES // max([t.element_size() for t in arrays])) if on_gpu else 1
@@ -91,7 +109,7 @@ class ReduceLoop(Expressions):
             )
         letters = [c_name(self.name, dtypes[x]) for x in self.letters]
         ways = aligned_ways(plan.ways, arrays, pack)
-        kernel = self.kernel(", ".join([*letters, *plan.arguments, *ways]))
+        kernel = self.kernel(", ".join([*letters, *plan.arguments, *ways]), "", updated)
         partial = total
         if plan.parts > 1:
             dtype, count = self.accumulator_dtype(dtypes), plan.parts * plan.kept
@@ -104,7 +122,7 @@ class ReduceLoop(Expressions):
             plan.chunk, plan.kept, plan.count, plan.parts == 1,
         )  # fmt: skip
         if plan.parts > 1:
-            finish = self.kernel(", ".join(letters), "_finish")
+            finish = self.kernel(", ".join(letters), "_finish", updated)
             x = min(32, 1 << (plan.kept - 1).bit_length())
             finish[-(-plan.kept // x), (x, THREADS // x)](partial, total, *outs, plan.kept, plan.parts, plan.count)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from rawkern.arguments.memory import dtype_name
 from rawkern.base.forking import cached_property
 from rawkern.formulas.derivative import closed
-from rawkern.formulas.parameters import DTYPES, Formula
+from rawkern.formulas.parameters import DTYPES, Formula, complex_header
 
 UNROLL = 2  # packs that a thread loads before it uses the first; more take registers, so fewer blocks fit
 STRUCT_BYTES = 64  # the largest accumulator that is a struct
@@ -55,10 +56,17 @@ class Expressions(Formula):
     @cached_property
     def source(self) -> str:
         """The CUDA C of the kernels NAME and NAME_finish."""
-        return _source(self)
+        return self.text()
+
+    def text(self, complex_numbers: bool = False, updated: Sequence[str] = ()) -> str:
+        """The same where letters stand for complex dtypes, or outputs start with what is there."""
+        fixed = any(
+            "complex" in text for text in (self.accumulator, *(p.storage for p in (*self.inputs, *self.outputs)))
+        )
+        return _source(self, complex_header(self.preamble) if complex_numbers or fixed else "", updated)
 
 
-def _source(loop: Expressions) -> str:
+def _source(loop: Expressions, numbers: str, updated: Sequence[str]) -> str:
     name, acc, many = loop.name, loop.accumulator, len(loop.inputs)
     letters = "".join(f"typename {x}, " for x in loop.letters)
     template = f"template <{letters.rstrip(', ')}>\n" if letters else ""
@@ -73,12 +81,15 @@ def _source(loop: Expressions) -> str:
     packs = " ".join(f"Pack<{p.storage}, VK * VR> of{k};" for k, p in enumerate(loop.inputs))
     gathers = ", ".join(f"gather<VK * VR, W{k}>(in{k} + at[{k}], step[{k}][0])" for k in range(many))
     values = ", ".join(f"compute_t<{p.storage}>(packs.of{k}.at[v])" for k, p in enumerate(loop.inputs))
-    fresh = " ".join(f"compute_t<{p.storage}> r{k}{{}};" for k, p in enumerate(loop.outputs))
+    fresh = " ".join(
+        f"compute_t<{p.storage}> r{k}{f'(out{k}[index])' if p.name in updated else '{}'};"
+        for k, p in enumerate(loop.outputs)
+    )
     results = ", ".join(f"r{k}" for k in range(len(loop.outputs)))
     stores = " ".join(f"out{k}[index] = static_cast<{p.storage}>(r{k});" for k, p in enumerate(loop.outputs))
     post = f"{{ {fresh} {name}_post{of}(value, {results}, count); {stores} }}"
     return f"""#include "reduce.cuh"
-{loop.preamble}
+{numbers}{loop.preamble}
 
 {template}__device__ __forceinline__ {acc} {name}_map({seen}, const long long _J) {{
 return {closed(loop.map)}

@@ -23,9 +23,10 @@ from rawkern.formulas.declared import (
     read_parameters,
     typed,
 )
-from rawkern.formulas.promotion import Argument, Result, as_outs, check_out, prepare
+from rawkern.formulas.promotion import Argument, Result, as_outs, check_out, device_of, overlap, prepare
 from rawkern.formulas.reduce_gradient import ReduceGradient
 from rawkern.formulas.reduce_loop import ReduceLoop
+from rawkern.formulas.updated import updated
 from rawkern.operators import op
 from rawkern.operators.batching import batched
 from rawkern.operators.declaration import output_names
@@ -60,7 +61,8 @@ def reduction(
         Expression that joins ``a`` and ``b``: ``"a + b"``. It has to be associative and commutative.
     post_map_expr : str
         Statements that assign every output from ``a``: ``"y = sqrt(a)"``; ``count`` is the number of elements that
-        became one (long long).
+        became one (long long). As for `rawkern.elementwise`, an output that they read starts with what the tensor
+        given for it holds (``"y += a"``), else at 0.
     identity : str
         Expression to start from, which changes nothing when joined: ``"0"``.
     name : str
@@ -125,6 +127,8 @@ class Reduction(Shared):
     operator: Any
     _gradient: ReduceGradient
     _floats: set[str]
+    _updated: tuple[str, ...]  # the outputs that start with what the tensors given for them hold
+    _into: Any  # the operator that changes those
 
     def __init__(
         self, qualified: str, fixed: bool, namespace: str, name: str, backward: str | None, *parts: Any
@@ -138,6 +142,8 @@ class Reduction(Shared):
             self._floats = {p.type for p in self.loop.outputs if p.generic}
         self._gradient = ReduceGradient(self.loop, namespace, backward, make_reduction)
         self.operator = self._define(qualified)
+        self._updated = updated(self.loop.post, [p.name for p in self.loop.outputs])
+        self._into = self._define_into(f"{qualified}_into") if self._updated else None
 
     @property
     def __name__(self) -> str:
@@ -179,7 +185,8 @@ class Reduction(Shared):
         Parameters
         ----------
         *args : torch.Tensor or number
-            One for each input, of shapes that broadcast, on one device.
+            One for each input, of shapes that broadcast, on one device; tensors for the outputs may follow, as with
+            CuPy.
         axis, dim : int or tuple of int, optional
             What to reduce along, by NumPy's or torch's name; everything by default. No axis is named twice.
         keepdims, keepdim : bool
@@ -209,19 +216,26 @@ class Reduction(Shared):
         keepdims = keepdims or keepdim
         if any(map(stands_in, args)):
             return given_to_stand_in(self, *args, axis=axis, keepdims=keepdims, **({} if out is None else {"out": out}))
-        loop = self.loop
-        if len(args) != len(loop.inputs):
+        loop, many = self.loop, len(self.loop.inputs)
+        if out is None and len(args) == many + len(loop.outputs):
+            args, out = args[:many], args[many:]  # type: ignore[assignment]
+        if len(args) != many:
             names = ", ".join(p.name for p in loop.inputs)
-            raise TypeError(f"{self.name}() takes {len(loop.inputs)} arguments ({names}), got {len(args)}")
-        tensors, _ = prepare(self.name, loop.inputs, loop.letters, args, self._floats)
-        result = self.operator(*tensors, _axes(self.name, axis, max(t.dim() for t in tensors)), bool(keepdims))
+            raise TypeError(f"{self.name}() takes {many} arguments ({names}), got {len(args)}")
+        tensors, dtypes = prepare(self.name, loop.inputs, loop.letters, args, self._floats)
+        axes = _axes(self.name, axis, max(t.dim() for t in tensors))
         if out is None:
-            return result
-        found = (result,) if isinstance(result, torch.Tensor) else result
+            return self.operator(*tensors, axes, bool(keepdims))
         outs = as_outs(self.name, "out", out, tensors, len(loop.outputs))
-        for t, value in zip(outs, found, strict=True):
-            check_out(self.name, "out", t, value.shape, value.dtype, value.device)
-            t.copy_(value)
+        shape = loop.shape([t.shape for t in tensors], axes, bool(keepdims))
+        for t, p in zip(outs, loop.outputs, strict=True):
+            check_out(self.name, "out", t, shape, p.dtype or dtypes[p.type], device_of(tensors))
+        if self._into is not None:
+            self._into(*tensors, *outs, axes, bool(keepdims))
+        else:
+            found = self.operator(*tensors, axes, bool(keepdims))
+            for t, value in zip(outs, (found,) if isinstance(found, torch.Tensor) else found, strict=True):
+                t.copy_(value)
         return outs[0] if len(outs) == 1 else outs
 
     # --- the operator -------------------------------------------------------------------------------------------------
@@ -256,6 +270,22 @@ class Reduction(Shared):
 
         operator.operator.reverse.recomputes = True
         operator.backward(self._gradient.run)
+        return operator
+
+    def _define_into(self, qualified: str) -> Any:
+        """Define the torch operator that changes tensors which are given for the outputs, after the inputs."""
+        loop = self.loop
+
+        def write(*args: Any) -> None:
+            *given, axis, keepdims = args
+            if not in_fake_op():
+                tensors, outs = given[: len(loop.inputs)], given[len(loop.inputs) :]
+                apart = [t.clone() if any(overlap(t, o, True) for o in outs) else t for t in tensors]
+                loop.run(apart, loop.dtypes(given), tuple(axis), keepdims, out=outs, updated=self._updated)
+
+        typed(write, self.name, (*loop.inputs, *loop.outputs), 0, axis=Sequence[int], keepdims=bool)
+        operator = op(qualified, mutates_args=[p.name for p in loop.outputs], strided=True)(write)
+        operator.vmap(operator.operator.one_by_one)
         return operator
 
 

@@ -61,7 +61,7 @@ class _Reader:
         self.symbols = {x: sp.Symbol(x, real=True) for x in [*inputs, "i", "n"]}
         self.integers = {x for x, t in self.types.items() if t in INTEGERS} | {"i", "n"}
         self.bools = {x for x, t in self.types.items() if t == "bool"}
-        self.values: dict[str, Any] = dict(self.symbols)
+        self.values: dict[str, Any] = {**dict.fromkeys(outputs, sp.Integer(0)), **self.symbols}
 
     def refuse(self, what: str) -> NotDifferentiable:
         return NotDifferentiable(f"{self.name}: can't differentiate {what}; pass backward= with the statements for it")

@@ -95,7 +95,7 @@ def _strategies(reader: Reader, shared: bool) -> Iterator[Strategy]:
     updated = reader.added_and_read()
     for memory in ({}, {"shared": True}, {"rename": True}) if shared else ({},):
         for each in (frozenset(), updated) if updated else (frozenset(),):
-            for keep in (True, False) if reader.kept else (True,):
+            for keep in (True, False) if reader.outlined else (True,):
                 strategy = Strategy(keep, each, **memory)
                 if strategy != Strategy():
                     yield strategy
@@ -121,7 +121,7 @@ def forward(
     updated: frozenset[str] = frozenset(),
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
-    reader = Reader(text, name, where, options, launched, vectors=False, keep=False, updated=updated)
+    reader = Reader(text, name, where, options, launched, vectors=False, outline=False, updated=updated)
     return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume)), double))
 
 

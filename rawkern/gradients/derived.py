@@ -10,9 +10,8 @@ import torch
 from rawkern.base.border import border
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
-from rawkern.gradients.analysis.definite_writes import begin, summed
 from rawkern.gradients.derive import derive, forward
-from rawkern.gradients.launching import Backward, Launch
+from rawkern.gradients.launching import Backward, Launch, begin, summed
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text, base_name

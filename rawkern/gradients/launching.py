@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.base import gpus
-from rawkern.gradients.analysis.definite_writes import at_most, number_of
+from rawkern.gradients.index.values import at_most, number_of
 from rawkern.gradients.text import ALIGNED, Text
 from rawkern.launch.occupancy import occupancy
 
@@ -117,6 +117,29 @@ class Backward:
                 return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
         plain = self.kernel((False,) * len(flags), set_too, 1, *rows)
         return Launch(plain, (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known)
+
+
+def summed(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of gradients while they are added up."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def begin(value: torch.Tensor, certain: tuple[int, int] | None, unset: float = 0.0) -> torch.Tensor:
+    """Memory for the gradient of a tensor: zeros; where it is set for certain, `unset`, or anything if that is 0."""
+    like = {"dtype": summed(value.dtype), "memory_format": torch.contiguous_format}
+    if certain is None:
+        return torch.zeros_like(value, **like)
+    grad = torch.empty_like(value, **like)
+    flat = grad.view(-1)
+    end = min(certain[1], flat.numel())
+    first = min(certain[0], end)
+    if first:
+        flat[:first].zero_()
+    if end < flat.numel():
+        flat[end:].zero_()
+    if unset:
+        flat[first:end].fill_(unset)
+    return grad
 
 
 def times_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from rawkern.base import gpus
 from rawkern.gradients import types
-from rawkern.gradients.analysis.affine import Poly
 from rawkern.gradients.analysis.definite_writes import Sets, set_by
 from rawkern.gradients.backward import functions, helpers
 from rawkern.gradients.backward.privatized_sums import BlockSum, looped
@@ -26,6 +25,7 @@ from rawkern.gradients.code.passes.thread_coarsening import Several, several
 from rawkern.gradients.code.passes.unroll import Row, assumption, resident, rows
 from rawkern.gradients.code.printing import expression, function
 from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, Function, If, Parameter, Run, Statement
+from rawkern.gradients.index.affine import Poly
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.passes.in_place import mixed
 from rawkern.gradients.reading.reader import Shape

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
-from rawkern.gradients.analysis.definite_writes import begin
+from rawkern.gradients.launching import begin
 from rawkern.gradients.text import Text
 
 STEP = 1e-6
@@ -35,7 +36,7 @@ def verify(
     longer = 4 if any(v.element_size() == 2 for v in floats) else 2
     wide = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in here.items()}
     _same_reading(original, twin["single"], here, text, at, where)
-    draw = torch.Generator().manual_seed(seed)
+    draw = np.random.default_rng(seed)  # torch's numbers cannot be drawn inside of vmap
     wide |= {n: _beside(wide[n], draw) for n in text.wrt}
     along = {n: _like(wide[n], draw) for n in text.wrt}
     weights = {n: _like(wide[n], draw) for n in text.outputs}
@@ -94,18 +95,18 @@ def packed(value: Any, name: str, text: Text) -> Any:
     return value.view(torch.uint8) if name in text.records and isinstance(value, torch.Tensor) else value
 
 
-def _beside(value: Any, draw: torch.Generator) -> Any:
+def _beside(value: Any, draw: np.random.Generator) -> Any:
     """Values nearby: exactly equal ones, or zeros, may be where a maximum or relu has a kink."""
     if not isinstance(value, torch.Tensor):
         return value
     size = 0.01 * value.abs() + 0.001 * float(value[value.isfinite()].abs().sum()) / max(value.numel(), 1) + 1e-9
-    return value + 0.1 * size * torch.rand(value.shape, dtype=torch.float64, generator=draw)
+    return value + 0.1 * size * torch.from_numpy(np.asarray(draw.random(tuple(value.shape))))
 
 
-def _like(value: Any, draw: torch.Generator) -> torch.Tensor | float:
+def _like(value: Any, draw: np.random.Generator) -> torch.Tensor | float:
     if not isinstance(value, torch.Tensor):
-        return float(torch.randn((), dtype=torch.float64, generator=draw))
-    return torch.randn(value.shape, dtype=torch.float64, generator=draw)
+        return draw.standard_normal()
+    return torch.from_numpy(np.asarray(draw.standard_normal(tuple(value.shape))))
 
 
 def _same_reading(original: Any, single: Any, here: Mapping[str, Any], text: Text, at: Any, where: str) -> None:

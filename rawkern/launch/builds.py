@@ -113,6 +113,7 @@ class Build:
         self._programs: dict[tuple[str, tuple[str, ...]], Program] = {}
         self._modules: dict[tuple[torch.device, tuple[str, ...]], Any] = {}
         self.variables: dict[str, Any] = {}
+        self._variables: dict[torch.device, Any] = {}  # where those of the programs on a device lie
         #: Which edit made it, by number; 0 for what was read first.
         self.edit = 0
 
@@ -159,7 +160,11 @@ class Build:
         module = self._modules.get((device, asked))
         if module is None:
             program = self.program(self.architecture(device), asked)
-            module = self._modules[device, asked] = engine(device).load_module(program, device=device)
+            of = engine(device)
+            if device not in self._variables:
+                self._variables[device] = of.shared_variables()
+            module = of.load_module(program, device=device, variables=self._variables[device])
+            self._modules[device, asked] = module
             if self.watch is not None:
                 self.until.value = 0  # the file may have been edited meanwhile
         return module

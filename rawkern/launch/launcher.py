@@ -25,10 +25,12 @@ from rawkern.base.forking import Lock
 from rawkern.base.records import Filled
 from rawkern.engines.devices import default_device
 from rawkern.launch import config, intercept, modes, native
+from rawkern.launch.builds import Unit
 from rawkern.launch.config import LaunchConfig
 from rawkern.launch.native import LAUNCHER, PLAN
 from rawkern.launch.unit import Kernel, State
 
+Dim3 = tuple[int, int, int]
 SYMBOLIC = -2  # in place of the number of elements
 _NUMBERS = frozenset(("int", "bool", "float", "half"))  # kinds whose careful values are numbers of Python
 
@@ -167,6 +169,17 @@ class _Launcher:
         shown = "n" if self.n == SYMBOLIC else self.plan.config(self)  # type: ignore[arg-type]
         return f"<launch of {self.plan.kernel.name}, {shown}>"
 
+    def __copy__(self) -> Launcher:
+        return self  # type: ignore[return-value]  # as a kernel is shared, so are its launches
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Launcher:
+        return self  # type: ignore[return-value]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plan = self.plan
+        settings = plan.kernel.unit, plan.kernel.asked_name, plan.block, plan.shared_mem, plan.cooperative
+        return _remade, (*settings, self.n, (self.grid_x, self.grid_y, self.grid_z))
+
     @border
     def launch(self, args: Sequence[Any], kwargs: dict[str, Any], stream: Any = None) -> None:
         """Launch with care, on a stream or torch's current one."""
@@ -201,6 +214,16 @@ class _Launcher:
 
 if TYPE_CHECKING:
     Launcher = _Launcher
+
+
+def _remade(
+    unit: Unit, name: str | None, block: Dim3 | None, shared_mem: int, cooperative: bool, n: int, grid: Dim3
+) -> Launcher:
+    """A launcher as it was pickled."""
+    plan = Plan(Kernel(unit, name), block, shared_mem, cooperative)
+    if n == SYMBOLIC:
+        return plan.symbolic()
+    return plan.cover(n) if n >= 0 else plan.grid(grid, block)
 
 
 def _numbers(state: State, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -249,7 +272,7 @@ class _Type:
         make.restype, make.argtypes = ctypes.py_object, (ctypes.c_char_p,)
         self.type: Any = make(spec)
         table.keep((name, texts, members, slots))
-        for method in ("__doc__", "__repr__", "launch", "make"):
+        for method in ("__doc__", "__repr__", "__copy__", "__deepcopy__", "__reduce__", "launch", "make"):
             setattr(self.type, method, vars(_Launcher)[method])
         # What torch.compile finds when it looks; set as an attribute it would take the place of the native call.
         gc.get_referents(vars(self.type))[0]["__call__"] = _careful

@@ -14,11 +14,11 @@ import torch
 from rawkern.base import ctype
 from rawkern.base.nearest import did_you_mean
 from rawkern.compile import packages
-from rawkern.compile.compile import PROBE, probe_of, probe_type
+from rawkern.compile.compile import PROBE, VARIABLES, probe_of, probe_type
 from rawkern.compile.names import demangle, strip_anonymous
 from rawkern.compile.nvrtc import run_nvrtc
 from rawkern.compile.programs import CPU_ARCH
-from rawkern.errors import LaunchError
+from rawkern.errors import CompileError, LaunchError
 
 if TYPE_CHECKING:
     from rawkern.launch.builds import Build
@@ -41,6 +41,7 @@ class Variable:
     type: str  # "float", "ns::P", as the compiler has it
     shape: tuple[int, ...]  # the bounds of an array, outermost first; () for anything else
     dtype: torch.dtype  # uint8, its bytes, where torch has no such type
+    expression: str = ""  # what a program is asked for that is to hold it; "" where there is nothing to ask
 
 
 def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
@@ -51,7 +52,7 @@ def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
     if not isinstance(name, str):
         raise TypeError(f"get_global takes the variable's name as a string, got {type(name).__name__}")
     variable = describe(build, name)
-    module = build.engine_module(device)
+    module = _holder(build, device, variable)
     try:
         address, nbytes = module.global_view(variable.symbol)
     except (KeyError, LaunchError):
@@ -65,6 +66,31 @@ def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
     return elements.view(*variable.shape, -1) if split and variable.shape else elements.view(variable.shape or (-1,))
 
 
+def _holder(build: Build, device: torch.device, variable: Variable) -> Any:
+    """A module of the source that has the variable: all of them have the same one."""
+    try:
+        module = build.engine_module(device)
+        if build.source.binary is None and variable.expression:
+            module.global_view(variable.symbol)
+        return module
+    except (KeyError, LaunchError):  # of a template that no kernel of the source uses
+        return build.engine_module(device, (variable.expression,))
+    except CompileError as error:
+        if error.line is not None or not variable.expression:
+            raise
+        return build.engine_module(device, (variable.expression,))  # a source of templates alone
+
+
+def _ptx(build: Build) -> str:
+    """The program for the CPU, which may have no kernel."""
+    try:
+        return build.program(CPU_ARCH).code.decode()
+    except CompileError as error:
+        if error.line is not None:  # what does not compile at all says so here
+            raise
+        return build.program(CPU_ARCH, (VARIABLES,)).code.decode()
+
+
 def describe(build: Build, name: str) -> Variable:
     """Ask the compiler for a variable's symbol and type."""
     known = build.variables.get(name)
@@ -76,21 +102,41 @@ def describe(build: Build, name: str) -> Variable:
         there = symbols(build.source.text)
         return Variable(next((one for one in there if demangle(one) == name), name), "", (), torch.uint8)
     address, probe = f"&{name}", probe_of(f"decltype({name})")
-    ptx = build.program(CPU_ARCH).code.decode()  # what does not compile at all says so here
+    ptx, expression = _ptx(build), address
     result = run_nvrtc(build.source, CPU_ARCH, (address, probe), append=PROBE)
+    if "A __managed__ variable cannot be used as" in result.log:  # nor does it have a constant address
+        probe, expression = probe_of(f"decltype(({name}))"), VARIABLES
+        result = run_nvrtc(build.source, CPU_ARCH, (probe,), append=PROBE)
     lowered = dict(result.lowered)
     spelled = strip_anonymous(probe_type(lowered[probe])) if result.ok else ""
+    if expression == VARIABLES:
+        spelled = re.sub(r"\s*\(&\)|&\Z", "", spelled)  # the type is that of a reference
     pointer = _POINTER.search(spelled)
     if not result.ok or ("(" in spelled and pointer is None):
-        there = list(map(demangle, symbols(ptx)))
+        there = [strip_anonymous(demangle(symbol)) for symbol in symbols(ptx)]
         meant = did_you_mean(name, there) if not spelled else ""
         wrong = f"{name!r} is a function" if spelled else f"there is no variable {name!r}"
         raise ValueError(f"{wrong}; the source has these variables: {', '.join(there) or 'none'}{meant}")
     bounds = pointer or _BOUNDS.search(spelled)
     shape = tuple(map(int, re.findall(r"\d+", bounds["bounds"]))) if bounds else ()
     element = re.sub(r"\b(?:const|volatile)\b", "", "void*" if pointer else _BOUNDS.sub("", spelled)).strip()
-    variable = build.variables[name] = Variable(lowered[address], element, shape, _dtype(element))
+    symbol = lowered.get(address) or _managed(ptx, name)
+    variable = build.variables[name] = Variable(symbol, element, shape, _dtype(element), expression)
     return variable
+
+
+_MANAGED = re.compile(r"^\.(?:visible |weak )?global \.attribute\(\.managed\) [^;={]*?\.[a-z]+\d+ ([\w$]+)", re.M)
+
+
+def _managed(ptx: str, name: str) -> str:
+    """The symbol of a ``__managed__`` variable."""
+    there = {symbol: strip_anonymous(demangle(symbol)) for symbol in _MANAGED.findall(ptx)}
+    last = name.rpartition("::")[2].strip()
+    whole = [symbol for symbol, spelled in there.items() if spelled == name.removeprefix("::")]
+    found = whole or [symbol for symbol, spelled in there.items() if spelled.rpartition("::")[2] == last]
+    if len(found) != 1:
+        raise ValueError(f"{name!r} may be several __managed__ variables; pass one of {', '.join(there.values())}")
+    return found[0]
 
 
 def _packaged(build: Build, name: str) -> Variable:

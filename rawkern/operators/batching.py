@@ -22,12 +22,7 @@ def refuse_batches(decl: Declaration, overload: Any, info: Any, dims: Sequence[A
 
 def run_batched(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> Any:
     """The rule of elementwise operators: the batch is one more dimension, in front."""
-    for p, dim in zip(decl.params, dims, strict=True):
-        if p.mutated and (dim is None or (isinstance(dim, (list, tuple)) and None in dim)):
-            raise RuntimeError(
-                f"{decl.qualified}: vmap cannot change {p.name} in place, which is not batched, with batched values; "
-                "pass it batched"
-            )
+    _refuse_unbatched(decl, dims)
     moved = batched(decl.strided, [p.is_tensor for p in decl.params], info.batch_size, dims, args)
     originals = _each(dims, args, lambda t, dim: t if dim is None else t.movedim(dim, 0))
     result = decl.call(overload, moved)
@@ -37,6 +32,22 @@ def run_batched(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any]
                 if not private.same_memory(to, now):
                     to.copy_(now.reshape(to.shape))
     return result, _out_dims(result)
+
+
+def _refuse_unbatched(decl: Declaration, dims: Sequence[Any]) -> None:
+    for p, dim in zip(decl.params, dims, strict=True):
+        if p.mutated and (dim is None or (isinstance(dim, (list, tuple)) and None in dim)):
+            raise RuntimeError(
+                f"{decl.qualified}: vmap cannot change {p.name} in place, which is not batched, with batched values; "
+                "pass it batched"
+            )
+
+
+def each_in_place(decl: Declaration, overload: Any, size: int, dims: Sequence[Any], args: Sequence[Any]) -> None:
+    """Call an operator that changes what it is given for each item of the batch."""
+    _refuse_unbatched(decl, dims)
+    for i in range(size):
+        decl.call(overload, _each(dims, args, lambda t, dim, i=i: t if dim is None else t.select(dim, i)))
 
 
 def one_by_one(

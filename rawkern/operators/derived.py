@@ -13,8 +13,8 @@ import torch
 
 from rawkern.base import environment, operator_state
 from rawkern.errors import LaunchError, NotDifferentiable
-from rawkern.gradients.analysis.definite_writes import summed
 from rawkern.gradients.derived import Derived
+from rawkern.gradients.launching import summed
 from rawkern.gradients.verify import overlap
 from rawkern.kernel import RawKernel
 from rawkern.launch.builds import last_edit

@@ -16,7 +16,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.border import border
 from rawkern.base.forking import Lock
 from rawkern.operators.autocast import check_autocast, register_autocast
-from rawkern.operators.batching import one_by_one, refuse_batches, run_batched, run_formerly_batched
+from rawkern.operators.batching import each_in_place, one_by_one, refuse_batches, run_batched, run_formerly_batched
 from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, unboxed, verify
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
@@ -228,6 +228,8 @@ class Operator:
 
     def one_by_one(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
         """A rule for vmap: a call for each item of the batch."""
+        if self.declaration.in_place:
+            return each_in_place(self.declaration, self.overload, info.batch_size, dims, args), None
         found = one_by_one(lambda *item: self.declaration.call(self.overload, item), info.batch_size, dims, args)
         return (found[0], 0) if len(found) == 1 else (tuple(found), (0,) * len(found))
 

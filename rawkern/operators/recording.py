@@ -7,7 +7,6 @@ not asked again where the forward's recording is at hand.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -120,7 +119,7 @@ def trace(decl: Declaration, function: Callable[..., Any], args: Sequence[Any], 
     """Call an operator's function; what it returns, and what it did. Without `launching` its launches do nothing."""
     args = _apart(args)
     run = _Run(decl, args, launching)
-    with intercept.intercepted(run.launched), operator_state.inside_op(), _Reads(run), _Watch(run):
+    with intercept.intercepted(run.launched, own_thread=True), operator_state.inside_op(), _Reads(run), _Watch(run):
         result = decl.call(function, args)
     outputs = (result,) if isinstance(result, torch.Tensor) else tuple(result or ())
     run.trace.outputs, run.trace.edit = [run.part(t) for t in outputs], last_edit()
@@ -149,7 +148,7 @@ class _Run:
     """A run of a function while it lasts."""
 
     def __init__(self, decl: Declaration, args: Sequence[Any], launching: bool) -> None:
-        self.decl, self.launching, self.thread = decl, launching, threading.get_ident()
+        self.decl, self.launching = decl, launching
         self.trace = Trace()
         self.ours = False  # whether torch is called by a launch
         self.tensors: list[torch.Tensor] = []  # alive, so that no two have one address
@@ -189,8 +188,6 @@ class _Run:
 
     def launched(self, launch: intercept.Launch) -> None:
         """The hook that sees its launches."""
-        if threading.get_ident() != self.thread:
-            return launch.proceed()
         self.ours = True
         try:
             with private.without_torch_function():

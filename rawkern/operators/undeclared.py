@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -77,7 +76,7 @@ class Declared:
     def looked_through(self, args: Sequence[Any], launching: bool = True) -> Iterator[_Look]:
         """Refuse launches in the block that may write to arguments which are not declared to be changed."""
         look = _Look(self.declaration.qualified, self._named(args), launching)
-        with intercept.intercepted(look):
+        with intercept.intercepted(look, own_thread=True):
             yield look
 
 
@@ -103,18 +102,16 @@ class _Look:
     """A hook that sees an operator's launches."""
 
     def __init__(self, name: str, kept: Sequence[tuple[str, torch.Tensor]], launching: bool) -> None:
-        self.name, self.kept, self.launching, self.thread = name, kept, launching, threading.get_ident()
+        self.name, self.kept, self.launching = name, kept, launching
         self.only_read: set[str] = set()  # arguments behind pointers that are not const
         self.before = _versions([t for _, t in kept])
 
     def __call__(self, launch: intercept.Launch) -> None:
-        if threading.get_ident() != self.thread:
-            return launch.proceed()
         kernel = launch.launcher.plan.kernel
         state = kernel.current(launch.args, launch.kwargs)
         given = arrange(state.signature, launch.args, launch.kwargs)
         for param, value in zip(state.signature.params, given, strict=True):
-            plain = param.is_pointer and isinstance(value, torch.Tensor)  # others are read, as numbers
+            plain = param.takes_address and isinstance(value, torch.Tensor)  # others are read, as numbers
             found = [value] if plain and not param.const else list(_within(param.ctype, value))
             names = [n for n, t in self.kept if any(private.same_memory(t, each) for each in found)]
             writes = (state.may_write(param) if plain else None) if names else False

@@ -15,7 +15,7 @@ from rawkern.testing.results import Outcome, Problem, same_bits
 from rawkern.testing.trials import Target, Trial, call, examine, judge, placed, problem_of, results_of
 from rawkern.testing.variations import legal, sizes
 
-SLEEP = 50_000_000  # cycles, some 30 ms: longer than a launch takes on another stream
+SLEEP = 300_000_000  # cycles, some 0.2 s: longer than a launch takes on another stream, on a busy machine as well
 
 
 def default_device(target: Target, trial: Trial, expected: Outcome) -> list[Problem]:

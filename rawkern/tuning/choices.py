@@ -191,7 +191,7 @@ class Choices:
             return launch.key, known
         if setting == "off":
             return launch.key, self._remember(launch.key, first)
-        if intercept.active():
+        if intercept.active_everywhere():
             return None, self._choice(first)  # until it is measured
         if private.stream_capturing():
             raise LaunchError(
@@ -212,7 +212,7 @@ class Choices:
     def _tune(self, launch: Launch, retune: bool) -> Choice:
         """Measure, and return the best configuration; or what another has measured meanwhile."""
         global _depth
-        with _one_at_a_time, contextlib.ExitStack() as stack:
+        with _one_at_a_time, intercept.suspended(), contextlib.ExitStack() as stack:
             if (known := self._chosen.get(launch.key)) is not None:  # another thread was faster
                 return known
             if not _depth:

@@ -106,6 +106,6 @@ def device_index(args: Sequence[Any]) -> int:
         if hasattr(value, "__dlpack_device__"):
             kind, index = value.__dlpack_device__()
             return index if kind == 2 else -1  # kDLCUDA
-        if hasattr(value, "__cuda_array_interface__"):
+        if hasattr(value, "__cuda_array_interface__") and torch.cuda.is_available():
             return torch.cuda.current_device()
     return torch.cuda.current_device() if torch.cuda.is_available() else -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -23,14 +23,24 @@ forced: ContextVar[dict[Choices, Config] | None] = ContextVar("rawkern_forced_co
 class TunedLauncher:
     """A tuned kernel with its grid and block settled: call it with the kernel's arguments."""
 
-    __slots__ = ("__weakref__", "_choices", "_gos", "_settle")
+    __slots__ = ("__weakref__", "_choices", "_form", "_gos", "_settle")
 
-    def __init__(self, choices: Choices, settle: Settle, *, keeps: bool) -> None:
+    def __init__(self, choices: Choices, settle: Settle, form: tuple[Any, ...], *, keeps: bool) -> None:
         self._choices = choices
+        self._form = form  # what makes it again, and from what
         self._settle = settle
         self._gos: dict[Any, Any] | None = {} if keeps else None  # what launches, by key
         if keeps:
             choices.launchers.add(self)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._form[0], (self._choices.settings, self._form[1])
 
     def forget(self) -> None:
         """Ask for the choice anew."""

@@ -117,6 +117,13 @@ def _made(settings: Settings) -> TunedKernel:
     return TunedKernel(Choices(settings))
 
 
+def _launcher(settings: Settings, form: Any) -> TunedLauncher:
+    """The launcher of a form, as `TunedKernel.forall` and the brackets keep them."""
+    tuned = _made(settings)
+    covers = isinstance(form, tuple) and form[:1] == ("forall",)
+    return tuned.forall(form[1], block=form[2]) if covers else tuned[form]
+
+
 class TunedKernel(Shared):
     """A kernel with configurations; launched as a kernel is, by the forms that `rawkern.RawKernel` has.
 
@@ -312,10 +319,10 @@ class TunedKernel(Shared):
 
     def _keep(self, form: Any, settle: Settle, varies: bool) -> TunedLauncher:
         if varies:  # the functions may give something else next time
-            return TunedLauncher(self._choices, settle, keeps=False)
+            return TunedLauncher(self._choices, settle, (_launcher, form), keeps=False)
         try:
             if len(self._launchers) >= KEPT:
                 self._launchers.clear()
-            return self._launchers.setdefault(form, TunedLauncher(self._choices, settle, keeps=True))
+            return self._launchers.setdefault(form, TunedLauncher(self._choices, settle, (_launcher, form), keeps=True))
         except TypeError:  # a list in the form: it works, only slower
-            return TunedLauncher(self._choices, settle, keeps=False)
+            return TunedLauncher(self._choices, settle, (_launcher, form), keeps=False)

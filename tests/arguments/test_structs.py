@@ -43,7 +43,14 @@ def test_vectors(name: str, value: Any, code: str) -> None:
 
 def test_vectors_of_every_make() -> None:
     assert pack("__nv_bfloat162", args=((1.0, 2.0),)) == struct.pack("<2H", 0x3F80, 0x4000)
-    assert pack("float2", args=(1 - 2j,)) == struct.pack("<2f", 1, -2)  # cuComplex is float2
+    for z in (1 - 2j, torch.tensor(1 - 2j), torch.tensor(1 - 2j).to(torch.complex128)):  # cuComplex is float2
+        assert pack("float2", args=(z,)) == struct.pack("<2f", 1, -2)
+        assert pack("double2", args=(z,)) == struct.pack("<2d", 1, -2)
+    refuse(
+        "float2",
+        torch.tensor(1.0),
+        "is a Tensor, the kernel takes float2 by value; pass a tuple of 2 numbers, such as (1, 2)",
+    )
     assert pack("float3", args=(np.array([1, 2, 3], np.float32),)) == struct.pack("<3f", 1, 2, 3)
     assert pack("int2", args=(torch.Size([3, 4]),)) == struct.pack("<2i", 3, 4)
     assert pack("int2", args=((np.int64(3), torch.tensor(4)),)) == struct.pack("<2i", 3, 4)

@@ -44,7 +44,12 @@ def test_out_of_bounds_names_line_thread_parameter_index_and_size():
 
 
 @pytest.mark.parametrize(
-    ("x", "says"), [(None, "x is None"), (torch.empty(0), "x has 0 elements"), (torch.empty(3)[:0], "x has 0 elements")]
+    ("x", "says"),
+    [
+        (None, "x is None, or has no elements"),
+        (torch.empty(0), "x has 0 elements"),
+        (torch.empty(3)[:0], "x has 0 elements"),
+    ],
 )
 def test_nothing_to_read(x, says: str):
     kernel = rawkern.RawKernel(TWICE)

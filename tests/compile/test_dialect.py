@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.compile import dialect, nvrtc
+from rawkern.compile import dialect, nvrtc, shims
 from rawkern.compile.programs import CPU_ARCH, Program, compile_program
 from rawkern.compile.source import from_text
 from rawkern.errors import CompileError
@@ -373,6 +374,27 @@ def test_constexpr_functions_without_device(what: str, device: str) -> None:
     assert _values(f"{declared}\n{KERNEL % body}", [10, 3], device) == expected
 
 
+LAMBDAS = {
+    "generic": ("", "auto f = [=](auto a, auto b) { return a * b; }; y[0] = f(x[0], 2); y[1] = f(1.5f, x[0]);", [20, 15]),
+    "passed on": ("template <class F> __device__ int twice(F f) { return f(2.5f) + f(3); }",
+                  "y[0] = twice([&] (auto a) mutable -> int { return a * x[0]; });", [55, -1]),
+    "nested": ("__device__ auto last = 0;", "auto f = [] (auto... a) { return (a + ...); };\n"
+               "auto g = [&](auto h) { return [&, i = x[1]]\n(auto z) { return h(z, i); }; }; y[0] = g(f)(3);", [6, -1]),
+    "beside constexpr": ("constexpr int one() { return 1; }", "y[0] = [](auto a) { return a + one(); }(x[0]);", [11, -1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LAMBDAS)
+def test_generic_lambdas(what: str, device: str) -> None:
+    declared, body, expected = LAMBDAS[what]
+    assert _values(f"{declared}\n{KERNEL % body}", [10, 3], device)[:2] == expected
+
+
+def test_a_generic_lambda_that_is_marked() -> None:
+    error = str(_refused(KERNEL % "auto f = [=] __device__ (auto a) { return a; }; y[0] = f(x[0]);"))
+    assert "hint: leave out the lambda's __device__" in error and "also" not in error
+
+
 def test_consteval(device: str) -> None:
     code = "consteval int f(int a) { return a * a; }\n" + KERNEL % "y[0] = f(5);"
     assert _values(code, [0], device, options=["-std=c++20"])[0] == 25
@@ -401,6 +423,8 @@ def test_constexpr_with_types_of_the_library(runs: list[tuple[str, ...]]) -> Non
         ("int counter;", 5),
         ("struct S { static int n; }; int S::n = 3;", 12),
         ("auto f = [](int a) { return a; };", 6),
+        ("auto f = [](auto a) { return a; };", 6),
+        ("struct P { int a; [[maybe_unused]] P(int b) : a(b) {} };", 36),
         ("__host__ int f(int a) { return a; }", 14),
         ("int main() { return 0; }", 5),
     ],
@@ -418,3 +442,101 @@ def test_host_code_is_refused_beside_constexpr_functions(host: str, column: int)
 def test_more_errors_than_the_compiler_lists() -> None:
     many = "".join(f"constexpr int f{i}() {{ return {i}; }}\n" for i in range(120))
     assert "is considered a host function" in str(_refused(f"{many}int main() {{}}\n{KERNEL % ''}"))
+
+
+# --- GCC's builtins ---------------------------------------------------------------------------------------
+
+
+def _of_bits(x: int, bits: int) -> dict[str, int]:
+    """What GCC's builtins tell of a number of so many bits, which is not 0."""
+    text = f"{x % (1 << bits):0{bits}b}"
+    ones, low = text.count("1"), bits - 1 - text.rindex("1")
+    return {
+        "popcount": ones, "parity": ones % 2, "clz": text.index("1"), "ctz": low, "ffs": low + 1,
+        "clrsb": bits - len(text.lstrip(text[0])) - 1 if text.strip(text[0]) else bits - 1,
+    }  # fmt: skip
+
+
+def test_builtins_for_bits(device: str) -> None:
+    names, numbers = list(_of_bits(1, 32)), [1, 6, -1, -(2**31), 2**31 - 1, 0x1234567, 2**40, -(2**63), 3 * 2**33 + 2]
+    forms = [(name, end, bits) for name in names for end, bits in (("", 32), ("l", 64), ("ll", 64))]
+    body = "".join(
+        f"y[i * {len(forms)} + {k}] = __builtin_{name}{end}(x[i]);" for k, (name, end, _) in enumerate(forms)
+    )
+    same = " && ".join(f"__builtin_{name}{end}({0xF0F0 << bits - 32}) == {_of_bits(0xF0F0 << bits - 32, bits)[name]}"
+                       for name, end, bits in forms)  # fmt: skip
+    code = f"""static_assert({same} && __builtin_bswap32(0x01020304) == 0x04030201, "");
+    __global__ void k(const long long* x, int* y) {{ int i = threadIdx.x; {body} }}"""
+    x = torch.tensor(numbers, device=device)
+    y = torch.full((len(numbers), len(forms)), -1, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code)[1, len(numbers)](x, y)
+    for number, row in zip(numbers, y.tolist(), strict=True):
+        for (name, end, bits), value in zip(forms, row, strict=True):
+            if number % (1 << bits) or name == "popcount":
+                want = _of_bits(number, bits)[name] if number % (1 << bits) else 0
+                assert (name, end, number, value) == (name, end, number, want)
+
+
+def test_builtins_for_overflow(device: str) -> None:
+    limits = [0, 1, -1, 7, -8, 2**31 - 1, -(2**31), 2**32 - 1, 2**62, 2**63 - 1, -(2**63)]
+    types = {"int": (-(2**31), 2**31 - 1), "unsigned": (0, 2**32 - 1), "long long": (-(2**63), 2**63 - 1),
+             "unsigned long long": (0, 2**64 - 1), "signed char": (-128, 127)}  # fmt: skip
+    forms = [(op, name) for op in ("add", "sub", "mul") for name in types]
+    body = "".join(
+        f"{{ {name} r; at[{2 * k}] = __builtin_{op}_overflow(a, b, &r); at[{2 * k + 1}] = r; }}"
+        for k, (op, name) in enumerate(forms)
+    )
+    code = f"""__global__ void k(const long long* x, long long* y, int n) {{
+        const long long a = x[threadIdx.x], b = x[blockIdx.x];
+        long long* at = y + (blockIdx.x * n + threadIdx.x) * {2 * len(forms)}; {body}
+        int small; if (a == 7 && b == 7) at[0] = __builtin_smul_overflow(1 << 20, 1 << 20, &small) + small;
+    }}"""
+    n, x = len(limits), torch.tensor(limits, device=device)
+    y = torch.zeros(n, n, len(forms), 2, dtype=torch.int64, device=device)
+    rawkern.RawKernel(code)[n, n](x, y, n)
+    found = y.tolist()
+    assert found[limits.index(7)][limits.index(7)][0][0] == 1
+    found[limits.index(7)][limits.index(7)][0][0] = 0
+    for j, b in enumerate(limits):
+        for i, a in enumerate(limits):
+            for (op, name), (lost, value) in zip(forms, found[j][i], strict=True):
+                low, high = types[name]
+                whole = a + b if op == "add" else a - b if op == "sub" else a * b
+                kept = (whole - low) % (high - low + 1) + low
+                kept -= 2**64 * (kept >= 2**63)  # as the tensor has it
+                assert (a, b, op, name, lost, value) == (a, b, op, name, not low <= whole <= high, kept)
+
+
+def test_other_builtins(device: str) -> None:
+    code = """
+    struct P { int a, b; };
+    __global__ void k(const int* x, int* y) {
+        if (x[0] == 77) __builtin_unreachable();
+        if (x[0] == 78) __builtin_trap();
+        __builtin_assume(x[0] > 0);
+        __builtin_prefetch(x, 0, 3);
+        y[0] = __builtin_expect(x[0], 1) + __builtin_expect_with_probability(x[0], 3, 0.5);
+        y[1] = __builtin_bswap32(x[0]) == 0x0a000000 && __builtin_bswap16(0x0102) == 0x0201
+            && __builtin_bswap64(1ull) == 1ull << 56;
+        y[2] = __builtin_fabsf(-2.5f) * 2 + __builtin_sqrt(16.0) + __builtin_powi(2.0, 3) + __builtin_fmaxf(1, 2);
+        y[3] = __builtin_isinf(__builtin_inff()) && __builtin_isnan(__builtin_nan("")) && __builtin_huge_val() > 1e300;
+        int from[3] = {1, 2, 3}, to[3];
+        __builtin_memcpy(to, from, sizeof(from));
+        __builtin_memmove(to + 1, to, 8);
+        y[4] = to[0] * 100 + to[1] * 10 + to[2];
+        y[5] = __builtin_memcmp(to, from, 4) == 0 && __builtin_memcmp(to, from, 12) < 0 && __builtin_strlen("abc") == 3;
+        y[6] = __builtin_offsetof(P, b) + __builtin_abs(-1) + __builtin_llabs(-2) + *__builtin_launder(from);
+        y[7] = __builtin_constant_p(x[0]);
+    }"""
+    assert _values(code, [10, 3], device, 8) == [20, 1, 19, 1, 112, 1, 8, 0]
+
+
+def test_every_builtin_of_the_header_is_for_a_call() -> None:
+    """Names that a log has, and that the header then has, in one table."""
+    known = shims.builtins()
+    assert {"__builtin_ctzll", "__builtin_umulll_overflow", "__builtin_tanhf"} <= known
+    math = sorted(name for name in known if name.endswith("f") and name[:-1] in known and "inf" not in name)
+    one = [name for name in math if not re.search("atan2|fdim|fma|fmod|frexp|hypot|ldexp|modf|next|pow|rem|scalb|sincos|nan|huge", name)]  # fmt: skip
+    assert len(one) > 30
+    calls = " + ".join(f"(double){name}(0.5f) + (double){name[:-1]}(0.5)" for name in one)
+    _compile(f"__global__ void k(double* x) {{ x[0] = {calls}; }}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rawkern.compile import hints
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_path, from_text
 from rawkern.errors import CompileError
@@ -168,6 +169,30 @@ def test_guarded_host_code_compiles() -> None:
         ),
         CPU_ARCH,
     )
+
+
+@pytest.mark.parametrize("include", ["cuda/std/numeric", "cuda/std/algorithm"])
+def test_a_hint_names_headers_that_are_there(include: str) -> None:
+    """CUDA 13.0 has no <cuda/std/algorithm>; what the hint says compiles, whichever header that is."""
+    clamp = 'extern "C" __global__ void k(int* x) { x[0] = cuda::std::clamp(x[0], 1, 3); }'
+    try:
+        compile_program(from_text(f"#include <{include}>\n{clamp}"), CPU_ARCH)
+    except CompileError as error:
+        named = re.findall(r"#include (<.*>)$", str(error), re.M)[-1]
+        compile_program(from_text(f"#include {named}\n{clamp}"), CPU_ARCH)
+
+
+def test_a_hint_whose_header_is_nowhere(tmp_path: Path) -> None:
+    source = from_text("")
+    for text, header in (
+        ('identifier "__nv_fp4_e2m1" is undefined', "cuda_fp4.h"),
+        ('namespace "cuda" has no member "ceil_div"', "cuda/cmath"),
+    ):
+        words = hints.hint(text, source.name, source, (str(tmp_path),))
+        assert f"<{header}> is not among the CUDA headers at hand" in words
+        (tmp_path / header).parent.mkdir(exist_ok=True)
+        (tmp_path / header).write_text(text.split('"')[-2])
+        assert hints.hint(text, source.name, source, (str(tmp_path),)) == f"hint: #include <{header}>"
 
 
 KERNEL = 'extern "C" __global__ void k(float* x, int n) {{ {} }}'

@@ -62,7 +62,7 @@ def test_struct_layout() -> None:
         ("(anonymous namespace)::Hidden", 4, 4, ["x"]),
         ("Pointee", 8, 4, ["a", "b"]),
         ("Pair<float, double>", 16, 8, ["first", "second"]),
-        ("United", 8, 4, []),
+        ("United", 8, 4, ["u", "v", "w"]),
         ("Bits", 8, 4, ["b", "c"]),
         ("Private", 8, 4, []),
         ("Empty", 1, 1, []),
@@ -81,8 +81,6 @@ def test_layout_of_a_type_that_is_only_declared() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("United", "members of an anonymous union share memory"),
-        ("Either", "its members share memory"),
         ("Private", "its member 'x' is private"),
         ("Heir", "its member 's' is private"),
         ("Unnamed", "its member 'w' is of a type without a name"),
@@ -93,7 +91,6 @@ def test_layout_of_a_type_that_is_only_declared() -> None:
 )
 def test_members_that_cannot_be_filled_one_by_one(name: str, why: str) -> None:
     code = """
-        union Either { int u; float v; };
         struct Heir : private Base { int y; };
         enum Mode { A, B }; struct Coded { int a; const Mode m : 2; };
         struct Unnamed { int a; struct { int u; } w[3]; };
@@ -211,6 +208,19 @@ DICTS: dict[str, tuple[str, str, Any, list[float]]] = {
         {"a": 7, "b": 257, "c": -(2**39), "d": True, "e": -16, "f": 1.5},
         [7, 257, -(2.0**39), 1, -16, 1.5],
     ),
+    "unions without a name": (
+        "struct B { union { int i; float f; }; }; struct P : B { char c; union { struct { short a, b; }; unsigned whole;"
+        " union { float x; struct { unsigned m : 23, : 8, s : 1; }; }; }; struct { float y, z; }; };",
+        "y[0] = p.f; y[1] = p.m; y[2] = p.s; y[3] = p.y + p.z; y[4] = p.c; y[5] = p.whole == 0x80000003u;",
+        {"f": 1.5, "m": 3, "s": 1, "y": 2, "z": 3, "c": 4},
+        [1.5, 3, 1, 5, 4, 1],
+    ),
+    "unions": (
+        "union U { int i; float f[2]; }; struct P { U u[2]; };",
+        "y[0] = p.u[0].i; y[1] = p.u[1].f[1]; y[2] = p.u[0].f[1];",
+        {"u": [{"i": 3}, {"f": (1, 2)}]},
+        [3, 2, 0],
+    ),
     "anonymous namespace": ("namespace { struct P { float a; }; }", "y[0] = p.a;", {"a": 1.5}, [1.5]),
     "template": ("template <class T, int N> struct Q { T v[N]; }; using P = Q<short, 3>;", "y[0] = p.v[2];", {"v": [1, 2, 3]}, [3]),
 }  # fmt: skip
@@ -236,8 +246,10 @@ def _refused(declared: str, value: Any) -> str:
     [
         ("struct P {};", {"a": 1}, "'p' has a member 'a' that P has not; it has no members"),
         ("struct P {};", 3, "'p' is the int 3, the kernel takes P by value; pass a dict of its members, "),
-        ("union P { int a; float b; };", {"a": 1},
-         "'p' is a dict, which cannot fill P: its members share memory; pass its 4 bytes, such as those of a ctypes.Structure"),
+        ("union P { int a; float b; };", {}, "'p' has none of 'a', 'b', which share memory; pass one of them"),
+        ("struct P { int n; union { float a; struct { short b, c; }; }; };", {"n": 1, "a": 1, "c": 2},
+         "'p' has 'a' and 'c', which share memory; pass one of them"),
+        ("struct P { int n; union { float a; struct { short b, c; }; }; };", {"n": 1, "c": 2}, "'p' has no 'b'; P has the"),
         ("class P { int a; };", {"a": 1}, "'p' is a dict, which cannot fill P: its member 'a' is private; pass its 4 bytes"),
         ("struct A { int a; }; struct P : A { float a; };", {"a": 1.5}, "'p' has no 'A::a'; P has the members (A::a, a)"),
         ("struct P { unsigned a : 3; };", {"a": 8}, "'p.a' is 8, out of range for unsigned int : 3 (0 to 7)"),
@@ -266,6 +278,103 @@ def test_structures_with_bit_fields(device: str) -> None:
         assert y.tolist() == [5, -100, 0.5]
     with pytest.raises(TypeError, match=re.escape("'c' at byte 8, P has it at byte 4")):
         kernel[1, 1](np.zeros((), np.dtype([("a", "u4"), ("b", "u4"), ("c", "f4")])), y)
+
+
+def test_structures_with_unions(device: str) -> None:
+    class Pair(ctypes.Structure):
+        _fields_ = (("x", ctypes.c_float), ("y", ctypes.c_float))
+
+    class Either(ctypes.Union):
+        _anonymous_ = ("pair",)
+        _fields_ = (("pair", Pair), ("whole", ctypes.c_longlong))
+
+    class Given(ctypes.Structure):
+        _anonymous_ = ("either",)
+        _fields_ = (("n", ctypes.c_int), ("either", Either))
+
+    class Wrong(ctypes.Structure):
+        _anonymous_ = ("pair",)
+        _fields_ = (("pair", Pair), ("n", ctypes.c_longlong))
+
+    kernel = rawkern.RawKernel(
+        "struct P { int n; union { struct { float x, y; }; long long whole; }; };"
+        "__global__ void k(P p, float* y) { y[0] = p.n; y[1] = p.x; y[2] = p.y; }"
+    )
+    given = Given(n=3)
+    given.x, given.y = 0.5, 1.5
+    record = np.zeros((), np.dtype({"names": ["n", "other"], "formats": ["i4", "2f4"], "offsets": [0, 8]}))
+    record["n"], record["other"] = 3, (0.5, 1.5)
+    for value in (given, record, {"n": 3, "x": 0.5, "y": 1.5}):
+        y = torch.full((3,), torch.nan, device=device)
+        kernel[1, 1](value, y)
+        assert y.tolist() == [3, 0.5, 1.5]
+    with pytest.raises(TypeError, match=re.escape("'n' at byte 8, P has it at byte 0")):
+        kernel[1, 1](Wrong(), y)
+
+
+NUMBERS = r"""
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+struct V2 { union { float x, r; }; union { float y, g; }; };
+struct V3 { float x, y, z; };
+struct Box { V3 low, high; float2 w; V2 more[2]; };
+struct H3 { __half a, b, c; };
+struct B2 { __nv_bfloat162 ab; };
+struct D4 { double m[2][2]; };
+struct I2 { int a; unsigned b; };
+struct Gap { float x; double y; };
+struct Padded { double x; float y[3]; };
+struct alignas(16) Wide { float x, y, z; };
+struct Mixed { float x; int y; };
+class Hidden { float x, y; };
+template <class T> __global__ void swap(T* p, int n) {
+    if (threadIdx.x < n / 2) { T t = p[threadIdx.x]; p[threadIdx.x] = p[n - 1 - threadIdx.x]; p[n - 1 - threadIdx.x] = t; }
+}
+template <class T> __global__ void first(const T& p, T* y) { *y = p; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "lanes"),
+    [
+        ("V2", torch.float32, 2), ("V3", torch.float32, 3), ("Box", torch.float32, 12), ("H3", torch.float16, 3),
+        ("B2", torch.bfloat16, 2), ("D4", torch.float64, 4), ("I2", torch.int32, 2), ("I2", torch.uint32, 2),
+        ("V2", torch.complex64, 1),
+    ],
+)  # fmt: skip
+def test_numbers_for_pointers_to_structs_of_them(name: str, dtype: torch.dtype, lanes: int, device: str) -> None:
+    x = torch.arange(5 * lanes, device=device).to(dtype)
+    module = rawkern.RawModule(NUMBERS)
+    for shape in ((5, lanes), (5 * lanes,), (1, 5, lanes)) + ((5, 2, 2),) * (lanes == 4):
+        y = x.view(shape).clone()
+        module.get_function(f"swap<{name}>")[1, 32](y, 5)
+        assert y.view(5, lanes).tolist() == x.view(5, lanes).cpu().flipud().tolist()
+    y = torch.zeros(lanes, dtype=dtype, device=device)
+    module.get_function(f"first<{name}>")[1, 1](x[lanes : 2 * lanes].clone(), y)
+    assert y.tolist() == x[lanes : 2 * lanes].tolist()
+
+
+def test_numbers_that_are_no_structs() -> None:
+    module = rawkern.RawModule(NUMBERS)
+
+    def refused(name: str, x: torch.Tensor, n: int = 1, kernel: str = "swap") -> str:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            module.get_function(f"{kernel}<{name}>")[1, 1](x, n)
+        return str(caught.value).partition("argument 1 ")[2]
+
+    assert refused("V2", torch.zeros(4, 2, dtype=torch.int32)) == (
+        "'p' is int32, the kernel writes V2*, of 2 float each; make it with dtype=torch.float32"
+    )
+    for shape in ((2, 4), (4,), (2, 2, 2), (3, 2)):
+        assert refused("V3", torch.zeros(shape)) == (
+            f"'p' has shape {shape}, the kernel writes V3*, of 3 float each; give it a last dimension of 3"
+        )
+    for name in ("Gap", "Padded", "Wide", "Mixed", "Hidden"):
+        assert refused(name, torch.zeros(48)).endswith(
+            f"the kernel writes {name}*; pass p.view(torch.uint8) or a structured array"
+        )
+    message = refused("V2", torch.zeros(4), torch.zeros(2), "first")
+    assert message == "'p' has 4 elements, the kernel reads const V2&, a reference; pass a one-element tensor"
 
 
 def test_pointers_to_structs_of_anonymous_namespaces(device: str) -> None:

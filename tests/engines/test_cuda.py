@@ -20,7 +20,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
 from rawkern.base.records import CPU, CUDA, TARGET
 from rawkern.compile.programs import Entry
-from rawkern.engines import cuda, cuda_target
+from rawkern.engines import cuda, cuda_target, cuda_variables
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 from rawkern.launch import launcher, modes
 
@@ -192,6 +192,40 @@ def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
             "function": 99,
         }
     ]
+
+
+def test_variables_are_one_for_all_programs_of_a_module(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first program's memory is the variable; a launch of another's kernel is between copies, on its stream."""
+    ptx = """
+.visible .const .align 4 .b8 taps[12];
+.global .align 4 .u32 calls = 3;
+.global .align 4 .f32 start = 0f40200000;
+.global .align 8 .u64 place = generic(start);
+.global .align 8 .u64 table[2] = {f, g};
+.global .align 1 .b8 $str[4] = {97, 98, 99};
+"""
+    sizes = {"taps": 12, "calls": 4, "start": 4, "place": 8, "table": 16, "$str": 4}
+    events: list[Any] = []
+    monkeypatch.setattr(
+        cuda.Module, "own_view", lambda self, name: (self.at + 100 * list(sizes).index(name), sizes[name])
+    )
+    monkeypatch.setattr(cuda_variables, "_memcpy", lambda: lambda *copy: events.append(copy) or 0)
+    driver.before_launch = lambda: events.append("launch")
+    signature = make_signature(Entry("k", "k", ()), [])
+    driver.layout = "", ()
+    variables, modules = cuda.shared_variables(), []
+    for at in (1000, 2000):
+        monkeypatch.setattr(cuda.Module, "at", at, raising=False)
+        program = types.SimpleNamespace(entries=(), code=ptx.encode(), ptx=ptx, arch="compute_90")
+        modules.append(cuda.Module(program, 0, variables))
+    targets = [module.kernel("k", signature).target((32, 1, 1), 0) for module in modules]
+    assert targets[0].address and not targets[1].address  # native code does not copy
+    for target in targets:
+        target.run((1, 1, 1), 7, bound())
+    into = [(2000, 1000, 12, 7), (2100, 1100, 4, 7), (2200, 1200, 4, 7)]
+    back = [(1100, 2100, 4, 7), (1200, 2200, 4, 7)]
+    assert events == ["launch", *into, "launch", *back]
+    assert modules[1].global_view("calls") == (1100, 4) and modules[1].global_view("place") == (2300, 8)
 
 
 def test_no_parameters(driver: Driver) -> None:

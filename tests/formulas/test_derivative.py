@@ -180,9 +180,16 @@ def test_refusals(operation, what):
     assert str(error.value).startswith("op:")
 
 
-def test_output_not_assigned():
-    with pytest.raises(NotDifferentiable, match="does not assign the output z"):
-        derive("y = x", {"x": "T"}, {"y": "T", "z": "T"}, {"y", "z"}, ["x"], "op")
+def test_outputs_start_at_0():
+    text = derive("y += 3 * x; if (x > 1) z = x * x", {"x": "T"}, {"y": "T", "z": "T"}, {"y", "z"}, ["x"], "op")
+    for x, want in ((2.0, 3 * 10 + 4.0 * 100), (0.5, 3 * 10)):
+        body = text.replace("?", "and").replace(":", "or").removeprefix("grad_x = ").rstrip(";")
+        assert eval(body, {"T": float, "grad_y": 10.0, "grad_z": 100.0, "x": x}) == want
+
+
+def test_complex_numbers_are_refused():
+    with pytest.raises(NotDifferentiable, match=r"op: x is complex, .*; pass backward="):
+        derive("y = x", {"x": "cuda::std::complex<float>"}, {"y": "float"}, {"y"}, ["x"], "op")
 
 
 def test_constants_are_exact():

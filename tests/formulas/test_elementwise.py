@@ -190,6 +190,38 @@ def test_integers_wrap_and_compare(device):
     assert less.tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_numbers(dtype, device):
+    x, y = (torch.view_as_complex(values(6, 5, 2, device=device, seed=k)).to(dtype) for k in range(2))
+    multiply = rawkern.elementwise("T x, T y", "T z", "z = x * conj(y) + exp(x / T(4))", "complex_multiply")
+    real = {torch.complex64: "float32", torch.complex128: "float64"}[dtype]
+    parts_of = rawkern.elementwise(f"T x, {real} by", f"{real} r, T turned", f"r = abs(x) * by; turned = x * complex<{'float' if real == 'float32' else 'double'}>(0, 1)", f"complex_parts_{real}")  # fmt: skip
+    for _ in range(3):  # the first calls, and those that might be native
+        for a, b in ((x, y), (x, y[0]), (x.conj(), y.t().reshape(6, 5)), (x, 2.0), (x.real, 2j), (x, y[0, 0])):
+            found, want = multiply(a, b), a * torch.as_tensor(b).conj().to(device) + torch.exp(a / 4)
+            assert found.dtype is dtype
+            torch.testing.assert_close(found, want.to(found.dtype), rtol=1e-4, atol=1e-4)
+    r, turned = parts_of(x, 3)
+    torch.testing.assert_close((r, turned), (x.abs() * 3, x * 1j))
+    out = torch.empty_like(x).conj()
+    torch.testing.assert_close(multiply(x, y, out=out).resolve_conj(), multiply(x, y))
+
+
+def test_gradients_of_complex_numbers(device):
+    x, y = (torch.view_as_complex(values(5, 2, device=device, seed=k)).requires_grad_() for k in range(2))
+    for call in (add, rawkern.elementwise("T a, T b", "float32 r", "r = abs(a + b)", "complex_size")):
+        with pytest.raises(rawkern.NotDifferentiable, match=r"a is complex, and derivatives are derived of real numbers; pass backward="):  # fmt: skip
+            call(x, y).abs().sum().backward()
+    given = rawkern.elementwise(
+        "T x, T y", "T z", "z = x * y", "complex_given", backward="grad_x = grad_z * conj(y); grad_y = grad_z * conj(x)"
+    )
+    torch.testing.assert_close(
+        torch.autograd.grad(given(x, y[:1]).abs().sum(), (x, y)), torch.autograd.grad((x * y[:1]).abs().sum(), (x, y))
+    )
+    with pytest.raises(rawkern.CompileError, match=re.escape("hint: a number beside a complex one has its type: T(2)")):
+        rawkern.elementwise("T x", "T y", "y = 2 * x", "complex_int")(x.detach())
+
+
 def test_index_and_raw(device):
     op = rawkern.elementwise("raw T x, T y", "T z", "z = x[n - 1 - i] - y", "mirrored")
     for dtype in (torch.float32, torch.float16):

@@ -75,6 +75,18 @@ def test_dtypes(device, dtype):
     torch.testing.assert_close(y, reference(x, 1).to(dtype))  # accumulated in float and rounded once
 
 
+def test_complex_numbers(device):
+    x = torch.view_as_complex(values(40, 3000, 2, device=device)).requires_grad_()
+    root = rawkern.reduction("T x", "T y, float64 size", "conj(x) * x * x", "a + b", "y = a; size = abs(a)", "T(0)", "complex_sum")  # fmt: skip
+    for axis in (0, 1, None):
+        y, size = root(x.detach(), axis=axis)
+        want = (x.conj() * x * x).detach().sum(axis if axis is not None else (0, 1))
+        torch.testing.assert_close(y, want, rtol=1e-3, atol=1e-1)
+        torch.testing.assert_close(size, want.abs().double(), rtol=1e-3, atol=1e-1)
+    with pytest.raises(rawkern.NotDifferentiable, match="norm: x is complex"):
+        norm(x).abs().backward()
+
+
 def test_many_results_in_parts(device):
     """The parts of 70 results are added by blocks of 32."""
     x = values(3000, 70, device=device)
@@ -234,7 +246,9 @@ def test_refusals(device):
         norm(x, axis=2)
     with pytest.raises(ValueError, match="norm: axis 1 is named twice"):
         norm(x, axis=(1, -1))
-    with pytest.raises(TypeError, match=r"norm\(\) takes 1 arguments \(x\), got 2"):
+    with pytest.raises(TypeError, match=r"norm\(\) takes 1 arguments \(x\)"):
+        norm(x, x, x)
+    with pytest.raises(ValueError, match=r"norm: out has shape \(4, 6\); the result has \(\)"):
         norm(x, x)
     with pytest.raises(TypeError, match="norm: x is a list"):
         norm([1.0])

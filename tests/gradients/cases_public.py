@@ -267,3 +267,148 @@ extern "C" __global__ void conv1d_shared(const float* __restrict__ in, const flo
 }""", 32, 3, lambda r: (r(90), r(7), r(90), 90), shared_mem=180)  # fmt: skip
 def conv1d_shared(inp, mask, out, n):
     return {"out": F.conv1d(inp[None, None], mask[None, None], padding=3)[0, 0]}
+
+
+# As published, but that loads are of clamped indices, not behind if (range.x + progress < range.y).
+@case(r"""
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+#define BLOCK_X 8
+#define BLOCK_Y 4
+#define BLOCK_SIZE (BLOCK_X * BLOCK_Y)
+template <uint32_t CHANNELS>
+__global__ void __launch_bounds__(BLOCK_X * BLOCK_Y)
+renderCUDA(const uint2* __restrict__ ranges, const uint32_t* __restrict__ point_list, int W, int H,
+           const float2* __restrict__ points_xy_image, const float* __restrict__ features,
+           const float4* __restrict__ conic_opacity, float* __restrict__ final_T, uint32_t* __restrict__ n_contrib,
+           const float* __restrict__ bg_color, float* __restrict__ out_color) {
+    auto block = cg::this_thread_block();
+    uint32_t horizontal_blocks = (W + BLOCK_X - 1) / BLOCK_X;
+    uint2 pix_min = { block.group_index().x * BLOCK_X, block.group_index().y * BLOCK_Y };
+    uint2 pix = { pix_min.x + block.thread_index().x, pix_min.y + block.thread_index().y };
+    uint32_t pix_id = W * pix.y + pix.x;
+    float2 pixf = { (float)pix.x, (float)pix.y };
+    bool inside = pix.x < W && pix.y < H;
+    bool done = !inside;
+    uint2 range = ranges[block.group_index().y * horizontal_blocks + block.group_index().x];
+    const int rounds = ((range.y - range.x + BLOCK_SIZE - 1) / BLOCK_SIZE);
+    int toDo = range.y - range.x;
+    __shared__ int collected_id[BLOCK_SIZE];
+    __shared__ float2 collected_xy[BLOCK_SIZE];
+    __shared__ float4 collected_conic_opacity[BLOCK_SIZE];
+    float T = 1.0f;
+    uint32_t contributor = 0;
+    uint32_t last_contributor = 0;
+    float C[CHANNELS] = { 0 };
+    for (int i = 0; i < rounds; i++, toDo -= BLOCK_SIZE) {
+        int num_done = __syncthreads_count(done);
+        if (num_done == BLOCK_SIZE)
+            break;
+        int progress = i * BLOCK_SIZE + block.thread_rank();
+        int coll_id = point_list[min(range.x + progress, range.y - 1)];
+        collected_id[block.thread_rank()] = coll_id;
+        collected_xy[block.thread_rank()] = points_xy_image[coll_id];
+        collected_conic_opacity[block.thread_rank()] = conic_opacity[coll_id];
+        block.sync();
+        for (int j = 0; !done && j < min(BLOCK_SIZE, toDo); j++) {
+            contributor++;
+            float2 xy = collected_xy[j];
+            float2 d = { xy.x - pixf.x, xy.y - pixf.y };
+            float4 con_o = collected_conic_opacity[j];
+            float power = -0.5f * (con_o.x * d.x * d.x + con_o.z * d.y * d.y) - con_o.y * d.x * d.y;
+            if (power > 0.0f)
+                continue;
+            float alpha = min(0.99f, con_o.w * exp(power));
+            if (alpha < 1.0f / 255.0f)
+                continue;
+            float test_T = T * (1 - alpha);
+            if (test_T < 0.0001f) {
+                done = true;
+                continue;
+            }
+            for (int ch = 0; ch < CHANNELS; ch++)
+                C[ch] += features[collected_id[j] * CHANNELS + ch] * alpha * T;
+            T = test_T;
+            last_contributor = contributor;
+        }
+    }
+    if (inside) {
+        final_T[pix_id] = T;
+        n_contrib[pix_id] = last_contributor;
+        for (int ch = 0; ch < CHANNELS; ch++)
+            out_color[ch * H * W + pix_id] = C[ch] + T * bg_color[ch];
+    }
+}""", (8, 4), (2, 2), lambda r: (
+    torch.tensor([[0, 45], [45, 50], [50, 50 + 64], [114, 120]], dtype=torch.int32), torch.arange(120, dtype=torch.int32) * 7 % 40,
+    13, 7, 8 * r(40, 2) + torch.tensor([6.0, 3.0]), r(40, 3), torch.cat([0.05 + 0.05 * r(40, 1), 0.01 * r(40, 1), 0.06 + 0.05 * r(40, 1), 0.6 + 0.4 * r(40, 1)], 1),
+    torch.zeros(7, 13), torch.zeros(7, 13, dtype=torch.int32), r(3), torch.zeros(3, 7, 13)),
+    name="renderCUDA<3>", wrt=("points_xy_image", "features", "conic_opacity", "bg_color"), max_iterations=64,
+)  # fmt: skip
+def splats(ranges, point_list, W, H, points_xy_image, features, conic_opacity, final_T, n_contrib, bg_color, out_color):
+    """Of 3D Gaussian splatting: what each pixel sees of a list of Gaussians."""
+    color, left = torch.zeros(3, H, W, dtype=features.dtype), torch.ones(H, W, dtype=features.dtype)
+    open_ = torch.ones(H, W, dtype=torch.bool)
+    y, x = torch.meshgrid(torch.arange(H), torch.arange(W), indexing="ij")
+    for tile, (first, end) in enumerate(ranges.tolist()):
+        within = (y // 4 == tile // 2) & (x // 8 == tile % 2)
+        for k in point_list[first:end].tolist():
+            dx, dy = points_xy_image[k, 0] - x, points_xy_image[k, 1] - y
+            a, b, c, opacity = conic_opacity[k]
+            power = -0.5 * (a * dx * dx + c * dy * dy) - b * dx * dy
+            alpha = (opacity * power.exp()).clamp(max=0.99)
+            seen = within & open_ & (power <= 0) & (alpha >= 1 / 255)
+            open_ = open_ & ~(seen & (left * (1 - alpha) < 0.0001))
+            seen = seen & open_
+            color = color + torch.where(seen, alpha * left, 0) * features[k].view(3, 1, 1)
+            left = torch.where(seen, left * (1 - alpha), left)
+    return {"final_T": left, "out_color": color + left * bg_color.view(3, 1, 1)}
+
+
+@case(r"""
+__global__ void bitonic(const float* values, float* sorted) {
+    __shared__ float shared[16];
+    const unsigned int tid = threadIdx.x;
+    shared[tid] = values[blockIdx.x * 16 + tid];
+    __syncthreads();
+    for (unsigned int k = 2; k <= 16; k *= 2) {
+        for (unsigned int j = k / 2; j > 0; j /= 2) {
+            unsigned int ixj = tid ^ j;
+            if (ixj > tid) {
+                if ((tid & k) == 0) {
+                    if (shared[tid] > shared[ixj]) {
+                        float t = shared[tid]; shared[tid] = shared[ixj]; shared[ixj] = t;
+                    }
+                } else {
+                    if (shared[tid] < shared[ixj]) {
+                        float t = shared[tid]; shared[tid] = shared[ixj]; shared[ixj] = t;
+                    }
+                }
+            }
+            __syncthreads();
+        }
+    }
+    sorted[blockIdx.x * 16 + tid] = shared[tid];
+}""", 16, 2, lambda r: (r(2, 16), r(2, 16)))  # fmt: skip
+def bitonic(values, sorted_values):
+    return {"sorted": values.sort(-1).values}
+
+
+@case(r"""
+__global__ void scan(const float* g_idata, float* g_odata, int n) {
+    extern __shared__ float temp[];
+    int thid = threadIdx.x;
+    int pout = 0, pin = 1;
+    temp[pout * 32 + thid] = thid > 0 ? g_idata[thid - 1] : 0;
+    temp[pin * 32 + thid] = 0;
+    __syncthreads();
+    for (int offset = 1; offset < 32; offset *= 2) {
+        pout = 1 - pout;
+        pin = 1 - pout;
+        if (thid >= offset) temp[pout * 32 + thid] = temp[pin * 32 + thid] + temp[pin * 32 + thid - offset];
+        else temp[pout * 32 + thid] = temp[pin * 32 + thid];
+        __syncthreads();
+    }
+    g_odata[thid] = temp[pout * 32 + thid];
+}""", 32, 1, lambda r: (r(32), r(32), 32), shared_mem=256)  # fmt: skip
+def scan(g_idata, g_odata, n):
+    return {"g_odata": g_idata.cumsum(0) - g_idata}

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 import rawkern
-from rawkern.gradients.analysis.definite_writes import at_most, begin
 from rawkern.gradients.derive import derive, forward
-from rawkern.gradients.launching import times_of
+from rawkern.gradients.index.values import at_most
+from rawkern.gradients.launching import begin, times_of
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from tests.gradients.random_programs import program_of

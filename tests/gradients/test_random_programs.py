@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from rawkern.gradients.analysis import injectivity
 from rawkern.gradients.backward import block_redistribution, privatized_sums, tile_reverse
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from rawkern.gradients.code.tree import BARRIER
+from rawkern.gradients.index import injective
 from tests.conftest import SEED
 from tests.gradients import host
 from tests.gradients.random_programs import kept, outcome
@@ -74,8 +74,10 @@ def test_the_comparison_sees_missing_barriers(monkeypatch) -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_offsets_that_lead_to_another_threads_element(monkeypatch) -> None:
-    fits = injectivity.fits
-    beside = lambda total: any("beside" in key for key in total)  # noqa: E731
-    monkeypatch.setattr(injectivity, "fits", lambda total, *others: beside(total) or fits(total, *others))
+    above = injective.MixedRadix._above
+    beside = lambda total: injective.BESIDE in total.symbols  # noqa: E731
+    monkeypatch.setattr(
+        injective.MixedRadix, "_above", lambda self, total, *a: [None] if beside(total) else above(self, total, *a)
+    )
     _, _, wrong = host.outcomes(range(9, 200, 16))
     assert sum("without an atomic operation" in said for said in wrong.values()) >= 2

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 import rawkern
+from rawkern.gradients.ir import Value
+from rawkern.gradients.reading.context import Context
+from rawkern.gradients.reading.handlers import cuda_functions
+from rawkern.gradients.reading.order import of_values
 
 
 def gradients(source, x, shared_mem=0, block=64, **settings):
@@ -274,3 +280,156 @@ def test_the_order_of_evaluation_is_that_of_cpp17(what) -> None:
 def test_an_order_that_is_left_open_is_refused(what) -> None:
     with pytest.raises(rawkern.NotDifferentiable, match=r"changes \w and uses it, in an order that C\+\+ leaves open"):
         sequenced(UNORDERED[what])
+
+
+def test_shuffles_by_lanes_that_are_computed() -> None:
+    source = """
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        const unsigned all = 0xffffffff;
+        int t = threadIdx.x;
+        float v = x[t], s = 0.f;
+        s += 2.f * __shfl_xor_sync(all, v, t % 3) + 3.f * __shfl_down_sync(all, v, t % 5) + __shfl_up_sync(all, v, t % 4 + n);
+        s += 5.f * __shfl_sync(all, v, (t * 7 + n) % 32) + 6.f * __shfl_sync(all, v * v, t - 40);
+        s += 7.f * __shfl_sync(all, v, t * 3 + n, 8) + 8.f * __shfl_xor_sync(all, v, t % 16 + n, 8);
+        s += 9.f * __shfl_down_sync(all, v, t % 5 + n, 8) + 10.f * __shfl_up_sync(all, v, t % 5 + n, 8);
+        for (int k = 0; k < n + 5; ++k) s += __shfl_sync(all, v * v, k) * x[k];
+        y[t] = v * s;
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 2)) < 1e-6
+
+
+def test_votes_of_a_block_and_comma_expressions() -> None:
+    source = """
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x, k = 1;
+        int many = __syncthreads_count(i < n && x[i] > 0.5f);
+        int any = __syncthreads_or(i < n && x[i] > 0.9f);
+        int all = __syncthreads_and(i >= n || x[i] > 0.1f);
+        if (i >= n) return;
+        float v = (++k, x[i] * x[i]);
+        y[i] = k * v * many + (any ? sinf(v) : 0.f) + (all ? 1.f : v);
+    }"""
+    x = torch.rand(150).requires_grad_()
+    b = torch.cat([x, x.new_tensor([-1.0] * 42)]).view(3, 64)
+    own = torch.arange(192).view(3, 64) < 150
+    many, some, every = (b > 0.5).sum(1), (b > 0.9).any(1), ((b > 0.1) | ~own).all(1)
+    v = b * b
+    y = 2 * v * many[:, None] + torch.where(some[:, None], v.sin(), 0) + torch.where(every[:, None], 1.0, v)
+    (right,) = torch.autograd.grad(y[own].sum(), x)
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    with rawkern.check():
+        grads = found(3, (x.detach(), torch.empty(150), 150), {"y": torch.ones(150)})
+    torch.testing.assert_close(grads["x"], right)
+
+
+LOCAL = {
+    "set": "float a[4] = {0.f}; a[(n + t) % 4] = v * v; y[t] = a[0] * 2.f + a[1];",
+    "counted": "float a[4] = {}; for (int k = 0; k < n; ++k) a[k % 3] += x[k] * v; y[t] = a[0] * a[1] + a[2];",
+    "rows and vectors": "float a[2][3] = {{v, 1.f}, {v * v}}; float2 b[2]; b[0] = make_float2(v, 1.f); b[1] = make_float2(2.f, v * v);"
+                        "float2 c = b[t % 2]; y[t] = a[n % 2][t % 3] * c.x * c.y;",
+    "by a pointer": "float a[4] = {v, 2.f * v, v * v, 1.f}; int s[4] = {0, 1, 2, 3}; s[n % 4] = 7; float* p = a + n % 2; y[t] = p[t % 2] * *p * s[t % 4];",
+    "exchanged": "float a[4] = {v, 2.f * v, v * v, 1.f}; int i = t % 4, j = (t + n) % 4; float s = a[i]; a[i] = a[j] * 3.f; a[j] = s;"
+                 "y[t] = a[0] + a[1] * a[2] + a[3];",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LOCAL)
+def test_local_arrays_by_an_index_that_is_not_known(what) -> None:
+    head = 'extern "C" __global__ void k(const float* x, float* y, int n) { int t = threadIdx.x; float v = x[t];'
+    found = rawkern.RawKernel(f"{head} {LOCAL[what]} }}", "k").derive(block=64)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6
+
+
+def test_casts_to_references() -> None:
+    source = """
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        int t = threadIdx.x * 4;
+        __shared__ float s[64];
+        (float4&)s[t] = (const float4&)x[t];
+        __syncthreads();
+        float4 v = reinterpret_cast<float4&>(s[60 - t]);
+        float a[8];
+        (float4&)a[4] = v;
+        float2& h = (float2&)a[5];
+        h.x = h.x * h.y;
+        float4& r = (float4&)y[t];
+        r = (float4&)a[4];
+        r.w = v.z * v.z;
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=16)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6
+
+
+def test_a_pack_of_128_bits_as_published() -> None:
+    source = """
+    template <class ElementType>
+    struct alignas(16) Packed128 {
+        Packed128() = default;
+        __device__ explicit Packed128(int4 bits) {
+            static_assert(sizeof(bits) == sizeof(payload), "Size mismatch.");
+            memcpy(&payload, &bits, sizeof(bits));
+        }
+        __device__ ElementType& operator[](int index) { return payload[index]; }
+        __device__ const ElementType& operator[](int index) const { return payload[index]; }
+        __device__ int4 get_bits() const {
+            int4 bits;
+            memcpy(&bits, &payload, sizeof(bits));
+            return bits;
+        }
+        static constexpr const size_t size = sizeof(int4) / sizeof(ElementType);
+        ElementType payload[size];
+    };
+    typedef Packed128<float> f128;
+    template <class ElementType> __device__ Packed128<ElementType> load128(const ElementType* address) {
+        return Packed128<ElementType>{*reinterpret_cast<const int4*>(address)};
+    }
+    template <class ElementType> __device__ void store128(ElementType* target, Packed128<ElementType> value) {
+        *reinterpret_cast<int4*>(target) = value.get_bits();
+    }
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        int t = threadIdx.x * f128::size;
+        f128 a = load128(x + t), b;
+        for (int k = 0; k < f128::size; ++k) b[k] = a[k] * a[(k + 1) % 4];
+        store128(y + t, b);
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=16)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6
+
+
+def test_pointers_that_are_swapped_in_a_loop() -> None:
+    source = """
+    extern "C" __global__ void k(const float* x, float* y, int n) {
+        int t = threadIdx.x;
+        __shared__ float a[64], b[64];
+        float *p = a, *q = b;
+        p[t] = x[t] * x[t];
+        __syncthreads();
+        for (int s = 1; s < 64; s *= 2) {
+            q[t] = t >= s ? p[t] * 0.9f + p[t - s] : p[t];
+            __syncthreads();
+            float* h = p;
+            p = q;
+            q = h;
+        }
+        y[t] = p[t];
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    assert found.verify(1, (torch.rand(64), torch.empty(64), 3)) < 1e-6
+
+
+def test_one_function_with_a_decorator_supports_one_more_of_cuda(monkeypatch) -> None:
+    monkeypatch.setattr(cuda_functions, "known", dict(cuda_functions.known))
+
+    @of_values("nextafterf", arguments=2)
+    def nextafter(ctx: Context, node: Any, name: str, value: Any, to: Any) -> Value:
+        return ctx.number(node, value)  # as far as a gradient goes
+
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        int t = threadIdx.x;
+        y[t] = x[t] * nextafterf(x[t], 1.f);
+    }"""
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    assert found.verify(1, (torch.rand(64), torch.empty(64))) < 1e-6
+    with pytest.raises(AssertionError, match="nextafterf has two handlers"):
+        of_values("nextafterf", arguments=2)(nextafter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import rawkern
 
@@ -13,11 +14,32 @@ def kernel(body, before="", params="const float* x, float* y, int n"):
     return f'{before}\nextern "C" __global__ void k({params}) {{\n{INDEX}\n{body}\n}}\n'
 
 
+#: A loop with a tile that is loaded behind a condition which the reads do not know.
+GUARDED = kernel(
+    """__shared__ float s[64]; float a = 0.f;
+for (int k = 0; k < n; k += 64) {
+    if (k + threadIdx.x < last[0]) s[threadIdx.x] = x[k + threadIdx.x];
+    __syncthreads();
+    for (int j = 0; j < 64 && k + j < n; ++j) a += s[j] * s[j] * x[i];
+    __syncthreads();
+}
+y[i] = a;""",
+    params="const float* x, float* y, const unsigned* last, int n",
+)
+
 REFUSED = {
     "in place, of another thread": (kernel("y[i] = y[i + 1] * x[i];"), "y is both read and written"),
     "set and added": (kernel("y[i] = x[i]; y[i + 64] += x[i];"), "both set and added"),
-    "bits": (kernel("y[i] = __int_as_float(__float_as_int(x[i]) + 1);"), "__float_as_int has no known derivative"),
-    "votes of a block": (kernel("y[i] = x[i] * __syncthreads_count(x[i] > 0.f);"), "__syncthreads_count has no known derivative; write the backward by hand"),
+    "bits": (kernel("y[i] = __int_as_float(__float_as_int(x[i]) + 1);"), "__float_as_int has no known derivative; use fabsf, copysignf, signbit, isnan, isinf, ldexpf or INFINITY"),
+    "a union": (kernel("U u; u.v = ((float4*)x)[i]; y[i] = u.f[1] * u.f[2];", "union U { float4 v; float f[4]; };"),
+                r"U is a union; declare one of its members alone, and cast a pointer to it: float4 v; float\* f = \(float\*\)&v"),
+    "a union within": (kernel("union { float4 v; float f[4]; } u; u.v = ((float4*)x)[i]; y[i] = u.f[1];"), "is a union; declare one of its members"),
+    "a choice that is assigned to": (kernel("float a = 0.f, b = 1.f; (n > 3 ? a : b) = x[i]; y[i] = a * b;"),
+                                     "is computed, and not a variable or an element, as it has to be here; .* to assign to one of two, write an if"),
+    "a struct of pointers": (kernel("y[i] = p.x[i] * p.n;", "struct P { const float* x; int n; };", "P p, float* y"),
+                             "struct P has the pointer x; pass pointers as parameters of their own"),
+    "a list of arrays": (kernel("y[i] = xs[0][i] * xs[1][i];", params="const float* const* xs, float* y"), "for a list of arrays a parameter for each"),
+    "a struct with a union": (kernel("S s; s.f[0] = x[i]; y[i] = s.v.x;", "struct S { union { float4 v; float f[4]; }; };"), "struct S has a union"),
     "a scan of cub": (kernel("using C = cub::BlockScan<float, 64>; __shared__ typename C::TempStorage s; float v; C(s).ExclusiveSum(x[i], v); y[i] = v;",
                              "#include <cub/cub.cuh>"), "cub::BlockScan<float, 64>; write the backward by hand"),
     "a reduction of vectors": (kernel("using C = cub::WarpReduce<float4>; __shared__ typename C::TempStorage s; y[i] = C(s).Reduce(float4{x[i]}, Add()).x;",
@@ -61,7 +83,6 @@ REFUSED = {
     "atomicMax": (kernel("int m = 0; atomicMax(&m, 1); y[i] = x[i];"), "atomicMax has no known|address"),
     "value of an atomic": (kernel("float v = atomicAdd(&y[0], x[i]);"), "the value of"),
     "partial mask": (kernel("y[i] = __shfl_xor_sync(0xffff, x[i], 1);"), "with a mask that is not"),
-    "lane that varies": (kernel("y[i] = __shfl_sync(0xffffffff, x[i], i % 32);"), "lane that is not constant"),
     "volatile in parts of warps": (kernel("__shared__ float s[64]; s[i] = x[i]; __syncthreads(); if (i < 16) { volatile float* v = s; v[i] += v[i + 16]; } y[i] = s[0];"), "parts of a warp"),
     "volatile": (kernel("volatile float v = x[i]; y[i] = v;"), "volatile"),
     "static": (kernel("static float v = 1.f; y[i] = v * x[i];"), "static"),
@@ -72,6 +93,7 @@ REFUSED = {
     "stale tiles": (kernel("__shared__ float s[64]; s[threadIdx.x] = 0.f; __syncthreads(); float a = 0.f;"
                            "for (int k = 0; k < n; ++k) { a += s[0] * s[threadIdx.x]; __syncthreads();"
                            "s[threadIdx.x] = x[k] * s[threadIdx.x]; __syncthreads(); } y[i] = a;"), "of another iteration"),
+    "a guarded load of a tile": (GUARDED, r"of another iteration; set s in all threads: in place of an if, load from an index that is clamped, as x\[min\(k, n - 1\)\]"),
     "struct in memory": (kernel("y[i] = p[i].a;", "struct P { float a; int b; };", "const P* p, float* y, int n"),
                          "p points to structs; pass an array of float"),
     "struct with a gap": (kernel("y[i] = p[i].a;", "struct __align__(8) P { float a; };", "const P* p, float* y, int n"),
@@ -85,7 +107,7 @@ REFUSED = {
     "recursion": (kernel("y[i] = f(x[i]);", "__device__ float f(float v) { return v > 1.f ? f(v - 1.f) : v; }"), "calls itself"),
     "overloads": (kernel("y[i] = f(n ? x[i] : 1.0);", "__device__ float f(float v) { return v; } __device__ int f(int v) { return v; }"),
                   "several overloads, and none for just these types"),
-    "index of a local array": (kernel("float a[4] = {0.f}; a[n % 4] = x[i]; y[i] = a[0];"), "local array a is not known"),
+    "index of a large local array": (kernel("float a[99] = {0.f}; a[n % 4] = x[i]; y[i] = a[0];"), "local array a is not known"),
     "device variable": (kernel("y[i] = x[i] * scale;", "__device__ float scale;\n__global__ void f(float v) { scale = v; }"),
                         "scale is a variable of the device that launches may change"),
     "device pointer": (kernel("y[i] = x[i] * p[i];", "__device__ float* p;"), "float\\* p;' of the device"),
@@ -130,6 +152,27 @@ def test_is_refused_with_its_reason(what) -> None:
         assert "has no derived backward" in str(error.value) and "; " in str(error.value)
 
 
+#: What a message names as the way out, done: it has a backward, and the right one.
+WAYS_OUT = {
+    "a guarded load of a tile": (
+        GUARDED.replace("if (k + threadIdx.x < last[0]) s[threadIdx.x] = x[k + threadIdx.x];", "s[threadIdx.x] = x[min(k + threadIdx.x, last[0] - 1)];"),
+        lambda x, y: (x, y, torch.tensor([100], dtype=torch.int32), 100)
+    ),
+    "a union": (kernel("float4 v; float* f = (float*)&v; v = ((float4*)x)[i]; y[i] = f[1] * f[2];"), lambda x, y: (x.repeat(4), y, 128)),
+    "a choice that is assigned to": (kernel("float a = 0.f, b = 1.f; if (n > 3) a = x[i]; else b = x[i]; y[i] = a * b;"), lambda x, y: (x, y, 128)),
+    "bits": (kernel("float v = x[i] - 0.5f; float s = signbit(v) ? 2.f : 3.f;"
+                    "y[i] = isnan(v) || isinf(v) ? INFINITY : s * fabsf(v) + copysignf(v * v, x[i]) + ldexpf(v, 2);"), lambda x, y: (x, y, 128)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WAYS_OUT)
+def test_the_way_out_works(what) -> None:
+    assert what in REFUSED
+    source, given = WAYS_OUT[what]
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    assert found.verify(2, given(torch.rand(128), torch.empty(128))) < 1e-5
+
+
 def test_names_the_line_of_the_text() -> None:
     source = kernel("float v = 1.f;\ny[i] = v * __uint_as_float(n) * x[i];")
     with pytest.raises(rawkern.NotDifferentiable, match=r"line 5: k has no derived backward: __uint_as_float"):
@@ -149,8 +192,6 @@ def test_headers_are_refused(tmp_path) -> None:
 
 
 def test_a_grid_that_it_was_not_derived_for_is_refused() -> None:
-    import torch
-
     found = rawkern.RawKernel(kernel("if (i < n) y[i] = x[i];"), "k").derive(block=64)
     x, y = torch.rand(100), torch.rand(100)
     with pytest.raises(rawkern.LaunchError, match=r"gridDim\.y = 1 and the grid has 3 blocks"):
@@ -160,8 +201,6 @@ def test_a_grid_that_it_was_not_derived_for_is_refused() -> None:
 
 
 def test_outputs_that_overlap_inputs_are_refused() -> None:
-    import torch
-
     found = rawkern.RawKernel(kernel("if (i < n) y[i] = x[i] * x[i];"), "k").derive(block=64)
     x = torch.rand(100)
     with pytest.raises(rawkern.LaunchError, match="y and x share memory"):

@@ -67,7 +67,10 @@ class Recorder:
         self.loaded = 0
         self.memory = (ctypes.c_char * 64)()
 
-    def load_module(self, program: Any, *, device: torch.device | None) -> Any:
+    def shared_variables(self) -> None:
+        return None
+
+    def load_module(self, program: Any, *, device: torch.device | None, variables: Any = None) -> Any:
         self.loaded += 1
         return types.SimpleNamespace(
             kernel=lambda symbol, signature, cooperative, **_: self.kernel(symbol, signature, cooperative, program),

@@ -150,6 +150,25 @@ def test_a_copy_is_the_kernel_itself() -> None:
     assert copy.deepcopy(source_module) is source_module
 
 
+def test_launches_are_copied_and_pickled(device: str) -> None:
+    """As parts of a module of torch's, which is copied for an average and pickled for other processes."""
+    code = """extern "C" __global__ void k(float* x, int by) {
+        extern __shared__ float s[];
+        x[blockIdx.x * blockDim.x + threadIdx.x] += by;
+    }"""
+    kernel = rawkern.RawKernel(code)
+    for launch in (kernel[2, 4], kernel[(2, 1), (4, 1)], kernel[2, 4, 64], kernel.forall(8), kernel.forall(8, block=4)):
+        assert copy.copy(launch) is launch and copy.deepcopy([launch])[0] is launch
+        first, second = pickle.loads(pickle.dumps((launch, launch)))
+        assert first is second and repr(first) == repr(launch)
+        x = torch.zeros(256, device=device)
+        for by in range(4):  # the careful way and the native one
+            first(x, by)
+        assert x[:8].tolist() == [6] * 8
+    one, other = pickle.loads(pickle.dumps((kernel[1, 4], kernel.forall(4))))
+    assert one.plan.kernel.unit is other.plan.kernel.unit
+
+
 def test_attributes_that_are_not_there_cannot_be_set():
     """A misspelled setting would change nothing, and say nothing."""
     kernel = rawkern.RawKernel('extern "C" __global__ void k(float* x) {}')

@@ -90,6 +90,8 @@ def test_module_attributes_and_listing(recorder: Recorder) -> None:
         "scale", "deep::er::fill", "axpy<float, 2>", "axpy"
     }  # fmt: skip
     assert many.fill is many.fill
+    assert many.name_expressions == ("axpy<float, 2>",)
+    assert (many.fill.__name__, many.axpy.__name__) == ("fill", "axpy")
     assert many.get_function("axpy<float, 2>").signature.startswith("void axpy<float, 2>(float a")
     assert "fill" not in dir(many) or "axpy" in dir(many)
     with pytest.raises(AttributeError, match="there is no kernel 'nope'; the source has"):
@@ -103,6 +105,23 @@ def test_underscored_names_do_not_compile_anything() -> None:
         broken._x  # noqa: B018
     assert re.fullmatch(r"<RawModule from .*test_names.py:\d+>", repr(broken))
     assert repr(rawkern.RawKernel("this is no CUDA", "k")) == "<RawKernel k>"
+
+
+def test_inline_namespaces_may_be_left_out(recorder: Recorder) -> None:
+    inner = "__global__ void k(int* x) {} template <typename T> __global__ void t(T* x) {}"
+    module = rawkern.RawModule(
+        f"namespace a {{ inline namespace v1 {{ namespace b {{ {inner} }} }} }} namespace c::inline v2 {{ {inner} }}"
+        "inline namespace v3 { __global__ void k(float* x) {} }",
+        options=("-std=c++20",),
+    )
+    for name in ("a::b::k", "a::v1::b::k"):
+        assert module.get_function(name).signature == "void a::v1::b::k(int *x)"
+    assert module.get_function("c::k").signature == "void c::v2::k(int *x)"
+    assert module.get_function("k").signature == "void v3::k(float *x)"  # as in C++
+    with pytest.raises(ValueError, match="'a::b::t' is a template, a::v1::b::t<typename T>; ask for an instance"):
+        module.get_function("a::b::t")
+    with pytest.raises(ValueError, match="there is no kernel 'b::k'"):
+        module.get_function("b::k")
 
 
 def test_templates_alone_are_listed() -> None:

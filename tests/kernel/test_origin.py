@@ -85,10 +85,14 @@ def test_other_messages_name_it() -> None:
 
 def test_formulas_are_named_by_their_definition() -> None:
     formula, here = rawkern.elementwise("T x", "T y", "y = origin_foo(x)", "origin_formula"), _here()
-    with pytest.raises(rawkern.CompileError, match=rf'^\S*{here}, line \d+: identifier "origin_foo" is undefined'):
+    with pytest.raises(
+        rawkern.CompileError, match=rf'^\S*{here}: origin_formula: the operation does not compile: identifier "ori'
+    ):
         formula(torch.ones(3))
     formula, here = rawkern.reduction("T x", "T y", "origin_foo(x)", "a + b", "y = a", "0", "origin_sum"), _here()
-    with pytest.raises(rawkern.CompileError, match=rf'^\S*{here}, line \d+: identifier "origin_foo" is undefined'):
+    with pytest.raises(
+        rawkern.CompileError, match=rf'^\S*{here}: origin_sum: map_expr does not compile: identifier "origin_foo"'
+    ):
         formula(torch.ones(3))
 
 

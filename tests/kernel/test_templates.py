@@ -124,6 +124,12 @@ def test_copies_and_pickles(device: str) -> None:
         x = torch.zeros(4, device=device)
         one.forall(4)(x, 4)
         assert x.tolist() == [7] * 4 and repr(one) == "<template fill>"
+    for launch in (MODULE.fill.forall(4), MODULE.fill[1, 4]):
+        for one in (copy.deepcopy(launch), pickle.loads(pickle.dumps(launch))):
+            one(x, torch.tensor(0.5), 4)
+            assert x.tolist() == [0.5] * 4
+            one(x.zero_(), n=4)
+            assert x.tolist() == [7] * 4
 
 
 def test_an_edited_template(tmp_path: Any, device: str) -> None:
@@ -136,6 +142,26 @@ def test_an_edited_template(tmp_path: Any, device: str) -> None:
     time.sleep(2 * Watch.INTERVAL)
     module.put[1, 1](x, np.int32(5))
     assert x.item() == 5
+
+
+def test_a_specialization_does_not_stand_for_its_template(device: str) -> None:
+    """C++ chooses among templates by the arguments: an instance that the source names is one of several."""
+    module = RawModule("""
+    template <typename T, int N = 4> __global__ void fill(T* x) { x[0] = N; }
+    template <> __global__ void fill<float, 7>(float* x) { x[0] = -1; }
+    template <typename T, typename S = float> __global__ void size(T* x) { x[0] = sizeof(S); }
+    template __global__ void size<double, double>(double*);
+    """)
+    x, d = torch.zeros(1, device=device), torch.zeros(1, dtype=torch.float64, device=device)
+    for kernel in (module.fill, module.get_function("fill<float>"), module.get_function("fill(float*)")):
+        kernel[1, 1](x.zero_())
+        assert x.item() == 4
+    module.get_function("fill<float, 7>")[1, 1](x)
+    module.size[1, 1](d)
+    assert (x.item(), d.item()) == (-1, 4)
+    for name in ("fill", "size"):
+        with pytest.raises(ValueError, match=f"{name!r} is a template, .*; ask for an instance of it"):
+            module.get_function(name)
 
 
 COPY = "template <typename T> __global__ void copy(const T* x, T* y) { y[threadIdx.x] = x[threadIdx.x]; }"

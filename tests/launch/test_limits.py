@@ -244,6 +244,7 @@ def test_what_cudas_runtime_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = Runtime()
     runtime.setDevice(7)
     monkeypatch.setattr(cuda, "_cuda", lambda: types.SimpleNamespace(runtime=runtime))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     rawkern.set_limit("stack_size", 4096, "cuda:1")
     rawkern.set_limit("malloc_heap_size", 1 << 30, torch.device("cuda", 2))
     assert runtime.values == {(1, 0): 4096, (2, 2): 1 << 30}

@@ -397,11 +397,11 @@ def test_a_copy_on_write_tensor_is_made_a_copy() -> None:
 
 def test_attention_sends_every_launch_the_careful_way() -> None:
     repeated, x = Repeated(make("float*")), torch.ones(1)
-    table.attend(1)
+    table.attend(repeated, True)
     try:
         assert not repeated.takes(x)
     finally:
-        table.attend(-1)
+        table.attend(repeated, False)
     assert repeated.takes(x)
     repeated.until.value = 0  # the source has changed, or nobody has looked for long
     assert not repeated.takes(x)

@@ -134,3 +134,102 @@ def test_complex_numbers(device: str) -> None:
     code = "#include <cuda/std/complex>\n__device__ cuda::std::complex<float> waves[5][2];\n__global__ void k() {}"
     waves = RawModule(code).get_global("waves", device)
     assert (tuple(waves.shape), waves.dtype) == ((5, 2), torch.complex64)
+
+
+SHARED = r"""
+__constant__ float taps[3];
+__device__ int calls;
+static __device__ int own;
+namespace { __device__ double hidden; }
+namespace inner { __device__ float unused[2]; }
+template <class T> __device__ T table[2] = {1, 2};
+__device__ float value = 2.5f;
+__device__ float* place = &value;
+__device__ int count() { static int times; return ++times; }
+template <typename T> __global__ void filter(const T* x, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = taps[0] * x[i] + taps[1] + hidden;
+    if (i == 0) calls++, own += 10, table<float>[1] += 1, *place += 1;
+}
+template <typename T> __global__ void ask(T* y) { y[0] = count(); y[1] = own; y[2] = table<float>[1]; y[3] = value; }
+"""
+PLAIN_KERNEL = 'extern "C" __global__ void other(float* y) { y[0] = taps[0]; y[1] = calls++; y[2] = count(); }'
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_instances_of_templates_have_the_variables_of_the_module(plain: bool, device: str) -> None:
+    """Whichever of them are compiled together, as in C++."""
+    module = RawModule(SHARED + PLAIN_KERNEL * plain)
+    taps = module.get_global("taps", device)
+    taps.copy_(torch.tensor([2.0, 1.0, 0.0]))
+    module.get_global("hidden", device).fill_(0.5)
+    for k, dtype in enumerate((torch.float32, torch.float64, torch.float32, torch.int32), 1):
+        x, y = torch.arange(5, device=device).to(dtype), torch.empty(5, device=device).to(dtype)
+        for again in (0, 1):  # launched natively in the end
+            module.filter.forall(5)(x, y, 5)
+            assert y.tolist() == (2 * x.double() + 1.5).to(dtype).tolist()
+            assert module.get_global("calls", device).item() == 2 * k - 1 + again
+    assert module.get_global("own", device).item() == 80
+    assert module.get_global("table<float>", device).tolist() == [1, 10]
+    assert module.get_global("inner::unused", device).tolist() == [0, 0]
+    found = torch.zeros(4, device=device)
+    for times in range(1, 5):
+        module.ask[1, 1](found := found.to((torch.float32, torch.float64)[times % 2]))
+        assert found.tolist() == [times, 80, 10, 10.5]
+    taps[0] = 3
+    module.filter[1, 8](x, y, 5)
+    assert y.tolist() == [int(3 * i + 1.5) for i in range(5)]
+    if plain:
+        y = torch.zeros(3, device=device)
+        module.other[1, 1](y)
+        assert y.tolist() == [3, 9, 5] and module.get_global("calls", device).item() == 10
+
+
+def test_variables_beside_kernels_that_are_probed_for(device: str) -> None:
+    """Kernels with parameters of the user's types, or overloads, are compiled twice."""
+    module = RawModule("""
+    inline namespace v1 { __device__ float unused; template <typename T> __global__ void t(T* x) { x[0] = unused; } }
+    enum class E { A }; struct P { float a; };
+    __global__ void f(P p, E e, float* x) { x[0] = p.a; }
+    __global__ void f(float* x) { x[0] = 1; }
+    """)
+    for name in ("unused", "v1::unused"):
+        assert module.get_global(name, device).tolist() == [0]
+
+
+def test_variables_of_instances_in_checked_launches() -> None:
+    module = RawModule(SHARED)
+    for dtype in (torch.float32, torch.float64):
+        x, y = torch.ones(5, dtype=dtype), torch.empty(5, dtype=dtype)
+        with rawkern.check():
+            module.filter.forall(5)(x, y, 5)
+        module.get_global("taps", "cpu")[1] = 4
+    assert y.tolist() == [4] * 5 and module.get_global("calls", "cpu").item() == 2
+
+
+def test_managed_variables(device: str) -> None:
+    module = RawModule(r"""
+    struct Pair { int a; float b; };
+    __managed__ int count = 4;
+    __managed__ float rows[3][4];
+    namespace inner { __managed__ Pair pair; }
+    static __managed__ float4 corners[2];
+    namespace { __managed__ short hidden[2]; }
+    template <class T> __global__ void k(T* y) {
+        y[0] = count++;
+        y[1] = rows[1][2] + inner::pair.a + corners[1].y + hidden[1];
+    }
+    """)
+    for name, shape, dtype in (
+        ("count", (1,), torch.int32), ("rows", (3, 4), torch.float32), ("inner::pair", (8,), torch.uint8),
+        ("corners", (2, 4), torch.float32), ("hidden", (2,), torch.int16),
+    ):  # fmt: skip
+        found = module.get_global(name, device)
+        assert (tuple(found.shape), found.dtype, found.device.type) == (shape, dtype, device)
+    module.get_global("count", device).fill_(7)
+    module.get_global("hidden", device)[1] = 3
+    for k, dtype in enumerate((torch.float32, torch.float64)):
+        y = torch.zeros(2, dtype=dtype, device=device)
+        module.k[1, 1](y)
+        assert y.tolist() == [7 + k, 3]
+    assert module.get_global("count", device).item() == 9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import linecache
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +12,23 @@ from types import FrameType
 from typing import Any
 
 import rawkern
+from rawkern.base import forking
 
 SOURCES = Path(rawkern.__file__).parent
+
+
+#: What the end of a ``with`` block begins with, where nothing or a value is kept on the stack.
+_ENDS = ("LOAD_CONST", "SWAP", "POP_TOP")
+
+
+def is_safe(frame: FrameType) -> bool:
+    """Whether Python looks for no signals before what comes next: the end of a ``with`` block, or a ``try:``.
+
+    A trace may raise there all the same: what is to end the context, or the one around the ``try``, is not called then.
+    """
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return line == "try:" or (line.startswith("with ") and name in _ENDS)
 
 
 def interrupts(files: Sequence[str], run: Callable[[], Any], times: int = 1) -> Iterator[KeyboardInterrupt]:
@@ -27,7 +44,7 @@ def interrupts(files: Sequence[str], run: Callable[[], Any], times: int = 1) -> 
 
     def line(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal raised
-        if event == "line":
+        if event == "line" and not is_safe(frame):
             place = paths[frame.f_code.co_filename], frame.f_lineno
             seen[place] += 1
             if seen[place] <= times and (*place, seen[place]) not in done:
@@ -38,7 +55,8 @@ def interrupts(files: Sequence[str], run: Callable[[], Any], times: int = 1) -> 
         return line
 
     def call(frame: FrameType, event: str, _: Any) -> Any:
-        return line if frame.f_code.co_filename in paths else None
+        # What is raised in `__del__` Python tells of and drops.
+        return line if frame.f_code.co_filename in paths and frame.f_code.co_name != "__del__" else None
 
     while True:
         raised = False
@@ -51,6 +69,8 @@ def interrupts(files: Sequence[str], run: Callable[[], Any], times: int = 1) -> 
                 sys.settrace(None)
         except KeyboardInterrupt as error:
             assert raised
+            held = [lock for lock in forking._locks if lock._is_owned()]  # type: ignore[attr-defined]
+            assert not held, f"a lock is held after an interrupt at {error}"
             yield error
         else:
             assert not raised, f"an interrupt was lost: {max(done)}"

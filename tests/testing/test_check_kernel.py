@@ -113,7 +113,7 @@ def test_what_is_asked_of_it() -> None:
         check_kernel(torch.sin, x, skip=["layouts"])
     with pytest.raises(TypeError, match="no tensor among the sample inputs"):
         check_kernel(torch.sin, 3.0)
-    with pytest.raises(ValueError, match="mutates names 'y', which is no tensor"):
+    with pytest.raises(ValueError, match="mutates names 'y', which is not a tensor"):
         check_kernel(planted.in_place, x, mutates=["y"])
     with pytest.raises(ValueError, match="the reference does not take the sample inputs: RuntimeError: no"):
         check_kernel(torch.sin, x, reference=_raise)

@@ -389,6 +389,15 @@ def test_copies_and_pickles(device: str) -> None:
     assert "2 configurations" in repr(tuned)
 
 
+def test_copies_and_pickles_of_launchers(device: str) -> None:
+    tuned, given = tuned_saxpy("copied", [{"block": 64}, {"block": 32}]), tuned_saxpy("given", {"WORK": [1, 2]})
+    for launch in (tuned.forall(1003), tuned[32], given[16, 64], given.forall(1003, block=64)):
+        x, y, expected = inputs(device)
+        assert copy.deepcopy([launch])[0] is launch
+        pickle.loads(pickle.dumps(launch))(1003, 2.5, x, y)
+        torch.testing.assert_close(y, expected)
+
+
 @pytest.mark.gpu
 def test_capture(timed: list[float]) -> None:
     tuned = tuned_saxpy("capture", key=["n"])

@@ -8,7 +8,6 @@ and the table in `instructions`; `jit` makes machine code; `grid` runs it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import platform
 import sys
 import weakref
@@ -23,7 +22,6 @@ from rawkern.compile import diagnostics
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.mode import FIRST, Mode
 from rawkern.engines.cpu.needs import refusal
-from rawkern.engines.cpu.ptx.tokens import MALFORMED
 from rawkern.errors import LaunchError, RawkernError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -31,12 +29,20 @@ if TYPE_CHECKING:
     from rawkern.compile.programs import Program
     from rawkern.engines.cpu.checker.findings import Host
     from rawkern.engines.cpu.runtime.grid import Target
+    from rawkern.engines.cpu.runtime.variables import Variables
 
     Dim3 = tuple[int, int, int]
 
 
-def load_module(program: Program, *, device: Any = None) -> Module:
-    """Make a PTX program ready to run on this machine's CPU.
+def shared_variables() -> Variables:
+    """Where the variables of a module's programs lie, which `load_module` takes."""
+    from rawkern.engines.cpu.runtime.variables import Variables
+
+    return Variables()
+
+
+def load_module(program: Program, *, device: Any = None, variables: Variables | None = None) -> Module:
+    """Make a PTX program ready to run on this machine's CPU, with variables of its own or of the module's programs.
 
     Raises
     ------
@@ -52,7 +58,10 @@ def load_module(program: Program, *, device: Any = None) -> Module:
     from rawkern.engines.cpu.checker.bounds import Bounds
 
     foreign = program.source.path if program.source.binary is not None else None
-    module = Module(program.ptx, Bounds, readable=program.source.readable, foreign=foreign)
+    module = Module(
+        program.ptx, Bounds, readable=program.source.readable, foreign=foreign, variables=variables,
+        every_variable=any(name.startswith("&") for name, _ in program.symbols),
+    )  # fmt: skip
     if log := refusal(module.needs):
         raise diagnostics.compile_error(program.source, log)
     return module
@@ -76,27 +85,24 @@ class Module:
     """One PTX module with its variables' memory; its kernels are built with an instrument.
 
     `readable` puts messages that hold lines and symbols of the PTX into the user's words. `foreign` is the file of PTX
-    that was not compiled here, and may be anything.
+    that was not compiled here, and may be anything. `variables` are shared with the programs of one source; with
+    `every_variable` those that no function uses are there, too.
     """
 
     def __init__(
         self, text: str, instrument: type[Instrument] = Instrument, readable: Callable[[str], str] = lambda text: text,
-        foreign: str | None = None,
+        foreign: str | None = None, variables: Variables | None = None, every_variable: bool = False,
     ):  # fmt: skip
         from rawkern.engines.cpu.runtime.jit import Translation
 
-        self.translation, self.readable, self.foreign = Translation(text), readable, foreign
+        self.translation, self.readable, self.foreign = Translation(text, every_variable), readable, foreign
         with self.named():
-            self.layout = self.translation.globals()
+            self.variables = variables or shared_variables()
+            self.layout = self.variables.add(self.translation)
             self.needs = self.translation.needs()
         self.instrument = instrument
         self.lock = Lock()
-        self._memory = ctypes.create_string_buffer(self.layout.size + 256)
-        self.globals_address = -(-ctypes.addressof(self._memory) // 128) * 128
-        ctypes.memmove(self.globals_address, self.layout.image, self.layout.size)
-        for at, name, addend in self.layout.pointers:  # variables that start with the address of another
-            value = self.globals_address + self.layout.offsets[name] + addend
-            ctypes.c_uint64.from_address(self.globals_address + at).value = value
+        self.globals_address = self.variables.address
 
     def kernel(
         self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Host | None = None,
@@ -116,7 +122,7 @@ class Module:
         except UnsupportedError as error:
             where = f"{self.foreign}: " if self.foreign else ""
             raise UnsupportedError(where + self.readable(str(error))) from None
-        except (*MALFORMED, ArithmeticError, AssertionError, MemoryError, StopIteration, RuntimeError) as error:
+        except Exception as error:
             if self.foreign is None or isinstance(error, RawkernError):
                 raise
             raise UnsupportedError(

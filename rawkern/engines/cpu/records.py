@@ -120,6 +120,8 @@ SMALL_NS = 4_000  # work below this is not worth waking other threads for, divid
 LATE_NS = 50_000  # a launch that loses more to them has waited for threads that had no core
 RATE = 0.3  # how fast the time that a warp takes follows what is measured
 
+NOWHERE = "an unknown source line"  # what messages call the place of code that comes from none
+
 #: Why a worker suspends.
 REASONS = {
     "SLICE": 0,
@@ -137,6 +139,7 @@ REASONS = {
     "BAD_FREE": 12,
     "TILE": 13,
     "OTHER_TYPE": 14,
+    "COPY": 15,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.
@@ -266,6 +269,7 @@ class Globals:
     size: int
     image: bytes
     pointers: tuple[tuple[int, str, int], ...]  # (offset, variable, addend): addresses to fill in
+    moved: str = ""  # tells code apart whose variables lie elsewhere than those of the program alone would
 
 
 _NUMBERS = {"DONE": DONE, "DECLINED": DECLINED, "ROOM": ROOM, "UNFINISHED": UNFINISHED, "LATE_NS": LATE_NS}

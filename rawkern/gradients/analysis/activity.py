@@ -48,21 +48,28 @@ def _followed(
     while before != len(values) + len(arrays):
         before = len(values) + len(arrays)
         for item in items:
-            if isinstance(item, Value):
-                if types.is_float(item.type) and _active(item, values, arrays, wrt, only):
-                    values.add(item)
-            elif isinstance(item, If):
-                values |= {r for r, a, b in item.results if (a in values or b in values) and types.is_float(r.type)}
-            elif isinstance(item, Loop):
-                for c in item.carried:
-                    if (c.init in values or c.next in values) and types.is_float(c.phi.type):
-                        values |= {c.phi, c.result}
+            if isinstance(item, Value) and _active(item, values, arrays, wrt, only):
+                values.add(item)
             elif isinstance(item, Store) and item.value in values:
                 arrays.add(item.place.array)
+            values |= _merged(item, values)
     return values, arrays
 
 
+def _merged(item: Any, values: set[Value]) -> set[Value]:
+    """The floats that a branch or loop makes of active ones."""
+    if isinstance(item, If):
+        found = {r for r, a, b in item.results if a in values or b in values}
+    elif isinstance(item, Loop):
+        found = {v for c in item.carried if c.init in values or c.next in values for v in (c.phi, c.result)}
+    else:
+        return set()
+    return {v for v in found if types.is_float(v.type)}
+
+
 def _active(item: Value, values: set[Value], arrays: set[Array], wrt: tuple[str, ...], only: set[Value] | None) -> bool:
+    if not types.is_float(item.type):
+        return False
     if item.op == "param":
         return item.attr in wrt
     if item.op == "load":
@@ -82,7 +89,7 @@ def check_memory(kernel: Kernel, wrt: tuple[str, ...], where: Where) -> None:
         read = [i for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
         if written and read:
             raise where.refuse(read[0].line, f"{array.name} is both read and written", "write to another array")
-        if len({bool(i.adds) for i in written}) > 1 and not all(i.begun for i in written if i.adds):
+        if len({bool(i.adds) for i in written}) > 1 and not all(i.reads_own_store for i in written if i.adds):
             raise where.refuse(written[0].line, f"{array.name} is both set and added to", "use two arrays, or only add")
         if written and array.name in wrt:
             way = f"name {array.name}_before" if f"{array.name}_before" in kernel.before else "leave it out"

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.analysis import access_groups, affine, injectivity, loops
-from rawkern.gradients.analysis.affine import Poly, add, poly
-from rawkern.gradients.analysis.guards import Facts, facts
-from rawkern.gradients.analysis.uniform import uniform
+from rawkern.gradients.index import scev
+from rawkern.gradients.index.disjoint import disjoint
+from rawkern.gradients.index.injective import injective
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import Barrier, Block, If, Kernel, Loop, Value
 
 Token = tuple[Any, frozenset[tuple[Loop, bool]]]  # a loop with True: begun an iteration; False: left
@@ -31,9 +31,9 @@ class Phases:
     def apart(self, a: Value, others: list[Value]) -> bool:
         """Whether no other thread reads, by any of these, what a thread reads in the same phase."""
         met = [b for b in others if self._in_one_phase(a, b)]
-        if all(len(r.args) == 1 for r in (a, *met)) and self._told_apart((a, *met)):
-            return True
-        return all(self._apart(a, b) for b in met)
+        if injective(self.kernel, (a, *met), within_block=True) is not None:
+            return True  # each thread has its own few elements, as in s[t + 16] and s[t + 32]
+        return all(disjoint(self.kernel, a, b, self._same if self._alike(a, b) else None) for b in met)
 
     # Control flow -------------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Phases:
             head |= end
         for read in self.tokens.values():
             read -= {t for t in read if t[0] is item}
-        return {(at, done | {(item, False)}) for at, done in (end if loops.iterations(item) else head)}
+        return {(at, done | {(item, False)}) for at, done in (end if scev.iterations(item) else head)}
 
     # Pairs --------------------------------------------------------------------------------------------------------
 
@@ -69,19 +69,10 @@ class Phases:
         pairs = [(p[1], q[1]) for p in self.tokens[a] for q in self.tokens[b] if p[0] is q[0]]
         return [(p, q) for p, q in pairs if not self._parted(p, q) and not self._parted(q, p)]
 
-    def _apart(self, a: Value, b: Value) -> bool:
-        both = set(affine.loops_around(a.block)) & set(affine.loops_around(b.block))
-        alike = all(self._begun(p, both) == self._begun(q, both) for p, q in self._in_one_phase(a, b))
-        if len(a.args) != len(b.args) or len(a.args) != 1:
-            return False
-        first, second = (self._signature(r, alike) for r in (a, b))
-        if (first is not None and first == second) or self._told_apart((a, b)):
-            return True
-        return alike and (self._below(a, b) or self._below(b, a))
-
-    def _told_apart(self, reads: tuple[Value, ...]) -> bool:
-        """Whether each thread has its own few elements, as in s[t + 16] and s[t + 32]."""
-        return access_groups.which(self.kernel, reads, within_block=True) is not None
+    def _alike(self, a: Value, b: Value) -> bool:
+        """Whether two threads that come to two reads in one phase are in the same iterations of the loops around."""
+        both = set(scev.loops_around(a.block)) & set(scev.loops_around(b.block))
+        return all(self._begun(p, both) == self._begun(q, both) for p, q in self._in_one_phase(a, b))
 
     @staticmethod
     def _begun(done: frozenset[Any], within: set[Loop]) -> set[Loop]:
@@ -94,36 +85,9 @@ class Phases:
             for loop, begun in p
         )
 
-    def _signature(self, r: Value, alike: bool) -> Any:
-        same = self._same(poly(r.args[0])) if alike else set()
-        return injectivity.signature(self.kernel, r.args[0], r.block, r.order, within_block=True, same=same)
-
-    def _same(self, p: Poly) -> set[Value]:
-        """The values in a polynomial that are the same for all threads of a phase."""
-        return {s for key in p for s in key if isinstance(s, Value) and uniform(s) and not self._varies(s.block)}
+    def _same(self, v: Value) -> bool:
+        """Whether a value is the same for all threads of a phase."""
+        return uniform(v) and not self._varies(v.block)
 
     def _varies(self, block: Block) -> bool:
-        return any(loop in self.free for loop in affine.loops_around(block))
-
-    def _below(self, a: Value, b: Value) -> bool:
-        """Whether every index of `a` is less than each of `b`, by a bound that all threads share."""
-        low, high = poly(a.args[0]), poly(b.args[0])
-        extents = affine.threads(self.kernel, True)
-        bound: Poly = {}
-        for key, value in high.items():
-            if len(key) == 1 and key[0] in extents and value > 0:
-                continue
-            bound[key] = value
-        values = {s for p in (low, bound) for key in p for s in key if isinstance(s, Value)}
-        if any(isinstance(s, Loop) or s in extents for key in bound for s in key):
-            return False
-        if values - self._same(low) - self._same(bound):
-            return False
-        most: Poly = {}
-        for key, value in low.items():
-            if len(key) == 1 and key[0] in extents and value > 0:
-                most = add(most, {(): value * ((extents[key[0]] or 0) - 1)})
-            else:
-                most = add(most, {key: value})
-        known = facts(a.block, a.order)
-        return injectivity.fits(most, None, bound, Facts([], {})) or injectivity.fits(low, None, bound, known)
+        return any(loop in self.free for loop in scev.loops_around(block))

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.gradients.analysis import affine, loops, privatizable
+from rawkern.gradients.analysis import loops, privatizable
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.recompute_slice import TRIVIAL
-from rawkern.gradients.analysis.uniform import uniform
+from rawkern.gradients.index import scev
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
@@ -54,8 +55,7 @@ def deals(kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Callabl
     found: dict[str, list[tuple[Array, list[Value]]]] = {}
     for array in (kernel.arrays[n] for n in wrt if n in kernel.arrays):
         read = [r for r in loops.reads(kernel.body, array) if r in active.values]
-        read = [r for r in read if affine.loops_around(r.block) == [loop]]
-        fits = {a: [r for r in read if not any(_depends(i, f"blockIdx.{a}") for i in r.args)] for a in axes}
+        fits = {a: _same_along(a, loop, read) for a in axes}
         axis = max(axes, key=lambda a: len(fits[a]), default="")
         if axis and fits[axis]:
             found.setdefault(axis, []).append((array, fits[axis]))
@@ -63,6 +63,12 @@ def deals(kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Callabl
         Deal(tuple(a.name for a, _ in each), axis, loop.order, frozenset(r.order for _, rs in each for r in rs))
         for axis, each in found.items()
     ]
+
+
+def _same_along(axis: str, loop: Loop, read: list[Value]) -> list[Value]:
+    """The reads in a loop, and in none within it, of elements that are the same for all blocks along an axis."""
+    inner = [r for r in read if scev.loops_around(r.block) == [loop]]
+    return [r for r in inner if not any(_depends(i, f"blockIdx.{axis}") for i in r.args)]
 
 
 def _over_tiles(kernel: Kernel) -> Loop | None:
@@ -75,7 +81,7 @@ def _over_tiles(kernel: Kernel) -> Loop | None:
     loop = found[0] if len(found) == 1 else None
     if not isinstance(loop, Loop) or not kernel.shared or any(a.dynamic for a in kernel.shared):
         return None
-    inner = [loops.iterations(i) or 0 for i in loop.body.items if isinstance(i, Loop)]
+    inner = [scev.iterations(i) or 0 for i in loop.body.items if isinstance(i, Loop)]
     synced = any(isinstance(i, Barrier) and i.text == "__syncthreads()" for i in loop.body.items)
     return loop if synced and max(inner, default=0) >= LEAST else None
 
@@ -94,16 +100,21 @@ def _each_alone(kernel: Kernel, loop: Loop, active: Activity, plain: Callable[[S
     """Whether any iteration can be computed by itself, as any block has it."""
     items, uses = list(walk(kernel.body)), loops.totals(kernel)
     given = [i for i in items if isinstance(i, Store) and i.place.array in active.arrays and not i.place.array.shared]
-    tiles = {i.place.array for i in items if isinstance(i, Store) and i.place.array.shared}
-    read = {i.attr.array for i in items if isinstance(i, Value) and _tile(i)}
+    steps = [by for _, by in scev.induction(loop).values()]
     return (
         all(s.adds or plain(s) for s in given)
-        and read <= tiles
-        and all(privatizable.fresh(a, loop, kernel) for a in tiles)
+        and _tiles_are_fresh(kernel, loop, items)
         and privatizable.any_order(loop, kernel, active.arrays, plain)
         and all(loops.is_sum(c, loop, uses) for c in loop.carried if c.phi in active.values)
-        and all(by.op in TRIVIAL or not _within(by, loop) for _, by in affine.induction(loop).values())
+        and all(by.op in TRIVIAL or not _within(by, loop) for by in steps)
     )
+
+
+def _tiles_are_fresh(kernel: Kernel, loop: Loop, items: list[Any]) -> bool:
+    """Whether each iteration sets what it reads of shared memory."""
+    tiles = {i.place.array for i in items if isinstance(i, Store) and i.place.array.shared}
+    read = {i.attr.array for i in items if isinstance(i, Value) and _tile(i)}
+    return read <= tiles and all(privatizable.fresh(a, loop, kernel) for a in tiles)
 
 
 def _within(v: Value, loop: Loop) -> bool:
@@ -112,12 +123,12 @@ def _within(v: Value, loop: Loop) -> bool:
 
 def _alike(loop: Loop, what: str) -> bool:
     """Whether blocks that differ in this alone run a loop equally often, all threads of a block together."""
-    if loops.iterations(loop) is not None:
+    if scev.iterations(loop) is not None:
         return True
-    found = loops.bounds(loop)
+    found = scev.bounds(loop)
     if found is None:
         return False
-    values = (found[1], *affine.induction(loop)[found[0].phi])
+    values = (found[1], *scev.induction(loop)[found[0].phi])
     return all(uniform(v) and not _depends(v, what) for v in values)
 
 

@@ -10,19 +10,22 @@ out of the grid, nobody owns the element, and the reading thread adds to it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import affine, injectivity, loops
+from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import Activity
-from rawkern.gradients.analysis.affine import Poly, add, multiply, poly
-from rawkern.gradients.analysis.guards import facts
+from rawkern.gradients.index import scev
+from rawkern.gradients.index.affine import Poly, is_place, poly, symbol
+from rawkern.gradients.index.guards import guards
+from rawkern.gradients.index.ranges import Ranges, extents
 from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Kernel, Loop, Store, Value, operands, walk
 
 MOST = 27  # different steps
+Shift = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def short_loops(kernel: Kernel) -> frozenset[int]:
     """The loops to write out, so that what they read may be gathered: all, if each place in them runs a few times."""
     found = [i for i in walk(kernel.body) if isinstance(i, Loop)]
     for loop in found:
-        runs = [loops.iterations(each) for each in (loop, *affine.loops_around(loop.block))]
+        runs = [scev.iterations(each) for each in (loop, *scev.loops_around(loop.block))]
         if None in runs or math.prod(n for n in runs if n is not None) > MOST:
             return frozenset()
     return frozenset() if kernel.shared else frozenset(loop.node for loop in found)
@@ -82,9 +85,8 @@ def places(kernel: Kernel) -> dict[str, Poly]:
     """The place of a thread along each axis that has several."""
     found: dict[str, Poly] = {}
     for axis, threads, blocks in zip("xyz", kernel.block, kernel.grid, strict=True):
-        p: Poly = {} if threads == 1 else {(f"threadIdx.{axis}",): 1}
-        if blocks != 1:
-            p[f"blockIdx.{axis}",] = threads
+        p = Poly() if threads == 1 else symbol(f"threadIdx.{axis}")
+        p += symbol(f"blockIdx.{axis}") * threads if blocks != 1 else 0
         if p:
             found[axis] = p
     return found
@@ -97,7 +99,7 @@ def _coordinates(kernel: Kernel) -> dict[int, str] | None:
     raw: set[Value] = set()
     for item in walk(kernel.body):
         special = isinstance(item, Value) and item.op == "special" and item.const is None
-        if not (special and item.attr.startswith(("threadIdx", "blockIdx"))) and not raw & set(operands(item)):
+        if not (special and is_place(item.attr)) and not raw & set(operands(item)):
             continue
         if not isinstance(item, Value) or item.op not in ("special", "binary", "cast") or types.is_float(item.type):
             return None
@@ -115,90 +117,67 @@ def _gather(
     reads = [r for r in loops.reads(kernel.body, array) if r in active.values]
     if len(reads) < 2 or isinstance(array.type, types.Aggregate):
         return None
-    indices = [poly(r.args[0]) for r in reads]
-    base = min(indices, key=lambda p: sum(not any(map(_digit, key)) for key in p))
-    if endless:
-        base = {key: value for key, value in base.items() if key}
+    indices = {r: poly(r.args[0]) for r in reads}
+    base = min(indices.values(), key=lambda p: len(_offset(p)))
+    base -= base.get((), 0) if endless else 0
     axes = _axes(kernel, base)
-    if axes is None:
+    found = None if axes is None else _shifts(kernel, indices, base, axes)
+    offset = _offset(base)
+    if axes is None or found is None or (endless and offset):
         return None
-    steps: dict[int, tuple[int, ...]] = {}
-    outside: dict[int, tuple[tuple[int, int], ...]] = {}
-    for read, index in zip(reads, indices, strict=True):
-        step = _step(add(index, base, -1), axes)
-        leads = None if step is None else _outside(kernel, read, axes, step)
-        if step is None or leads is None:
-            return None
-        steps[read.order], outside[read.order] = step, leads
-    if not 2 <= len(set(steps.values())) <= MOST:
-        return None
-    offset = {k: v for k, v in base.items() if not any(_digit(s) for s in k)}
-    if endless and (offset or any(by < 0 for leads in outside.values() for _, by in leads)):
+    leads = {r: outside for r, (_, outside) in found.items()}
+    if endless and any(by < 0 for outside in leads.values() for _, by in outside):
         return None
     wide = any(types.bits(r.args[0].type) == 64 for r in reads)
-    return Gather(array, axes, offset, steps, outside, coordinates, wide)
+    return Gather(array, axes, offset, {r: step for r, (step, _) in found.items()}, leads, coordinates, wide)
 
 
-def _digit(symbol: Any) -> bool:
-    return isinstance(symbol, str) and symbol.startswith(("threadIdx", "blockIdx"))
+def _offset(p: Poly) -> Poly:
+    """What of an index is the same for all threads."""
+    return Poly({k: v for k, v in p.items() if not any(map(is_place, k))})
+
+
+def _shifts(kernel: Kernel, indices: dict[Value, Poly], base: Poly, axes: tuple[Axis, ...]) -> dict[int, Shift] | None:
+    """How each read is shifted, by its order; None if one is not, or they have too many steps, or one alone."""
+    found: dict[int, Shift] = {}
+    for read, index in indices.items():
+        shift = _shifted(kernel, read, index - base, axes)
+        if shift is None:
+            return None
+        found[read.order] = shift
+    return found if 2 <= len({step for step, _ in found.values()}) <= MOST else None
 
 
 def _axes(kernel: Kernel, index: Poly) -> tuple[Axis, ...] | None:
     """The index as places times coefficients, from the smallest to the largest: 1, a row, a layer of rows."""
-    left = {k: v for k, v in index.items() if any(_digit(s) for s in k)}
-    if any(isinstance(s, Value) for k in index for s in k):
-        return None
-    found: list[tuple[str, tuple[Any, ...]]] = []
+    left, found = index, []
     for axis, place in places(kernel).items():
-        digit = f"threadIdx.{axis}" if (f"threadIdx.{axis}",) in place else f"blockIdx.{axis}"
-        keys = [k for k in left if digit in k]
-        if len(keys) != 1:
+        digit = next(iter(place.symbols))
+        products = [tuple(s for s in key if s != digit) for key in left if digit in key]
+        if len(products) != 1:
             return None
-        monomial = tuple(s for s in keys[0] if s != digit)
-        for key, value in multiply(place, {monomial: 1}).items():
-            if left.pop(key, None) != value:
-                return None
-        found.append((axis, monomial))
-    found.sort(key=lambda f: len(f[1]))
-    if left or not found or found[0][1]:
+        found.append((axis, Poly({products[0]: 1})))
+        left -= place * found[-1][1]
+    found.sort(key=lambda f: len(f[1].symbols))
+    made_of_more = any(map(is_place, left.symbols)) or any(isinstance(s, Value) for s in index.symbols)
+    if made_of_more or not found or found[0][1].number is None:
         return None
-    axes = []
-    for k, (axis, monomial) in enumerate(found):
-        extent = None
-        if k + 1 < len(found):
-            rest = list(found[k + 1][1])
-            for s in monomial:
-                if s not in rest:
-                    return None
-                rest.remove(s)
-            if not rest:
-                return None
-            extent = {tuple(rest): 1}
-        axes.append(Axis(axis, {monomial: 1}, extent))
-    return tuple(axes)
+    extents = [after.over(c) for (_, c), (_, after) in itertools.pairwise(found)]
+    if any(extent is None or extent.number is not None for extent in extents):
+        return None
+    return tuple(Axis(axis, c, extent) for (axis, c), extent in zip(found, [*extents, None], strict=True))
 
 
-def _step(offset: Poly, axes: tuple[Axis, ...]) -> tuple[int, ...] | None:
-    """An offset of an index as steps along the axes."""
-    left = dict(offset)
-    step = tuple(left.pop(next(iter(a.coefficient)), 0) for a in axes)
-    return None if left else step
-
-
-def _outside(kernel: Kernel, read: Value, axes: tuple[Axis, ...], step: tuple[int, ...]) -> Any:
-    """The steps that may lead out of the grid; None if one may lead into another row."""
-    known, whole = facts(read.block, read.order), places(kernel)
-    found = []
+def _shifted(kernel: Kernel, read: Value, offset: Poly, axes: tuple[Axis, ...]) -> Shift | None:
+    """An offset of an index as steps along the axes, and those that may lead out; None if one may leave its row."""
+    step = tuple(offset.pop(next(iter(a.coefficient)), 0) for a in axes)
+    ranges, whole = Ranges(extents(kernel), guards(read).above), places(kernel)
+    outside = []
     for k, (axis, by) in enumerate(zip(axes, step, strict=True)):
-        to = add(whole[axis.name], {(): by} if by else {})
-        positive = by >= 0 or any(_at_least(add(to, {(): 1}), fact) for fact in known.above)
-        if axis.extent is not None and not (positive and injectivity.fits(to, None, axis.extent, known)):
+        to = whole[axis.name] + by
+        positive = by >= 0 or ranges.implies(to + 1)
+        if axis.extent is not None and not (positive and ranges.implies(axis.extent - to)):
             return None
         if by > 0 or not positive:
-            found.append((k, by))
-    return tuple(found)
-
-
-def _at_least(p: Poly, q: Poly) -> bool:
-    rest = add(p, q, -1)
-    return not rest or (set(rest) == {()} and rest[()] > 0)
+            outside.append((k, by))
+    return None if offset else (step, tuple(outside))

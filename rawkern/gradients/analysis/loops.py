@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import affine
+from rawkern.gradients.index.scev import plain
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
@@ -96,81 +96,6 @@ def check_condition(loop: Loop, refuse: Any) -> None:
             )
 
 
-def bounds(loop: Loop) -> tuple[Carried, Value, bool] | None:
-    """The variable of ``i < bound`` (or ``<=``: True) that grows evenly, if that alone decides when the loop ends."""
-    test = loop.condition
-    steps = affine.induction(loop)
-    if test.op != "binary" or test.attr not in ("<", "<=", ">", ">="):
-        return None
-    low, high = test.args if test.attr in ("<", "<=") else test.args[::-1]
-    low = low.args[0] if low.op == "cast" and low.type == high.type else low
-    found = next((c for c in loop.carried if c.phi is low and c.phi in steps), None)
-    return (found, high, "=" in test.attr) if found is not None and affine.invariant(high, loop) else None
-
-
-def iterations(loop: Loop) -> int | None:
-    """How many iterations there are, where that is known when deriving: by running the variable of the condition."""
-    return _counted(loop, loop.condition, None)
-
-
-def at_most(loop: Loop) -> int | None:
-    """How many iterations there are at most: of a loop that may also be left by a break."""
-    test = loop.condition
-    flag = next((c for c in loop.carried if test.op == "binary" and test.attr == "&&" and c.phi is test.args[0]), None)
-    return iterations(loop) if flag is None else _counted(loop, test.args[1], flag.next)
-
-
-def _counted(loop: Loop, test: Value, goes_on: Value | None) -> int | None:
-    """As many as one comparison allows; its variable changes where the loop goes on."""
-    if test.op != "binary" or test.attr not in ("<", "<=", ">", ">=", "!="):
-        return None
-    args = [affine.plain(a) for a in test.args]
-    for c in loop.carried:
-        change = affine.plain(c.next)
-        around: Any = change.attr
-        if goes_on is not None and isinstance(around, If) and around.condition is goes_on:
-            change = affine.plain(next(a for r, a, _ in around.results if r is change))
-        if c.phi not in args or c.init.const is None or change.op != "binary":
-            continue
-        inner = [affine.plain(a) for a in change.args]
-        other, bound = inner[1 - inner.index(c.phi)] if c.phi in inner else None, test.args[1 - args.index(c.phi)].const
-        if other is None or other.const is None or bound is None or (change.attr not in "+*" and inner[0] is not c.phi):
-            continue
-        if not (affine.invariant(other, loop) and affine.invariant(args[1 - args.index(c.phi)], loop)):
-            continue
-        now, first = c.init.const, args[0] is c.phi
-        if now < 0 and any(a.type.startswith("unsigned") for a in (*test.args, c.phi)):
-            return None
-        for n in range(LONGEST_TAPE + 1):
-            pair = (now, bound) if first else (bound, now)
-            if not {"<": pair[0] < pair[1], "<=": pair[0] <= pair[1], ">": pair[0] > pair[1], ">=": pair[0] >= pair[1],
-                    "!=": pair[0] != pair[1]}[test.attr]:  # fmt: skip
-                return n
-            after = _step(change.attr, now, other.const)
-            if after is None or not 0 <= after < 2**31:
-                return (
-                    n + 1
-                    if after == -1 and change.type == "int" and test.attr in (">", ">=") and bound == 0 and first
-                    else None
-                )
-            now = after
-    return None
-
-
-def _step(sign: str, a: int, b: int) -> int | None:
-    if sign in ("/", "<<", ">>") and b <= 0:
-        return None
-    found = {
-        "+": lambda: a + b,
-        "-": lambda: a - b,
-        "*": lambda: a * b,
-        "/": lambda: a // b,
-        "<<": lambda: a << b,
-        ">>": lambda: a >> b,
-    }
-    return found[sign]() if sign in found else None
-
-
 def shrinks(loop: Loop) -> bool:
     """Whether the loop halves (or doubles) an integer until a bound, so that it ends within 64 iterations."""
     test = loop.condition
@@ -192,7 +117,7 @@ def shrinks(loop: Loop) -> bool:
 
 def shifts(c: Carried) -> tuple[str, int] | None:
     """How an iteration shifts a variable that starts at a constant: the operator and by how many bits."""
-    v = affine.plain(c.next)
+    v = plain(c.next)
     by = v.args[1].const if v.op == "binary" and v.args[0] is c.phi else None
     if c.init.const is None or c.init.const < 0 or by is None or by < 1:
         return None

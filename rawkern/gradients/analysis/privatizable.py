@@ -5,19 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rawkern.gradients.analysis import access_groups, value_numbering
+from rawkern.gradients.analysis import value_numbering
 from rawkern.gradients.analysis.loops import reads, stores
 from rawkern.gradients.analysis.must_def import covered
-from rawkern.gradients.ir import Access, Array, Barrier, Block, If, Kernel, Loop, Store, Value, index_of, inside, walk
+from rawkern.gradients.index.injective import injective
+from rawkern.gradients.ir import (
+    Access,
+    Array,
+    Barrier,
+    Block,
+    If,
+    Kernel,
+    Loop,
+    Store,
+    Value,
+    children,
+    inside,
+    walk,
+)
 
 
-def _written(store: Store, loop: Loop | None) -> Any:
-    """The places that a store writes, as a key; None where they may change from one iteration to the next."""
+def _written(store: Store, loop: Loop | None, body: Block | None = None) -> Any:
+    """The places that a store writes, as a key; None where they may change from one iteration to the next.
+
+    `body`: the block of the loop in which whatever is done with the array is done, if anything is.
+    """
     parts: list[Any] = [store.place.fields]
     for each in store.index:
         parts.append(value_numbering.key(each, loop))
     block: Block | None = store.block
-    while block is not None and block.parent is not None and block.parent is not loop:
+    while block is not None and block is not body and block.parent is not None and block.parent is not loop:
         parent = block.parent
         if isinstance(parent, If):
             parts.append((block is parent.then, value_numbering.key(parent.condition, loop)))
@@ -38,21 +55,31 @@ def fresh(array: Array, loop: Loop, kernel: Kernel) -> bool:
     reach, and then all reads follow them. No barrier is needed where each element is one thread's own.
     """
     inner, later = stores(loop.body, array), reads(loop.body, array)
-    if any(_written(s, loop) is None for s in inner) and not all(covered(r, loop, kernel) for r in later):
+    body = _together(loop, [*inner, *later])
+    if any(_written(s, loop, body) is None for s in inner) and not all(covered(r, body, kernel) for r in later):
         return False
     last = max(s.order for s in inner)
     read = [r.order for r in later]
-    between = [b for b in loop.body.items if isinstance(b, Barrier) and b.text == "__syncthreads()" and b.order > last]
+    between = [b for b in body.items if isinstance(b, Barrier) and b.text == "__syncthreads()" and b.order > last]
     if not read or any(b.order < min(read) for b in between):
         return True
     return last < min(read) and own(kernel, [*inner, *later])
 
 
+def _together(loop: Loop, accesses: Sequence[Access]) -> Block:
+    """The innermost block of an iteration, once in it at most, that holds all of these."""
+    body = loop.body
+    while True:
+        inner = [s for i in body.items if isinstance(i, If) for s in children(i)]
+        holds = [s for s in inner if all(inside(a.block, s) for a in accesses)]
+        if not holds:
+            return body
+        body = holds[0]
+
+
 def own(kernel: Kernel, accesses: Sequence[Access]) -> bool:
     """Whether of a shared array's elements each is read and written by one thread of a block alone."""
-    indices = [index_of(i) for i in accesses]
-    extents = min(map(len, indices)) if len(set(map(len, indices))) == 1 else 0
-    return any(access_groups.which(kernel, accesses, within_block=True, along=k) is not None for k in range(extents))
+    return injective(kernel, accesses, within_block=True) is not None
 
 
 def same_places(array: Array, loop: Loop, kernel: Kernel) -> bool:
@@ -100,13 +127,20 @@ def _innermost_with_stores(read: Value, array: Array) -> Loop | None:
     return None
 
 
-def late(array: Array, loop: Loop, kernel: Kernel) -> str | None:
-    """Why a shared array cannot be read again in the loop's backward; None where it can."""
+def late(array: Array, loop: Loop, kernel: Kernel) -> tuple[str, str] | None:
+    """Why a shared array cannot be read again in the loop's backward, and the way out; None where it can."""
     inner = stores(loop.body, array)
+    way_out = "make the number of iterations a constant of at most 64, or use another array"
     if inner and not fresh(array, loop, kernel):
-        return f"what iterations read of {array.name} may be of another iteration"
+        body = _together(loop, [*inner, *reads(loop.body, array)])
+        if any(s.block is not body and isinstance(s.block.parent, If) for s in inner):
+            way_out = (
+                f"set {array.name} in all threads: in place of an if, load from an index that is clamped, as "
+                f"x[min(k, n - 1)]; or {way_out}"
+            )
+        return f"what iterations read of {array.name} may be of another iteration", way_out
     if any(s.order > loop.last for s in stores(kernel.body, array)) and not (
         inner and same_places(array, loop, kernel)
     ):
-        return f"{array.name} is written again after the loop that reads it"
+        return f"{array.name} is written again after the loop that reads it", way_out
     return None

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis.affine import induction
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code.expressions import Binary, Literal, Name, Node, Unary
 from rawkern.gradients.code.names import Names, identifier
+from rawkern.gradients.index.scev import induction
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,

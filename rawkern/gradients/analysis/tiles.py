@@ -17,10 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import affine, loops, privatizable
-from rawkern.gradients.analysis.affine import frozen, poly
+from rawkern.gradients.analysis import loops, privatizable
 from rawkern.gradients.analysis.recompute_slice import TRIVIAL
-from rawkern.gradients.analysis.uniform import uniform
+from rawkern.gradients.index import scev
+from rawkern.gradients.index.affine import poly
+from rawkern.gradients.index.injective import MixedRadix
+from rawkern.gradients.index.threads import threads
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Exit, Kernel, Loop, Value, inside
 
 SHARED_BYTES = 48 * 1024  # static shared memory of a block
@@ -49,11 +52,11 @@ def tiles(kernel: Kernel, loop: Loop, active: set[Value], conflicting: set[Value
     """The tiles of a loop; `conflicting` are the reads whose gradients threads would add to at the same time."""
     if not _reached_by_all(kernel, loop):
         return []
-    extents = {**affine.threads(kernel, True), loop: loops.iterations(loop)}
+    extents = {**threads(kernel, True), loop: scev.iterations(loop)}
     groups: dict[Any, list[Value]] = {}
     for r in loop.body.items:
         if r in conflicting:
-            groups.setdefault((r.attr.array.name, tuple(map(_frozen, r.args))), []).append(r)
+            groups.setdefault((r.attr.array.name, tuple(poly(i).frozen for i in r.args)), []).append(r)
     found = [_tile(kernel, loop, tuple(reads), active, extents) for reads in groups.values()]  # type: ignore[arg-type]
     made = [t for t in found if t is not None]
     while made and not _room(kernel, loop, len(made)):
@@ -61,28 +64,27 @@ def tiles(kernel: Kernel, loop: Loop, active: set[Value], conflicting: set[Value
     return made
 
 
-def _frozen(index: Value) -> Any:
-    return frozen(poly(index))
-
-
 def _reached_by_all(kernel: Kernel, loop: Loop) -> bool:
     """Whether all threads of a block come to the loop and run it as often, and it computes from what is known."""
-    steps = affine.induction(loop)
-    body = loop.body.items
+    steps = scev.induction(loop)
+    integers = [c for c in loop.carried if not types.is_float(c.phi.type)]
     return (
-        bool(loops.iterations(loop))
+        bool(scev.iterations(loop))
         and not any(isinstance(i, Exit) for i in kernel.body.items)
         and any(isinstance(i, Barrier) and i.text == "__syncthreads()" for i in loop.block.items)
-        and all(isinstance(i, Value) and i.op not in (*COLLECTIVE, "result") for i in body)
-        and all(
-            privatizable.late(i.attr.array, loop, kernel) is None
-            for i in body
-            if i.op == "load" and i.attr.array.shared
-        )
-        and all(c.phi in steps or types.is_float(c.phi.type) for c in loop.carried)
-        and all(_known(v) for c in loop.carried if c.phi in steps for v in (c.init, steps[c.phi][1]))
-        and all(_known(a) for i in body for a in i.args if not inside(a.block, loop.body))
+        and all(c.phi in steps for c in integers)
+        and all(_known(v) for c in integers for v in (c.init, steps[c.phi][1]))
+        and all(_computes(i, kernel, loop) for i in loop.body.items)
     )
+
+
+def _computes(item: Any, kernel: Kernel, loop: Loop) -> bool:
+    """Whether an item of a loop only computes, from what other threads can have, too."""
+    if not isinstance(item, Value) or item.op in (*COLLECTIVE, "result"):
+        return False
+    if item.op == "load" and item.attr.array.shared and privatizable.late(item.attr.array, loop, kernel) is not None:
+        return False
+    return all(_known(a) for a in item.args if not inside(a.block, loop.body))
 
 
 def _known(v: Value) -> bool:
@@ -102,8 +104,9 @@ def _tile(
             return None
         used += digits
     free = tuple(d for d in extents if d not in used)
-    threads, count, others = (math.prod(extents[d] for d in ds) for ds in (affine.threads(kernel, True), used, free))
-    if not used or not free or others * -(-count // threads) > MOST * extents[loop]:
+    own = [threads(kernel, True), used, free]
+    all_threads, count, others = (math.prod(extents[d] for d in ds) for ds in own)
+    if not used or not free or others * -(-count // all_threads) > MOST * extents[loop]:
         return None
     wanted = set(reads)
     for item in loop.body.items:
@@ -116,21 +119,12 @@ def _tile(
 
 def _digits(index: Value, loop: Loop, extents: dict[Any, int]) -> list[Any] | None:
     """The digits that an index says, from the largest; None where that is not certain."""
-    found: list[tuple[int, Any]] = []
-    for key, value in poly(index).items():
-        inner = [s for s in key if s in extents]
-        if not inner and all(_alike(s, loop) for s in key):
-            continue
-        if len(key) != 1 or not inner or value < 0:
-            return None
-        found.append((value, key[0]))
-    found.sort(key=lambda f: f[0])
-    below = 0
-    for value, digit in found:
-        if value <= below:
-            return None
-        below += value * (extents[digit] - 1)
-    return [digit for _, digit in reversed(found)]
+    found = poly(index).split(lambda s: s in extents)
+    if found is None or not all(_alike(s, loop) for s in found[1].symbols):
+        return None
+    known = all(c.number is not None for c in found[0].values())
+    order = MixedRadix(extents).read(found[0]) if known else None
+    return None if order is None else [digit for digit, _ in reversed(order)]
 
 
 def _alike(symbol: Any, loop: Loop) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.analysis.affine import Poly, induction, plain, poly
+from rawkern.gradients.index.affine import Poly, poly
+from rawkern.gradients.index.scev import induction, plain
 from rawkern.gradients.ir import Access, Block, If, Loop, Value, index_of
 
 

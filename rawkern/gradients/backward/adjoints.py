@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rawkern.gradients.analysis import affine, loops, privatizable
+from rawkern.gradients.analysis import loops, privatizable
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.barrier_intervals import Phases
 from rawkern.gradients.backward.forward import Frame
@@ -18,6 +18,7 @@ from rawkern.gradients.code.expressions import Name, Node
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.accumulation_sinking import Added
 from rawkern.gradients.code.tree import Declare, Statement
+from rawkern.gradients.index.injective import AtMost
 from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Value
 from rawkern.gradients.reading.syntax import Where
 
@@ -31,7 +32,7 @@ class Adjoints:
     names: Names
     where: Where
     max_iterations: int | None = None
-    assumed: list[tuple[affine.Poly, affine.Poly]] | None = None  # of numbers of the launch: at most; None: nothing
+    assumed: list[AtMost] | None = None  # of numbers of the launch: at most; None: nothing
     uses: Counter[Value] = field(init=False)
     home: dict[Block, list[Statement]] = field(default_factory=dict)
     pending: dict[Value, list[Node]] = field(default_factory=dict)

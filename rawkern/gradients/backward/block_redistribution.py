@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rawkern.errors import NotDifferentiable
-from rawkern.gradients.analysis import affine, loops
 from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.blocks import Deal
 from rawkern.gradients.backward.forward import Frame
@@ -17,6 +16,7 @@ from rawkern.gradients.code.expressions import Cast, Name
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.barrier_elimination import sparse
 from rawkern.gradients.code.tree import BARRIER, Assign, If, Note, Run, Statement
+from rawkern.gradients.index import scev
 from rawkern.gradients.ir import Block, Kernel, Loop, Store, Value, operands, walk
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
@@ -59,7 +59,7 @@ class Dealing:
         head = Frame(kernel.body, None, names)
         loop = _loop(kernel, self.deal.loop)
         count, kind = Reverse(kernel, activity(kernel, self.deal.arrays), names, self.where, None).trips(
-            loop, loops.bounds(loop), head, out
+            loop, scev.bounds(loop), head, out
         )
         head.settle()
         begin, totals, ends = self._elements(at, kind)
@@ -143,7 +143,7 @@ def _single(body: Block, loop: Loop, at: str, kind: str) -> None:
     """Put one iteration of a loop in its place. What the others leave is unknown; what it adds to a sum is known."""
     before: list[Value] = []
     after = [c.result for c in loop.carried]
-    steps = affine.induction(loop)
+    steps = scev.induction(loop)
     for c in loop.carried:
         c.phi.block = body
         c.phi.order = c.result.order = loop.order

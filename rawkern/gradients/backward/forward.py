@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.gradients import ir, types
-from rawkern.gradients.analysis.affine import induction, plain
 from rawkern.gradients.analysis.recompute_slice import TRIVIAL, Copy
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import PRODUCTS, SUMS, Binary, Cast, Name, Node, Unary
 from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Jump, Run, Statement, While
+from rawkern.gradients.index.scev import induction, plain
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Block,

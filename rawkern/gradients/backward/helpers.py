@@ -28,6 +28,18 @@ __device__ __forceinline__ T warp_sum(T value) {
     return value;
 }
 """,
+    "warp_given": """\
+// What the lanes of a warp give to each: the sum of the values of those that name it.
+template <typename T>
+__device__ T warp_given(T value, int to) {
+    T sum = T();
+    for (int k = 0; k < 32; ++k) {
+        const T given = __shfl_sync(0xffffffff, value, k);
+        if (__shfl_sync(0xffffffff, to, k) == lane()) sum += given;
+    }
+    return sum;
+}
+""",
     **{
         f"warp_{name}": f"""\
 // The {name}imum over the lanes of a warp, in each of them.
@@ -140,7 +152,11 @@ __device__ double digamma(double x) {
 __device__ __forceinline__ double divided(double a, double b) { return a / b; }
 """,
 }
-NEEDS = {"warp_add": ("lane", "warp_sum"), **{f"block_{name}": (f"warp_{name}",) for name in ("sum", "max", "min")}}
+NEEDS = {
+    "warp_add": ("lane", "warp_sum"),
+    "warp_given": ("lane",),
+    **{f"block_{name}": (f"warp_{name}",) for name in ("sum", "max", "min")},
+}
 
 
 def wanted(words: Set[str]) -> set[str]:

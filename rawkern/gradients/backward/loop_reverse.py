@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.gradients import ir, types
-from rawkern.gradients.analysis import affine, extrema, loops, privatizable, tiles
+from rawkern.gradients.analysis import extrema, loops, privatizable, tiles
 from rawkern.gradients.backward.adjoints import Adjoints
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Cast, Literal, Name, Node
 from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, If, Run, Scope, Statement
+from rawkern.gradients.index import scev
 from rawkern.gradients.ir import Block, Carried, Loop, Store, Value, walk
 from rawkern.gradients.reading.places import GOES_ON, NeedsUnrolling
 
@@ -185,12 +186,12 @@ class LoopReverse(Adjoints):
 
     def _counted(self, item: Loop, inner: Frame, frame: Frame, body: list[Statement], out: list[Statement]) -> None:
         """The loop from its last iteration to its first; what iterations began with is computed, or from a tape."""
-        steps, found = affine.induction(item), loops.bounds(item)
+        steps, found = scev.induction(item), scev.bounds(item)
         needed = [c for c in item.carried if c.phi in inner.needed]
         taped = [c for c in needed if c.phi not in steps and not self._shifts(item, c)]
         k = Name(self.names.fresh("k"))
         first = self._begins(item, [c for c in needed if c not in taped], k, inner, frame)
-        if (found is not None or loops.iterations(item) is not None) and not taped:
+        if (found is not None or scev.iterations(item) is not None) and not taped:
             count, kind = self.trips(item, found, frame, out)
         else:
             count, kind = self._tape(item, taped, frame, first, k, out), "int"
@@ -206,11 +207,11 @@ class LoopReverse(Adjoints):
 
     @staticmethod
     def _shifts(item: Loop, c: Carried) -> tuple[str, int] | None:
-        return loops.shifts(c) if loops.iterations(item) is not None else None
+        return loops.shifts(c) if scev.iterations(item) is not None else None
 
     def _begins(self, item: Loop, needed: list[Carried], k: Node, inner: Frame, frame: Frame) -> list[Declare]:
         """What iteration `k` begins with, of variables that grow evenly or shift."""
-        steps, first = affine.induction(item), []
+        steps, first = scev.induction(item), []
         for c in needed:
             name = inner.name(c.phi)
             if by := self._shifts(item, c):
@@ -224,11 +225,11 @@ class LoopReverse(Adjoints):
 
     def trips(self, item: Loop, found: Any, frame: Frame, out: list[Statement]) -> tuple[Node, str]:
         """How many iterations there are, as an expression and its type; none if it is below 0."""
-        known = loops.iterations(item)
+        known = scev.iterations(item)
         if known is not None:
             return Literal(str(known)), "int"
         c, high, equal = found
-        step = frame.outside(affine.induction(item)[c.phi][1], item)
+        step = frame.outside(scev.induction(item)[c.phi][1], item)
         whole = "long long" if types.bits(c.phi.type) == 64 or types.bits(high.type) == 64 else "int"
         kind = high.type if high.type.startswith("unsigned") else whole  # as unsigned numbers: -1 is not below 5u
         name = self.names.fresh("iterations")
@@ -238,7 +239,7 @@ class LoopReverse(Adjoints):
             return end, whole  # below 0 there are none, either
         length = end if start == ZERO else end - start
         if step != ONE:
-            by = self._as(kind, affine.induction(item)[c.phi][1], step)
+            by = self._as(kind, scev.induction(item)[c.phi][1], step)
             length = (length + by - 1) / by
         out.append(tree.constant(whole, name, expr.where(expr.infix(end, ">", start), length, 0)))
         return Name(name), whole
@@ -251,8 +252,8 @@ class LoopReverse(Adjoints):
         self, item: Loop, taped: list[Carried], frame: Frame, first: list[Declare], k: Node, out: list[Statement]
     ) -> Node:
         """Keep what iterations begin with, where the loop runs anyway or in a run for it; returns their number."""
-        known = loops.iterations(item)
-        most = known if known is not None and known <= loops.LONGEST_TAPE else loops.at_most(item)
+        known = scev.iterations(item)
+        most = known if known is not None and known <= loops.LONGEST_TAPE else scev.at_most(item)
         trap = known is None or most is None
         most = self._most(item, taped) if most is None else most
         here = item.block is frame.block and bool(taped)
@@ -292,17 +293,14 @@ class LoopReverse(Adjoints):
             item.line, f"{carry} a value from one iteration to the next other than as a sum",
             "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
         )  # fmt: skip
-        raise NeedsUnrolling((item.node,), error)
+        raise NeedsUnrolling(_with_outer(item), error)
 
     def check_late(self, item: Loop, frame: Frame) -> None:
         """Refuse to read shared memory that may hold something else by now."""
         for array in frame.loads | frame.after:
             why = privatizable.late(array, item, self.kernel)
             if why is not None:
-                error = self.where.refuse(
-                    item.line, why, "make the number of iterations a constant of at most 64, or use another array"
-                )
-                raise NeedsUnrolling((item.node,), error)
+                raise NeedsUnrolling(_with_outer(item), self.where.refuse(item.line, *why))
 
     # Of `TileReverse` and `Reverse`.
     def tiles(self, item: Loop) -> list[tiles.Tile]: ...
@@ -311,3 +309,8 @@ class LoopReverse(Adjoints):
     ) -> None: ...
     def injective(self, s: Any) -> bool: ...
     def block(self, block: Block, frame: Frame, out: list[Statement]) -> None: ...
+
+
+def _with_outer(loop: Loop) -> tuple[int, ...]:
+    """A loop and those around it, whose iterations may say how many it has."""
+    return tuple(dict.fromkeys([loop.node, *(outer.node for outer in scev.loops_around(loop.block))]))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rawkern.gradients import ir, types
-from rawkern.gradients.analysis import access_groups, affine, injectivity, loops, value_numbering
+from rawkern.gradients.analysis import loops, value_numbering
 from rawkern.gradients.analysis.barrier_intervals import Phases
-from rawkern.gradients.analysis.guards import facts
-from rawkern.gradients.analysis.uniform import together, uniform
 from rawkern.gradients.backward import privatized_sums
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.privatized_sums import BlockSum
@@ -20,6 +18,10 @@ from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Call, Name, Node
 from rawkern.gradients.code.passes.accumulation_sinking import Added
 from rawkern.gradients.code.tree import Assign, If, Run, Statement
+from rawkern.gradients.index import scev
+from rawkern.gradients.index.affine import poly
+from rawkern.gradients.index.injective import injective
+from rawkern.gradients.index.uniform import together, uniform
 from rawkern.gradients.ir import Array, Block, Loop, Store, Value, inside, walk
 from rawkern.gradients.passes import in_place
 
@@ -62,7 +64,7 @@ class MemoryReverse(TileReverse):
         if s.adds:
             return place, False
         if array.shared:
-            if not self._meets(s):
+            if injective(self.kernel, [s], within_block=True) is not None:
                 return place, array not in self.set_whole
         elif self.injective(s) and not (before is not None and in_place.mixed(self.kernel, before.name)):
             return place, False
@@ -85,10 +87,10 @@ class MemoryReverse(TileReverse):
 
     def _overwrites(self, s: Store) -> bool:
         """Whether a store may come after one of a value that has a gradient, which is lost then."""
-        around = set(affine.loops_around(s.block))
+        around = set(scev.loops_around(s.block))
         return any(
             i.value in self.active.values and i.place == s.place
-            and (i.order < s.order or around & set(affine.loops_around(i.block)))
+            and (i.order < s.order or around & set(scev.loops_around(i.block)))
             for i in loops.stores(self.kernel.body, s.place.array)
         )  # fmt: skip
 
@@ -105,35 +107,11 @@ class MemoryReverse(TileReverse):
                 return r, v.args[1 - k], v.attr == "-"
         return None
 
-    def _meets(self, s: Store) -> bool:
-        """Whether several threads of a block may store to one place."""
-        if s.index:
-            return self._signature(s.place.array, s.index, s.block, s.order) is None
-        return bool(set(affine.threads(self.kernel, True)) - set(facts(s.block, s.order).fixed))
-
     def injective(self, s: Store) -> bool:
         """Whether an output's elements are each set once: by one store, by one thread in one iteration."""
         stores = [i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]
-        numbers = access_groups.which(self.kernel, stores, iterations=True, assumed=self.assumed)
+        numbers = injective(self.kernel, stores, iterations=True, assumed=self.assumed)
         return numbers is not None and len(set(numbers.values())) == len(stores)
-
-    def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
-        if len(index) > 1:  # row-major, if each index stays within its extent
-            return self._rows(array, index, block, order)
-        return injectivity.signature(self.kernel, index[0], block, order, within_block=array.shared)
-
-    def _rows(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
-        """Several indices, each a digit of threadIdx with a constant: together they tell threads apart."""
-        extents = affine.threads(self.kernel, True)
-        known = facts(block, order)
-        found = [affine.poly(i) for i in index]
-        alone = [{k: v for k, v in p.items() if k != ()} for p in found]
-        seen = {k[0] for p in alone if len(p) == 1 for k, v in p.items() if len(k) == 1 and v == 1 and k[0] in extents}
-        if set(extents) - seen - set(known.fixed):
-            return None
-        return tuple(tuple(sorted(p.items(), key=repr)) for p in found), tuple(
-            sorted((str(d), repr(p)) for d, p in known.fixed.items())
-        )
 
     def owns(self, array: Array) -> bool:
         """Whether the elements that threads read of an array are their own: all reads have one signature."""
@@ -141,12 +119,8 @@ class MemoryReverse(TileReverse):
             return False
         if array not in self.owned:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
-            if all(len(r.args) == 1 for r in read):
-                found = access_groups.which(self.kernel, read, within_block=array.shared, assumed=self.assumed)
-                self.owned[array] = bool(read) and found is not None
-            else:
-                rows = {self._signature(array, r.args, r.block, r.order) if r.args else None for r in read}
-                self.owned[array] = len(rows) == 1 and None not in rows
+            found = injective(self.kernel, read, within_block=array.shared, assumed=self.assumed)
+            self.owned[array] = found is not None
         return self.owned[array]
 
     def alone(self, v: Value, but_itself: bool = False) -> bool:
@@ -183,7 +157,7 @@ class MemoryReverse(TileReverse):
             return False
         if len(alike) == 1:
             return all(map(self.once, read))
-        numbers = access_groups.which(self.kernel, read, iterations=True, assumed=self.assumed)
+        numbers = injective(self.kernel, read, iterations=True, assumed=self.assumed)
         return numbers is not None and len({numbers[a[0]] for a in alike.values()}) == len(alike)
 
     def _index(self, r: Value) -> Any:
@@ -192,7 +166,7 @@ class MemoryReverse(TileReverse):
 
     def once(self, r: Value) -> bool:
         """Whether no two executions of a read, in any threads and iterations, mean the same element."""
-        return access_groups.which(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
+        return injective(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
 
     def load(self, v: Value, d: Name, frame: Frame, out: list[Statement]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
@@ -307,7 +281,7 @@ class MemoryReverse(TileReverse):
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""
-        for key in affine.poly(index):
+        for key in poly(index):
             for s in key:
                 if (isinstance(s, str) and s == "threadIdx.x") or isinstance(s, Value):
                     return True

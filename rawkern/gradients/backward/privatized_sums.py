@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rawkern.gradients import ir, types
-from rawkern.gradients.analysis import injectivity
-from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Cast, Given, Literal, Name, Node
 from rawkern.gradients.code.names import Names, summed_spelling
 from rawkern.gradients.code.tree import BARRIER, Assign, If, Run, Statement
+from rawkern.gradients.index.injective import Question, signature
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import Exit, Kernel, Value, made_of, walk
 
 
@@ -93,7 +93,7 @@ def _alike(value: Value) -> bool:
 
 def _one_thread(kernel: Kernel, reads: Sequence[Value]) -> bool:
     """Whether of each block the same thread alone reads an element, in all of these reads."""
-    found = {injectivity.signature(kernel, r.args[0], r.block, r.order, within_block=True) for r in reads}
+    found = {signature(Question(kernel, within_block=True), r) for r in reads}
     return len(found) == 1 and None not in found and "blockIdx" not in repr(found)
 
 

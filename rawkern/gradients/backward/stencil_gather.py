@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from rawkern.gradients import ir
 from rawkern.gradients.analysis.activity import activity
-from rawkern.gradients.analysis.definite_writes import Cover, Sets
+from rawkern.gradients.analysis.definite_writes import Sets
 from rawkern.gradients.analysis.gather import Gather, places
-from rawkern.gradients.analysis.guards import Comparison
 from rawkern.gradients.analysis.recompute_slice import OPPOSITES
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
@@ -19,6 +18,9 @@ from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Binary, Cast, Literal, Name, Node
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.tree import Assign, For, If, Run, Scope, Statement
+from rawkern.gradients.index.affine import Poly
+from rawkern.gradients.index.covers import Cover
+from rawkern.gradients.index.guards import Comparison
 from rawkern.gradients.ir import Block, Exit, Kernel, Store, Value, walk
 from rawkern.gradients.reading.syntax import Where
 
@@ -71,7 +73,7 @@ class Gathering:
         """What is set: the elements of all owners."""
         if self.strided:
             return Sets((), 1)
-        whole, index = places(kernel), dict(self.gather.offset)
+        whole, index = places(kernel), Poly(self.gather.offset)
         below = []
         for a in self.gather.axes:
             for key, value in whole[a.name].items():

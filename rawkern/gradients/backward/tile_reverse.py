@@ -6,16 +6,17 @@ import math
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import affine, tiles
+from rawkern.gradients.analysis import tiles
 from rawkern.gradients.analysis.recompute_slice import TRIVIAL
 from rawkern.gradients.analysis.tiles import Tile
-from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.loop_reverse import LoopReverse
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Name, Node
 from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, Scope, Statement
+from rawkern.gradients.index import scev
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import Array, Block, Carried, Loop, Place, Value, inside
 
 
@@ -109,7 +110,7 @@ class TileReverse(LoopReverse):
         array = tile.reads[0].attr.array
         self.shadows.add(array.whole)
         copy = Elsewhere(item.body, frame, self.names, loop=item)
-        steps = affine.induction(item)
+        steps = scev.induction(item)
         plain = next((p for p, (start, by) in steps.items() if (start.const, by.const, p.type) == (0, 1, "int")), None)
         digits = {d: copy.name(plain) if d is item and plain else self.names.fresh(_hint(d)) for d in tile.extents}
         copy.prepare(digits, _number(self.kernel.block, tile.layout, digits), exchanged, tile.layout)

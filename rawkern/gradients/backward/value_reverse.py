@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from rawkern.gradients.analysis.affine import loops_around
 from rawkern.gradients.backward.forward import Frame, shuffle
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Binary, Cast, Name, Node
 from rawkern.gradients.code.tree import Declare, Run, Statement
+from rawkern.gradients.index.scev import loops_around
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import Block, Function, Value, inside
 from rawkern.gradients.rules import derivative, gradient
 
@@ -144,6 +145,11 @@ class ValueReverse(MemoryReverse):
         """The lanes that a value came from get its adjoint back."""
         by, kind, zero = frame.express(v.args[1]), self.names.type(v.type), self._zero(v)
         name = Name(self.names.fresh("d_lanes"))
+        if not uniform(v.args[1]):
+            self.helpers |= {"warp_given", "lane"}
+            out.append(tree.constant(kind, name.name, expr.call("warp_given", d, _source(v.attr, by))))
+            self.contribute(v.args[0], name, out)
+            return
         if v.attr == "xor":
             out.append(tree.constant(kind, name.name, shuffle("xor", d, by)))
             self.contribute(v.args[0], name, out)
@@ -187,3 +193,15 @@ def _inverse(v: Value, kind: str) -> Node | None:
     whole = {f"{n}.{zero}{f}": n for n in (1, 2, 4, 8, 16, 32, 64) for zero in ("0", "") for f in ("f", "F", "")}
     found = whole.get(v.attr) if v.op == "const" else None
     return expr.number(1.0 / found, kind) if found else None
+
+
+def _source(which: str, by: Node) -> Node:
+    """The lane that a shuffle reads, where lanes differ in how far that is."""
+    lane, far = expr.call("lane"), expr.infix(by, "&", 31)
+    if which == "idx":
+        return by
+    if which == "xor":
+        return expr.infix(lane, "^", far)
+    if which == "down":
+        return expr.where(expr.infix(lane + far, "<", 32), lane + far, lane)
+    return expr.where(expr.infix(lane, ">=", far), lane - far, lane)

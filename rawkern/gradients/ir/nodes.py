@@ -98,7 +98,7 @@ class Store(Item):
     index: tuple[Value, ...] = ()
     value: Value = None  # type: ignore[assignment]
     adds: str = ""  # "plain" or "atomic": the value is added to what is there
-    begun: bool = False  # adds to what the thread itself has set before
+    reads_own_store: bool = False  # adds to what the thread itself has set before
 
 
 Access = Value | Store  # of memory: a load or a store

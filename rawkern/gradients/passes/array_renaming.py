@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rawkern.gradients.analysis.affine import poly
 from rawkern.gradients.analysis.privatizable import own
 from rawkern.gradients.analysis.value_numbering import reach
+from rawkern.gradients.index.affine import poly
+from rawkern.gradients.index.ranges import bounds
 from rawkern.gradients.ir import (
     Access,
     Array,
@@ -29,7 +30,7 @@ from rawkern.gradients.ir import (
     place_of,
     renumber,
 )
-from rawkern.gradients.passes.memory_partition import move, of_access, shared_accesses
+from rawkern.gradients.passes.memory_partition import move, shared_accesses
 
 
 def with_versions(kernel: Kernel) -> Kernel:
@@ -48,33 +49,34 @@ def with_versions(kernel: Kernel) -> Kernel:
 
 def _versions(kernel: Kernel, accesses: Sequence[Access], stores: Sequence[Store]) -> dict[Access, int] | None:
     """Which of the stores each access means; None where that is not certain."""
-    block = _common(stores)
-    places = {reach(s) for s in stores}
-    if len(places) != 1 or None in places or any(s.adds for s in stores):
-        return None
-    if len({place.fields for i in accesses if (place := place_of(i)) is not None}) != 1:
-        return None
+    block, places = _common(stores), {reach(s) for s in stores}
+    fields = {place.fields for i in accesses if (place := place_of(i)) is not None}
     sweeps = [_within(s, block) for s in stores]
-    if any(s is not t and not (isinstance(t, Loop) and s.block is t.body) for s, t in zip(stores, sweeps, strict=True)):
-        return None
-    if not all(_once(s, t) for s, t in zip(stores, sweeps, strict=True) if isinstance(t, Loop)):
+    if len(places) != 1 or None in places or len(fields) != 1 or not all(map(_swept, stores, sweeps)):
         return None
     found: dict[Access, int] = {s: k for k, s in enumerate(stores)}
     for load in (i for i in accesses if i not in found):
-        version = sum(s.order < load.order for s in stores) - 1
-        last = version == len(stores) - 1
-        same = reach(load) in places
-        if version < 0 or not (last or same):
-            return None
-        if inside(load.block, block):
-            top = _within(load, block)
-            if top in sweeps and not same:
-                return None
-        elif not last:
+        version = _version(load, stores, block, sweeps, reach(load) in places)
+        if version is None:
             return None
         found[load] = version
     # What the last store leaves is what there was behind it anyway, so others may read that.
-    return found if own(kernel, [i for i, k in found.items() if i in stores or k < len(stores) - 1]) else None
+    before = [i for i, k in found.items() if k < len(stores) - 1]
+    return found if own(kernel, [*before, stores[-1]]) else None
+
+
+def _version(load: Access, stores: Sequence[Store], block: Block, sweeps: Sequence[Any], same: bool) -> int | None:
+    """Which of the stores a load means; `same`: it is of the thread's own elements."""
+    version, within = sum(s.order < load.order for s in stores) - 1, inside(load.block, block)
+    if version == len(stores) - 1:
+        return version if same or not (within and _within(load, block) in sweeps) else None
+    return version if version >= 0 and same and within else None
+
+
+def _swept(store: Store, around: Any) -> bool:
+    """Whether a store sets, and is alone or sets an element of its own in each iteration of a loop."""
+    loop = isinstance(around, Loop) and store.block is around.body and _once(store, around)
+    return not store.adds and (store is around or loop)
 
 
 def _common(stores: Sequence[Store]) -> Block:
@@ -104,7 +106,7 @@ def _room(kernel: Kernel, array: Array, accesses: Sequence[Access], alone: bool)
     """Where a part of shared memory begins, and its size; 0 where it is an array by itself; None if not known."""
     if alone and not array.dynamic:
         return 0, 0
-    lows, highs = zip(*(of_access(kernel, each) for each in accesses), strict=True)
+    lows, highs = zip(*(bounds(kernel, each) for each in accesses), strict=True)
     low, high = min(lows), max(highs)
     return (int(low), int(high - low) + 1) if -math.inf < low and high < math.inf else None
 

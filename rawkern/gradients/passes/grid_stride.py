@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rawkern.gradients.analysis import loops
-from rawkern.gradients.analysis.affine import induction, multiply, poly, settled
 from rawkern.gradients.analysis.gather import places
+from rawkern.gradients.index import scev
+from rawkern.gradients.index.affine import constant, poly, settled, symbol
 from rawkern.gradients.ir import Block, If, Kernel, Loop, Value, operands, renumber, walk
 
 
@@ -17,8 +17,8 @@ def flattened(kernel: Kernel) -> bool:
     if len(found) != 1 or not isinstance(found[0], Loop) or set(places(kernel)) != {"x"}:
         return False
     loop, place = found[0], places(kernel)["x"]
-    bound, steps = loops.bounds(loop), induction(loop)
-    threads = multiply({(): kernel.block[0]}, {() if kernel.grid[0] == 1 else ("gridDim.x",): 1})
+    bound, steps = scev.bounds(loop), scev.induction(loop)
+    threads = (constant(1) if kernel.grid[0] == 1 else symbol("gridDim.x")) * kernel.block[0]
     if bound is None or len(loop.carried) != 1 or not settled(bound[1]):
         return False
     c = bound[0]

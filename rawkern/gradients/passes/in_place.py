@@ -8,36 +8,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.analysis import access_groups
-from rawkern.gradients.analysis.affine import loops_around
+from rawkern.gradients.index.injective import injective
+from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.ir import Array, Kernel, Place, Store, Value, substitute, walk
 
 
 def split(kernel: Kernel, assume: bool) -> Kernel:
     """The kernel with such arrays as two; it is changed in place. With `assume`, it may be right for some launches."""
-    items = list(walk(kernel.body))
+    taken = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
     for name, kind, pointer in list(kernel.params):
-        if not pointer:
-            continue
-        array, before = kernel.arrays[name], Array(f"{name}_before", kind, const=True)
-        stores = [i for i in items if isinstance(i, Store) and i.place.array == array]
-        reads = [i for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
-        first = min((s.order for s in stores), default=0)
-        reads = [r for r in reads if r.order < first]
-        taken = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
-        if reads and before.name not in taken and _alone(kernel, reads, stores, assume):
-            alike: dict[Any, Value] = {}
-            for r in reads:
-                r.attr = Place(before, r.attr.fields)
-                if alike.setdefault((r.attr, r.args, r.block), r) is not r:
-                    r.block.items.remove(r)
-            substitute(
-                items, {r: alike[r.attr, r.args, r.block] for r in reads if alike[r.attr, r.args, r.block] is not r}
-            )
+        before = Array(f"{name}_before", kind, const=True)
+        reads = _before(kernel, kernel.arrays[name], assume) if pointer and before.name not in taken else []
+        if reads:
+            _renamed(kernel, reads, before)
             kernel.arrays[before.name] = before
             kernel.params.append((before.name, kind, True))
             kernel.before[before.name] = name
     return kernel
+
+
+def _before(kernel: Kernel, array: Array, assume: bool) -> list[Value]:
+    """The reads of what an array was before; none if it is not certain that nothing has been set then."""
+    items = list(walk(kernel.body))
+    stores = [i for i in items if isinstance(i, Store) and i.place.array == array]
+    first = min((s.order for s in stores), default=0)
+    reads = [i for i in items if getattr(i, "op", "") == "load" and i.attr.array == array and i.order < first]
+    return reads if reads and _alone(kernel, reads, stores, assume) else []
+
+
+def _renamed(kernel: Kernel, reads: list[Value], before: Array) -> None:
+    """Let reads be of another array; those that are alike become one."""
+    alike: dict[Any, Value] = {}
+    drop: dict[Value, Value] = {}
+    for r in reads:
+        r.attr = Place(before, r.attr.fields)
+        one = alike.setdefault((r.attr, r.args, r.block), r)
+        if one is not r:
+            r.block.items.remove(r)
+            drop[r] = one
+    substitute(list(walk(kernel.body)), drop)
 
 
 def mixed(kernel: Kernel, before: str) -> bool:
@@ -54,10 +63,10 @@ def mixed(kernel: Kernel, before: str) -> bool:
 def _alone(kernel: Kernel, reads: list[Value], stores: list[Store], assume: bool) -> bool:
     """Whether each element is of one thread; and in a loop with reads and stores, of one iteration."""
     every, assumed = [*reads, *stores], kernel.assumed if assume else None
-    if any(s.adds for s in stores) or access_groups.which(kernel, every, assumed=assumed) is None:
+    if any(s.adds for s in stores) or injective(kernel, every, assumed=assumed) is None:
         return False
     shared = {loop for r in reads for loop in loops_around(r.block)} & {
         loop for s in stores for loop in loops_around(s.block)
     }
     within = [[i for i in every if loop in loops_around(i.block)] for loop in shared]
-    return all(access_groups.which(kernel, each, iterations=True, assumed=assumed) is not None for each in within)
+    return all(injective(kernel, each, iterations=True, assumed=assumed) is not None for each in within)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import affine, loops
+from rawkern.gradients.index import scev
 from rawkern.gradients.ir import Carried, Kernel, Loop, Value, children, inside, renumber, walk
 
 
@@ -28,14 +28,14 @@ def evened(kernel: Kernel) -> Kernel:
 
 def _even(c: Carried, outer: Loop, inner: Loop) -> bool:
     """Whether a variable of the outer loop was made one that grows evenly, by what the inner one adds to it."""
-    steps = affine.induction(inner)
+    steps = scev.induction(inner)
     last, behind = _without_sums(c.next, outer)
     own = next((o for o in inner.carried if o.result is last and o.phi in steps), None)
     if own is None or types.is_float(c.phi.type) or types.bits(c.phi.type) < 32:
         return False
     first, before = _without_sums(own.init, outer)
     step = steps[own.phi][1]
-    if first is not c.phi or not affine.invariant(step, outer):
+    if first is not c.phi or not scev.invariant(step, outer):
         return False
     new = _New(inner, outer)
     often = new.trips()
@@ -53,8 +53,8 @@ def _without_sums(value: Value, outer: Loop) -> tuple[Value, list[Value]]:
     """What a value is without what is the same in each iteration and added to it; and that."""
     added: list[Value] = []
     while True:
-        value = affine.plain(value)
-        same = [a for a in value.args if affine.invariant(a, outer)] if value.op == "binary" else []
+        value = scev.plain(value)
+        same = [a for a in value.args if scev.invariant(a, outer)] if value.op == "binary" else []
         if value.attr != "+" or len(same) != 1:
             return value, added
         added += same
@@ -92,14 +92,14 @@ class _New:
 
     def trips(self) -> Value | None:
         """How often the inner loop runs; None where that is not known, or may differ between its runs."""
-        known, found = loops.iterations(self.inner), loops.bounds(self.inner)
+        known, found = scev.iterations(self.inner), scev.bounds(self.inner)
         if known is not None:
             return self.integer(known)
         if found is None:
             return None
         c, high, equal = found
-        start, by = affine.induction(self.inner)[c.phi]
-        if by.const is None or by.const < 1 or not all(affine.invariant(v, self.outer) for v in (start, high)):
+        start, by = scev.induction(self.inner)[c.phi]
+        if by.const is None or by.const < 1 or not all(scev.invariant(v, self.outer) for v in (start, high)):
             return None
         kind = "long long" if 64 in (types.bits(c.phi.type), types.bits(high.type)) else "int"
         start, high = self.cast(kind, start), self.cast(kind, high)

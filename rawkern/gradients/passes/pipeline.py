@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from rawkern.gradients.analysis.affine import group_of
+from rawkern.gradients.index.threads import group_of
 from rawkern.gradients.ir import Kernel
 from rawkern.gradients.passes.array_renaming import with_versions
 from rawkern.gradients.passes.dce import pruned

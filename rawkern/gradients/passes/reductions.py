@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import affine
-from rawkern.gradients.analysis.uniform import uniform
+from rawkern.gradients.index import affine
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
     Barrier,
     Block,
+    Carried,
     Exit,
     If,
     Kernel,
@@ -156,9 +157,9 @@ def _of_warps(kernel: Kernel, value: Value) -> bool:
     def ask(v: Value) -> bool | tuple[Value, ...]:
         if v.op == "special":
             return v.attr[:-1] != "threadIdx." or (v.attr[-1] != "x" and kernel.block[0] % WARP == 0)
-        part, rows = affine.part_of_thread(v), affine.rows_of(v)
-        others = [s for key in (rows[2] if rows is not None else ()) for s in key if not s.startswith("blockIdx")]
-        if (affine.GROUP, WARP) in (part, (rows or ())[:2]) and not others:
+        part = affine.part_of_thread(v)
+        others = part[2].symbols if part is not None and part[:2] == (affine.GROUP, WARP) else ("",)
+        if all(s.startswith("blockIdx") for s in others):
             return kernel.block[1:] == (1, 1) or kernel.block[0] % WARP == 0
         return v.op in ("cast", "unary", "binary", "select") and v.args
 
@@ -370,22 +371,24 @@ class _Run:
             return
         if len(item.index) != 1 or item.place.fields or array.raw or item.adds == "atomic":
             raise Unknown
-        new = not item.adds and item.value not in self.values
-        if new and active:
+        if active and not item.adds and item.value not in self.values:
             raise Over
         places = self.places.setdefault(array, {})
         for n in active:
             at, found = self.number(item.index[0], n), self._threads(item.value, n)
             if item.adds:
-                before = self._read(array, at, n)
-                overlaps = before is None or found is None or before & found or self.sign not in (None, "sum")
-                found = None if overlaps else (before or 0) | (found or 0)
-                self.sign = self.sign or "sum"
+                found = self._added(self._read(array, at, n), found)
             if self._meets(self.readers.get((array, at), {}), n) or self._meets(self.writers.get((array, at), {}), n):
                 raise Unknown
             self.writers[array, at] = {n: self.warps.get(n // WARP, 0)}
             places[at] = found
         self.chain.add(item)
+
+    def _added(self, a: int | None, b: int | None) -> int | None:
+        """Whose values are in the sum of two; None if one is unknown, or has some of the other's."""
+        known = a is not None and b is not None and not a & b and self.sign in (None, "sum")
+        self.sign = self.sign or "sum"
+        return a | b if known else None  # type: ignore[operator]
 
     def _if(self, item: If, active: list[int]) -> None:
         if not any(_array(i) in self.places or _together(i) or self._uses(i) for i in _within(item)):
@@ -410,10 +413,9 @@ class _Run:
         return any(a in self.values for a in operands(item))
 
     def _loop(self, loop: Loop, active: list[int]) -> None:
-        inner = _within(loop)
         floats = [c for c in loop.carried if types.is_float(c.phi.type)]
         starts = any(c.init in self.values for c in floats)
-        if not starts and not any(_array(i) in self.places or _together(i) for i in inner):
+        if not starts and not any(_array(i) in self.places or _together(i) for i in _within(loop)):
             return
         numbers = [c for c in loop.carried if c not in floats]
         try:
@@ -422,25 +424,32 @@ class _Run:
         except Unknown:
             self._skim(loop, active)
             return
-        state = {c: [self._threads(c.init, n) for n in range(len(self.threads))] for c in floats}
-        for _ in range(MOST_STEPS):
-            for c in floats:
-                self._note(c.phi, state[c])
-                if any(m == 0 for m in state[c]):  # what begins a sum
-                    self.values[c.phi] = state[c]
-            if not self.number(loop.condition, None):
-                break
-            self._items(loop.body.items, active)
-            state = {c: [self._threads(c.next, n) for n in range(len(self.threads))] for c in floats}
-            self.phis.update({c.phi: self.number(c.next, None) for c in numbers})
-        else:
-            raise Unknown
-        for c in floats:
-            self._note(c.result, state[c])
+        for c, last in self._iterations(loop, floats, numbers, active).items():
+            self._note(c.result, last)
             if c.result in self.chain:
                 self.chain.add(c.phi)
             elif c.phi in self.chain:  # what a loop makes of it is not known
                 self.failed = True
+
+    def _iterations(
+        self, loop: Loop, floats: list[Carried], numbers: list[Carried], active: list[int]
+    ) -> dict[Carried, list[int | None]]:
+        """Run a loop to its end; whose values are in its variables then."""
+        state = {c: self._everywhere(c.init) for c in floats}
+        for _ in range(MOST_STEPS):
+            for c, found in state.items():
+                self._note(c.phi, found)
+                if 0 in found:  # what begins a sum
+                    self.values[c.phi] = found
+            if not self.number(loop.condition, None):
+                return state
+            self._items(loop.body.items, active)
+            state = {c: self._everywhere(c.next) for c in floats}
+            self.phis.update({c.phi: self.number(c.next, None) for c in numbers})
+        raise Unknown
+
+    def _everywhere(self, v: Value) -> list[int | None]:
+        return [self._threads(v, n) for n in range(len(self.threads))]
 
     def _skim(self, item: If | Loop, active: list[int]) -> None:
         """Run what may be reached, by any threads and any number of times, and only reads."""

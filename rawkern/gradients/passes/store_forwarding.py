@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rawkern.gradients.analysis.affine import induction, loops_around
-from rawkern.gradients.analysis.injectivity import signatures
+from rawkern.gradients.index.injective import AtMost, Question, signature
+from rawkern.gradients.index.scev import induction, loops_around
 from rawkern.gradients.ir import (
+    Access,
     Array,
     Barrier,
     Block,
@@ -27,8 +28,10 @@ from rawkern.gradients.ir import (
     Loop,
     Store,
     Value,
+    index_of,
     inside,
     operands,
+    place_of,
     renumber,
     substitute,
     walk,
@@ -44,31 +47,41 @@ def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
     """
     items, assumed = list(walk(kernel.body)), kernel.assumed if assume else None
     every = [i for i in items if isinstance(i, Store)]
-    written, stores = {s.place.array for s in every}, [s for s in every if shared or not s.place.array.shared]
-    followed = {s.place.array for s in stores}
-    changed = False
+    stores = [s for s in every if shared or not s.place.array.shared]
+    followed, changed = {s.place.array for s in stores}, False
     for item in items:
-        if isinstance(item, Value) and item.op == "load" and item.attr.array in followed:
-            found = _set_before(kernel, stores, item, item.attr, item.args, item.block, item.order, assumed)
-            copied = (
-                None
-                if found is None
-                else _Copy(found, item, written, _set_later(found, every)).instead(found.store.value)
-            )
-            if copied is None and (copied := _just_set(items, item)) is not None:
-                item.block.items.remove(item)
-            if copied is not None:
-                substitute(list(walk(kernel.body)), {item: copied})
+        if getattr(item, "op", "") == "load" and item.attr.array in followed:
+            found = _set_before(kernel, stores, item, assumed)
+            instead = _instead(item, found, items, every)
+            if instead is not None:
+                substitute(list(walk(kernel.body)), {item: instead})
                 changed = True
-        elif isinstance(item, Store) and item.adds == "plain" and not item.begun and not item.place.array.shared:
-            found = _set_before(kernel, stores, item, item.place, item.index, item.block, item.order, assumed)
-            item.begun = found is not None
+        elif (
+            isinstance(item, Store)
+            and item.adds == "plain"
+            and not item.reads_own_store
+            and not item.place.array.shared
+        ):
+            item.reads_own_store = _set_before(kernel, stores, item, assumed) is not None
     if changed:
         renumber(kernel.body)
-        while shared and (spare := next((s for s in stores if _stored_again(kernel, s)), None)) is not None:
-            stores.remove(spare)
-            spare.block.items[:] = [i for i in spare.block.items if i is not spare]
+        _drop_spare(kernel, stores if shared else [])
     return kernel
+
+
+def _instead(load: Value, match: _Match | None, items: list[Any], stores: Sequence[Store]) -> Value | None:
+    """What takes the place of a read, which is gone then; None leaves it."""
+    copied = None if match is None else _Copy.of_store(match, load, stores).instead(match.store.value)
+    if copied is None and (copied := _just_set(items, load)) is not None:
+        load.block.items.remove(load)
+    return copied
+
+
+def _drop_spare(kernel: Kernel, stores: list[Store]) -> None:
+    """Take out stores to shared memory that are for nothing."""
+    while (spare := next((s for s in stores if _stored_again(kernel, s)), None)) is not None:
+        stores.remove(spare)
+        spare.block.items[:] = [i for i in spare.block.items if i is not spare]
 
 
 def _just_set(items: list[Any], load: Value) -> Value | None:
@@ -87,36 +100,25 @@ def _just_set(items: list[Any], load: Value) -> Value | None:
 
 def _stored_again(kernel: Kernel, store: Store) -> bool:
     """Whether a thread stores again, in a later loop that runs alike, what it stores in shared memory, unread."""
-    before, array = loops_around(store.block), store.place.array
-    items = list(walk(kernel.body))
-    if not array.shared or store.adds or not before:
+    before, items = loops_around(store.block), list(walk(kernel.body))
+    if not store.place.array.shared or store.adds or not before:
         return False
-    if signatures(kernel, store.index, store.block, store.order, within_block=True, loops=before) is None:
+    if signature(Question(kernel, within_block=True), store, before) is None:
         return False
-    first = before[0]
-    for s in items:
-        if not isinstance(s, Store) or s.place != store.place or s.order <= first.last or s.adds:
-            continue
-        second = next(iter(loops_around(s.block)), None)
-        if second is None or second.block is not first.block or (phis := _alike(first, second)) is None:
-            continue
-        always = _within(s.block, second, store.block, first, {b: a for a, b in phis.items()})
-        between = [i for i in items if first.order < i.order <= second.last]
-        unread = not any(isinstance(i, Value) and i.op == "load" and i.attr.array == array for i in between)
-        if (
-            always
-            and unread
-            and _all_same(store.index, s.index, phis)
-            and not any(isinstance(i, Exit) for i in between)
-        ):
-            return True
-    return False
+    later = [i for i in items if isinstance(i, Store) and i.place == store.place and i.order > before[0].last]
+    return any(_replaces(s, store, before[0], items) for s in later if not s.adds)
 
 
-def _set_later(match: _Match, stores: list[Store]) -> set[Array]:
-    """The arrays that are set after the first of two loops has begun, or again with the loops around them."""
-    begin = [match.first, *loops_around(match.first.block)][-1].order
-    return {s.place.array for s in stores if s.order > begin}
+def _replaces(s: Store, store: Store, first: Loop, items: Sequence[Any]) -> bool:
+    """Whether a store in a later loop always sets what another has set in the first one, before that is read."""
+    second = next(iter(loops_around(s.block)), None)
+    if second is None or second.block is not first.block or (phis := _alike(first, second)) is None:
+        return False
+    if not _within(s.block, second, store.block, first, {b: a for a, b in phis.items()}):
+        return False
+    between = [i for i in items if first.order < i.order <= second.last]
+    read = any(getattr(i, "op", "") == "load" and i.attr.array == store.place.array for i in between)
+    return not read and not any(isinstance(i, Exit) for i in between) and _all_same(store.index, s.index, phis)
 
 
 @dataclass
@@ -129,49 +131,52 @@ class _Match:
     phis: dict[Value, Value]  # of the first loop: those of the second
 
 
-def _set_before(
-    kernel: Kernel, stores: list[Store], item: Value | Store, place, index: tuple[Value, ...], block: Block, order: int,
-    assumed: list[Any] | None,
-) -> _Match | None:  # fmt: skip
-    """The store whose value is in an element when a place of the kernel is reached."""
-    own = [s for s in stores if s.place == place and s.order < order and s is not item and not s.adds]
-    if not own:
+def _set_before(kernel: Kernel, stores: list[Store], item: Access, assumed: list[AtMost] | None) -> _Match | None:
+    """The store whose value is in an element when a load or store of it is reached."""
+    alike = [s for s in stores if s.place == place_of(item) and s is not item]
+    store = max((s for s in alike if s.order < item.order and not s.adds), key=lambda s: s.order, default=None)
+    match = None if store is None else _matched(store, item)
+    if store is None or match is None:
         return None
-    store = max(own, key=lambda s: s.order)
-    around, before = loops_around(block), loops_around(store.block)
+    question = Question(kernel, store.place.array.shared, assumed=assumed)
+    known = signature(question, store, loops_around(store.block))
+    others = [s for s in alike if s is not store]
+    if known is None or any(_comes_between(s, item, match) for s in others):
+        return None
+    return match if all(_of_iteration(s, match, question, known) for s in others) else None
+
+
+def _of_iteration(s: Store, match: _Match, question: Question, known: Any) -> bool:
+    """Whether another store, if it is in the two loops, means the iteration's element."""
+    own = next((loop for loop in (match.second, match.first) if inside(s.block, loop.body)), None)
+    if own is None:
+        return True
+    more = None if question.assumed is None else list(question.assumed)  # nothing else may be assumed for it
+    loops = [own, *loops_around(match.store.block)[1:]]
+    return signature(replace(question, assumed=more), s, loops) == known and more == question.assumed
+
+
+def _matched(store: Store, item: Access) -> _Match | None:
+    """A store and an access that means the same element in the same iteration of a loop that runs alike."""
+    around, before = loops_around(item.block), loops_around(store.block)
     seconds = [loop for loop in around if before and loops_around(loop.block) == before[1:] and loop is not before[0]]
     if len(seconds) != 1 or not inside(seconds[0].block, before[0].block):
         return None
     first, second = before[0], seconds[0]
     phis = _alike(first, second)
-    if phis is None:
+    if phis is None or not _all_same(store.index, index_of(item), phis):
         return None
-    mapped = _Match(store, first, second, phis)
-    if not _all_same(store.index, index, phis) or not _within(store.block, first, block, second, phis):
-        return None
-    within = place.array.shared
-    known = signatures(
-        kernel, store.index, store.block, store.order, within_block=within, loops=before, assumed=assumed
-    )
-    if known is None:
-        return None
-    later = [loop for loop in around if loop is not second and inside(loop.block, second.body)]
-    for s in stores:  # others may not come in between; in the two loops, they have to mean the iteration's element
-        if s is store or s is item or s.place != place:
-            continue
-        here = inside(s.block, second.body)
-        if here or inside(s.block, first.body):
-            own_loops = [second if here else first, *before[1:]]
-            more = None if assumed is None else list(assumed)  # nothing else may be assumed for the others
-            again = signatures(kernel, s.index, s.block, s.order, within_block=within, loops=own_loops, assumed=more)
-            if again != known or more != assumed:
-                return None
-        added = s.adds and (here or (s.begun and isinstance(item, Store)))
-        if store.order < s.order < order and not added:
-            return None
-        if isinstance(item, Value) and (s.adds or any(inside(s.block, loop.body) for loop in later)):
-            return None
-    return mapped
+    return _Match(store, first, second, phis) if _within(store.block, first, item.block, second, phis) else None
+
+
+def _comes_between(s: Store, item: Access, match: _Match) -> bool:
+    """Whether another store may change what an access is to find."""
+    added = s.adds and (inside(s.block, match.second.body) or (s.reads_own_store and isinstance(item, Store)))
+    if match.store.order < s.order < item.order and not added:
+        return True
+    later = [loop for loop in loops_around(item.block) if loop is not match.second]
+    again = any(inside(loop.block, match.second.body) and inside(s.block, loop.body) for loop in later)
+    return isinstance(item, Value) and (bool(s.adds) or again)
 
 
 def _alike(first: Loop, second: Loop) -> dict[Value, Value] | None:
@@ -231,6 +236,13 @@ class _Copy:
     later: set[Array]  # shared arrays that may be set again when the second loop runs
     known: dict[Value, Value | None] = field(default_factory=dict)
     made: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of_store(cls, match: _Match, at: Value, stores: Sequence[Store]) -> _Copy:
+        """A copy for a read at which a store's value is in the element; `stores`: all of the kernel."""
+        begin = [match.first, *loops_around(match.first.block)][-1].order
+        later = {s.place.array for s in stores if s.order > begin}  # in the first loop, or again with those around it
+        return cls(match, at, {s.place.array for s in stores}, later)
 
     def instead(self, value: Value) -> Value | None:
         """The copy, in the place of the read, with all that it is computed from; None leaves everything as it is."""

@@ -1,279 +1,370 @@
-"""Declarations of a kernel: parameters, types, variables, arrays."""
+"""Declarations: parameters, variables, arrays, and names of types."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Place, Value, suffix
-from rawkern.gradients.reading.calls import Calls
-from rawkern.gradients.reading.groups import Storage, Team
-from rawkern.gradients.reading.places import Cell, Lambda, Local, Pointer, Var
-from rawkern.gradients.reading.syntax import TYPES, contains, identifier, without, words
+from rawkern.gradients.reading.context import Context
+from rawkern.gradients.reading.groups import Storage, Team, collective_type, group_type
+from rawkern.gradients.reading.handlers import declarators, globals_, statements
+from rawkern.gradients.reading.kinds import in_memory
+from rawkern.gradients.reading.memory import assign
+from rawkern.gradients.reading.objects import construct, fill, local, made_of, plainly
+from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Pointer, Var, aggregate, as_pointer, fresh
+from rawkern.gradients.reading.pointers import cell
+from rawkern.gradients.reading.shared import fits, private, share
+from rawkern.gradients.reading.syntax import INSTEAD_OF_UNIONS, TYPES, contains, extents_of, identifier, without, words
 from rawkern.gradients.types import Aggregate, Type
 
 DEVICE = {"__constant__", "__device__", "__managed__", "const", "extern", "static", ";", ","}
 QUALIFIERS = {"const", "constexpr", "__shared__", "extern", "__restrict__", ";", ","}
+NAMED = (*TYPES, "struct_specifier", "template_type", "qualified_identifier", "dependent_type")
 
 
-class Declarations(Calls):
-    """Parameters, types and declared variables."""
+@dataclass(frozen=True)
+class Declared:
+    """One variable of a declaration."""
 
-    params: list[tuple[str, Type, bool]]
-    arrays: dict[str, Array]
-    shared: list[Array]
-    structs: dict[str, tuple[Aggregate, str]]
-    retyped: dict[str, Type]  # arrays that are read as ones of another type
-    kept: dict[Any, Array]  # shared arrays by function, name, type and extents
-    shared_mem: int  # bytes of dynamic shared memory
+    node: Any  # the declaration
+    declarator: Any
+    kind: Type | None  # None: auto
+    value: Any  # what it begins with, or None
+    qualifiers: set[str]
 
-    def parameter(self, node: Any) -> None:
-        declarator, name = node.child_by_field_name("declarator"), identifier(node.child_by_field_name("declarator"))
-        if name in self.file.unclear or name in self.file.options:
-            raise self.refuse(node, f"the parameter {name} is a macro, too", "give it a name of its own")
-        if declarator is None or name is None or node.type != "parameter_declaration":
-            raise self.refuse(node, f"the parameter {text_of(node)!r}", "give it a plain type and a name")
-        kind = self.type_of(node.child_by_field_name("type"))
-        if words(node) - QUALIFIERS:
-            raise self.refuse(node, f"the parameter {name} is {' '.join(words(node) - QUALIFIERS)}", "leave that out")
-        if declarator.type == "identifier":
-            self.params.append((name, kind, False))
-            if kind in types.HALVES:
-                raise self.refuse(node, f"the parameter {name} is {kind} by value", "pass a float")
-            if isinstance(kind, Aggregate):
-                self.in_memory(node, kind)
-                self.scopes[-1][name] = self.aggregate(
-                    name, kind, lambda path, inner: self.value(node, inner, "param", attr=name + suffix(path))
-                )
-            else:
-                self.scopes[-1][name] = Var(name, kind, self.value(node, kind, "param", attr=name, name=name))
-            return
-        inner = [c for c in named(declarator) if c.type not in ("type_qualifier", "ms_pointer_modifier")]
-        if declarator.type == "array_declarator" or (
-            declarator.type == "pointer_declarator" and inner[0].type == "identifier"
-        ):
-            read = self.retyped.get(name, kind)
-            self.in_memory(node, read)
-            self.params.append((name, read, True))
-            self.arrays[name] = array = Array(name, read, const="const" in words(node))
-            unit = len(read.fields) if isinstance(read, Aggregate) and read != kind else 0
-            self.scopes[-1][name] = Var(name, None, Pointer(array, unit=unit))
-            return
-        raise self.refuse(node, f"the parameter {text_of(node)!r}", "use numbers and plain pointers")
+    @property
+    def name(self) -> str:
+        return identifier(self.declarator) or ""
 
-    def variable(self, name: str) -> Var:
-        """A variable of the device, which a backward gets as a pointer; one number is the first element."""
-        node, declarator = self.file.variables[name]
-        inner = declarator.child_by_field_name("declarator") if declarator.type == "init_declarator" else declarator
-        value, sizes = declarator.child_by_field_name("value"), []
-        while inner.type == "array_declarator":
-            size = inner.child_by_field_name("size")
-            known = self.within_top(lambda of=size: self._extent(of)) if size is not None else None
-            sizes.insert(0, len(named(value)) if known is None and value is not None else known or 0)
-            inner = inner.child_by_field_name("declarator")
-        kind = self.within_top(lambda: self.type_of(node.child_by_field_name("type")))
-        if name in self.file.unclear or any(name == n for n, *_ in self.params):
-            raise self.refuse(node, f"{name} is also something else in the source", "give it a name of its own")
-        plain = inner.type == "identifier" and not words(node) - DEVICE and 0 not in sizes
-        if not plain or kind in types.HALVES or (isinstance(kind, Aggregate) and kind not in types.VECTORS.values()):
-            raise self.refuse(node, f"the variable {text_of(node)!r} of the device",
-                              "declare numbers, vectors or arrays of them, or pass it as a parameter")  # fmt: skip
-        if self.file.changes(name):
-            raise self.refuse(node, f"{name} is a variable of the device that launches may change",
-                              "pass it as a parameter")  # fmt: skip
-        self.in_memory(node, kind)
-        array = self.arrays.setdefault(name, Array(name, kind, sizes=tuple(sizes[1:] and sizes), const=True))
-        at = Pointer(array) if sizes else Cell(Place(array), (self.integer(node, 0),), kind)
-        return Var(name, None, at)
+    @property
+    def shared(self) -> bool:
+        return "__shared__" in self.qualifiers
 
-    # Declarations -------------------------------------------------------------------------------------------------
 
-    def do_declaration(self, node: Any) -> None:
-        self.declare(node)
+# Outside of the kernel's body -------------------------------------------------------------------------------------
 
-    def declare(self, node: Any) -> None:
-        qualifiers = words(node)
-        if "static" in qualifiers and qualifiers & {"__shared__", "constexpr"}:
-            qualifiers = qualifiers - {"static"}
-        pointers = all("*" in text_of(each).partition("=")[0] for each in node.children_by_field_name("declarator"))
-        if qualifiers - QUALIFIERS - ({"volatile"} if pointers else set()):
-            raise self.refuse(node, *without(node, qualifiers - QUALIFIERS))
-        kind_node = node.child_by_field_name("type")
-        if self._declare_group(node, text_of(kind_node), qualifiers):
-            return
-        auto = kind_node.type == "placeholder_type_specifier"
-        if kind_node.type not in (
-            *TYPES,
-            "struct_specifier",
-            "template_type",
-            "qualified_identifier",
-            "dependent_type",
-        ):
-            raise self.refuse(node, f"the type {text_of(kind_node)!r}", "use numbers and plain structs")
-        if contains(node, ("bitfield_clause", "attribute_specifier", "alignas_specifier", "ERROR")):
-            raise self.refuse(node, text_of(node), "write it in simpler terms")
-        kind = None if auto else self.type_of(kind_node)
-        for each in node.children_by_field_name("declarator"):
-            value = each.child_by_field_name("value") if each.type == "init_declarator" else None
-            declarator = each.child_by_field_name("declarator") if each.type == "init_declarator" else each
-            self._declare(node, declarator, kind, value, qualifiers)
 
-    def _declare_group(self, node: Any, kind: str, qualifiers: set[str]) -> bool:
-        """Declare a group of threads, or the memory of a reduction; False for others."""
-        storage = kind.endswith("::TempStorage") and "__shared__" in qualifiers
-        if not storage and self.group_type(kind) is None:
-            return False
-        for each in node.children_by_field_name("declarator"):
-            name, value = identifier(each), each.child_by_field_name("value")
-            found = Storage() if storage else self.expression(value) if value is not None else None
-            if name is None or not isinstance(found, Team | Storage):
-                raise self.refuse(node, f"the declaration {text_of(node)!r}", "give the group its value there")
-            self.scopes[-1][name] = Var(name, None, found)
-        return True
+def parameter(ctx: Context, node: Any) -> None:
+    """A parameter of the kernel."""
+    declarator, name = node.child_by_field_name("declarator"), identifier(node.child_by_field_name("declarator"))
+    if name in ctx.file.unclear or name in ctx.file.options:
+        raise ctx.refuse(node, f"the parameter {name} is a macro, too", "give it a name of its own")
+    if declarator is None or name is None or node.type != "parameter_declaration":
+        raise ctx.refuse(node, f"the parameter {text_of(node)!r}", "give it a plain type and a name")
+    kind = ctx.type_of(node.child_by_field_name("type"))
+    if words(node) - QUALIFIERS:
+        raise ctx.refuse(node, f"the parameter {name} is {' '.join(words(node) - QUALIFIERS)}", "leave that out")
+    inner = [c for c in named(declarator) if c.type not in ("type_qualifier", "ms_pointer_modifier")]
+    if declarator.type == "identifier":
+        ctx.params.append((name, kind, False))
+        ctx.scopes[-1][name] = _by_value(ctx, node, name, kind)
+    elif declarator.type == "array_declarator" or (
+        declarator.type == "pointer_declarator" and inner[0].type == "identifier"
+    ):
+        read = ctx.retyped.get(name, kind)
+        in_memory(ctx, node, read)
+        ctx.params.append((name, read, True))
+        ctx.arrays[name] = array = Array(name, read, const="const" in words(node))
+        unit = len(read.fields) if isinstance(read, Aggregate) and read != kind else 0
+        ctx.scopes[-1][name] = Var(name, None, Pointer(array, unit=unit))
+    else:
+        raise ctx.refuse(node, f"the parameter {text_of(node)!r}",
+                         "use numbers and plain pointers, for a list of arrays a parameter for each")  # fmt: skip
 
-    def do_namespace_alias_definition(self, node: Any) -> None:
-        self.file.spaces[text_of(named(node)[0])] = text_of(named(node)[1])
 
-    def do_alias_declaration(self, node: Any) -> None:
-        self._alias(node, text_of(node.child_by_field_name("name")), node.child_by_field_name("type"))
+def _by_value(ctx: Context, node: Any, name: str, kind: Type) -> Var:
+    if kind in types.HALVES:
+        raise ctx.refuse(node, f"the parameter {name} is {kind} by value", "pass a float")
+    if isinstance(kind, str):
+        return Var(name, kind, ctx.value(node, kind, "param", attr=name, name=name))
+    in_memory(ctx, node, kind)
+    return aggregate(name, kind, lambda path, inner: ctx.value(node, inner, "param", attr=name + suffix(path)))
 
-    def do_type_definition(self, node: Any) -> None:
-        self._alias(node, text_of(node.child_by_field_name("declarator")), node.child_by_field_name("type"))
 
-    def _alias(self, node: Any, name: str, kind: Any) -> None:
-        """A name for a type within a function."""
-        collective = self.collective_type(node, text_of(kind))
-        if collective is not None:
-            self.scopes[-1][name] = Var(name, None, collective)
-        else:
-            self.type_names[name] = self.type_of(kind)
+@globals_("dynamic")
+def dynamic_shared(ctx: Context, name: str) -> Var:
+    """The bytes that a launch gives each block."""
+    ctx.within_top(lambda: declare(ctx, ctx.file.dynamic[name]))
+    return ctx.scopes[0][name]
 
-    def _declare(self, node: Any, declarator: Any, kind: Type | None, value: Any, qualifiers: set[str]) -> None:
-        if declarator.type == "structured_binding_declarator" and value is not None:
-            return self._unpacked(node, declarator, value)
-        if declarator.type == "reference_declarator" and named(declarator)[0].type == "structured_binding_declarator":
-            return self._unpacked(node, named(declarator)[0], value, refers=True)
-        name = identifier(declarator)
-        if declarator.type == "function_declarator" and named(declarator.child_by_field_name("parameters")):
-            # T name(a, b), which reads as a function
-            text = f"int x = f{text_of(declarator.child_by_field_name('parameters'))};"
-            value = parse(text).children[0].child_by_field_name("declarator").child_by_field_name("value")
-            value, declarator = value.child_by_field_name("arguments"), declarator.child_by_field_name("declarator")
-        sizes, inner = [], declarator
-        while inner.type == "array_declarator":
-            size = inner.child_by_field_name("size")
-            sizes.insert(0, 0 if size is None else self._extent(size))
-            inner = inner.child_by_field_name("declarator")
-        if name is not None and inner.type == "reference_declarator" and value is not None and not sizes:
-            return self._refer(node, name, kind, value)
-        if name is None or inner.type not in ("identifier", "pointer_declarator") or name in self.file.unclear:
-            raise self.refuse(node, f"the declaration {text_of(node)!r}", "declare a plain variable")
-        if "__shared__" in qualifiers:
-            return self._share(node, name, kind, tuple(sizes), value, inner)
-        if inner.type == "pointer_declarator" or (kind is None and not sizes):
-            found = self.expression(value) if value is not None else None
-            pointed = inner.type == "pointer_declarator" or (value is not None and value.type == "pointer_expression")
-            found = self.as_pointer(found) if pointed else found
-            if isinstance(found, Var) and pointed and text_of(value).lstrip("( ")[:1] == "&":
-                if kind is not None and kind != found.type:
-                    raise self.refuse(node, f"{name} points to another type", "use the type of the variable")
-                self.scopes[-1][name] = found
-                return None
-            if isinstance(found, Pointer | Local):
-                if kind is not None and kind != (
-                    found.type if isinstance(found, Pointer) else found.view or found.leaves[0].type
-                ):
-                    raise self.refuse(node, f"{name} points to another type", "cast the pointer")
-                if isinstance(found, Pointer) and "volatile" in qualifiers:
-                    found = replace(found, volatile=True)
-                self.scopes[-1][name] = Var(name, None, found)
-                return None
-            if isinstance(found, Team | Lambda):
-                self.scopes[-1][name] = Var(name, None, found)
-                return None
-            if inner.type == "pointer_declarator" or found is None:
-                raise self.refuse(node, f"the pointer {name}", "let it point into an array, at its declaration")
-            var = self.fresh(name, found.type)  # type: ignore[arg-type]
-            self.assign(node, var, found)
-        elif sizes:
-            sizes[0] = len(named(value)) if not sizes[0] and value is not None else sizes[0]
-            var = self.local(node, name, kind, sizes)
-            if value is not None and value.type != "initializer_list":
-                raise self.refuse(node, f"the initializer {text_of(value)!r}", "use one list in braces")
-            if value is not None:
-                self.fill(value, var, None, named(value))
-        elif value is None:
-            var = self.plainly(node, name, kind)  # type: ignore[arg-type]
-        elif value.type in ("initializer_list", "argument_list"):
-            var = self.construct(value, name, kind, named(value), value.type == "initializer_list")  # type: ignore[arg-type]
-        else:
-            var = self.made_of(value, name, kind, self.given(value))  # type: ignore[arg-type]
-        self.scopes[-1][name] = var
+
+@globals_("variable")
+def device_variable(ctx: Context, name: str) -> Var:
+    """A variable of the device, which a backward gets as a pointer; one number is the first element."""
+    node, declarator = ctx.file.variables[name]
+    value, own = declarator.child_by_field_name("value"), declarator.type == "init_declarator"
+    given, inner = extents_of(declarator.child_by_field_name("declarator") if own else declarator)
+    listed = len(named(value)) if value is not None else 0
+    sizes = [ctx.within_top(lambda of=size: _extent(ctx, of)) if size is not None else listed for size in given]
+    kind = ctx.within_top(lambda: ctx.type_of(node.child_by_field_name("type")))
+    if name in ctx.file.unclear or any(name == n for n, *_ in ctx.params):
+        raise ctx.refuse(node, f"{name} is also something else in the source", "give it a name of its own")
+    plain = inner.type == "identifier" and not words(node) - DEVICE and 0 not in sizes
+    if not plain or kind in types.HALVES or (isinstance(kind, Aggregate) and kind not in types.VECTORS.values()):
+        raise ctx.refuse(node, f"the variable {text_of(node)!r} of the device",
+                          "declare numbers, vectors or arrays of them, or pass it as a parameter")  # fmt: skip
+    if ctx.file.changes(name):
+        raise ctx.refuse(node, f"{name} is a variable of the device that launches may change",
+                          "pass it as a parameter")  # fmt: skip
+    in_memory(ctx, node, kind)
+    array = ctx.arrays.setdefault(name, Array(name, kind, sizes=tuple(sizes[1:] and sizes), const=True))
+    at = Pointer(array) if sizes else Cell(Place(array), (ctx.integer(node, 0),), kind)
+    return Var(name, None, at)
+
+
+# Declarations -----------------------------------------------------------------------------------------------------
+
+
+@statements("declaration")
+def declare(ctx: Context, node: Any) -> None:
+    qualifiers, kind_node = words(node), node.child_by_field_name("type")
+    if "static" in qualifiers and qualifiers & {"__shared__", "constexpr"}:
+        qualifiers = qualifiers - {"static"}
+    pointers = all("*" in text_of(each).partition("=")[0] for each in node.children_by_field_name("declarator"))
+    if qualifiers - QUALIFIERS - ({"volatile"} if pointers else set()):
+        raise ctx.refuse(node, *without(node, qualifiers - QUALIFIERS))
+    if _declare_group(ctx, node, text_of(kind_node), qualifiers):
+        return
+    if kind_node.type == "union_specifier":
+        raise ctx.refuse(node, f"{text_of(kind_node)!r} is a union", INSTEAD_OF_UNIONS)
+    if kind_node.type not in NAMED:
+        raise ctx.refuse(node, f"the type {text_of(kind_node)!r}", "use numbers and plain structs")
+    if contains(node, ("bitfield_clause", "attribute_specifier", "alignas_specifier", "ERROR")):
+        raise ctx.refuse(node, text_of(node), "write it in simpler terms")
+    kind = None if kind_node.type == "placeholder_type_specifier" else ctx.type_of(kind_node)
+    for each in node.children_by_field_name("declarator"):
+        value = each.child_by_field_name("value") if each.type == "init_declarator" else None
+        declarator = each.child_by_field_name("declarator") if each.type == "init_declarator" else each
+        _declare(ctx, Declared(node, declarator, kind, value, qualifiers))
+
+
+def _declare(ctx: Context, declared: Declared) -> None:
+    handler = declarators.of(declared.declarator.type)
+    if handler is None:
+        raise _not_plain(ctx, declared)
+    handler(ctx, declared)
+
+
+def _not_plain(ctx: Context, declared: Declared) -> Exception:
+    return ctx.refuse(declared.node, f"the declaration {text_of(declared.node)!r}", "declare a plain variable")
+
+
+def _declare_group(ctx: Context, node: Any, kind: str, qualifiers: set[str]) -> bool:
+    """Declare a group of threads, or the memory of a reduction; False for others."""
+    storage = kind.endswith("::TempStorage") and "__shared__" in qualifiers
+    if not storage and group_type(ctx, kind) is None:
+        return False
+    for each in node.children_by_field_name("declarator"):
+        name, value = identifier(each), each.child_by_field_name("value")
+        found = Storage() if storage else ctx.expression(value) if value is not None else None
+        if name is None or not isinstance(found, Team | Storage):
+            raise ctx.refuse(node, f"the declaration {text_of(node)!r}", "give the group its value there")
+        ctx.scopes[-1][name] = Var(name, None, found)
+    return True
+
+
+@declarators("identifier")
+def declare_variable(ctx: Context, declared: Declared) -> None:
+    """``T name``, ``T name = value``, ``T name{values}``"""
+    node, name, kind, value = declared.node, declared.name, declared.kind, declared.value
+    if name in ctx.file.unclear:
+        raise _not_plain(ctx, declared)
+    if declared.shared:
+        var = _share(ctx, declared, ())
+    elif kind is None:
+        var = _deduced(ctx, declared)
+    elif value is None:
+        var = plainly(ctx, node, name, kind)
+    elif value.type in ("initializer_list", "argument_list"):
+        var = construct(ctx, value, name, kind, named(value), value.type == "initializer_list")
+    else:
+        var = made_of(ctx, value, name, kind, ctx.given(value))
+    ctx.scopes[-1][name] = var
+
+
+@declarators("pointer_declarator")
+def declare_pointer(ctx: Context, declared: Declared) -> None:
+    """``T* name = value``"""
+    if declared.name in ctx.file.unclear or not declared.name:
+        raise _not_plain(ctx, declared)
+    if declared.shared:
+        raise _shared_refusal(ctx, declared)
+    ctx.scopes[-1][declared.name] = _deduced(ctx, declared)
+
+
+def _deduced(ctx: Context, declared: Declared) -> Var:
+    """A variable for a pointer, or for what `auto` means; what is the address of an object is the object itself."""
+    node, name, kind, value = declared.node, declared.name, declared.kind, declared.value
+    found = ctx.expression(value) if value is not None else None
+    is_pointer = declared.declarator.type == "pointer_declarator"
+    if is_pointer or (value is not None and value.type == "pointer_expression"):
+        found = as_pointer(found)
+        if isinstance(found, Var) and text_of(value).lstrip("( ")[:1] == "&":
+            if kind is not None and kind != found.type:
+                raise ctx.refuse(node, f"{name} points to another type", "use the type of the variable")
+            return found
+    if isinstance(found, Pointer | Local):
+        if kind is not None and kind != Given(value, found).type[1]:
+            raise ctx.refuse(node, f"{name} points to another type", "cast the pointer")
+        if isinstance(found, Pointer) and "volatile" in declared.qualifiers:
+            found = replace(found, volatile=True)
+        return Var(name, None, found)
+    if isinstance(found, Team | Lambda):
+        return Var(name, None, found)
+    if is_pointer or found is None:
+        raise ctx.refuse(node, f"the pointer {name}", "let it point into an array, at its declaration")
+    var = fresh(name, found.type)  # type: ignore[arg-type]
+    assign(ctx, node, var, found)
+    return var
+
+
+@declarators("array_declarator")
+def declare_array(ctx: Context, declared: Declared) -> None:
+    """``T name[extents]``, with values in braces"""
+    node, name, value = declared.node, declared.name, declared.value
+    given, inner = extents_of(declared.declarator)
+    sizes = [0 if size is None else _extent(ctx, size) for size in given]
+    if inner.type == "pointer_declarator":
+        return declare_pointer(ctx, replace(declared, declarator=inner))
+    if inner.type != "identifier" or name in ctx.file.unclear:
+        raise _not_plain(ctx, declared)
+    if declared.shared:
+        ctx.scopes[-1][name] = _share(ctx, declared, tuple(sizes))
         return None
+    sizes[0] = len(named(value)) if not sizes[0] and value is not None else sizes[0]
+    if value is not None and value.type != "initializer_list":
+        raise ctx.refuse(node, f"the initializer {text_of(value)!r}", "use one list in braces")
+    at: int = inner.start_byte
+    kind = declared.kind
+    if at in ctx.settings.in_memory and kind is not None:
+        pointer = private(ctx, node, name, kind, sizes)
+        ctx.scopes[-1][name] = Var(name, None, pointer)
+        if value is not None:
+            _fill_memory(ctx, node, pointer, sizes, value)
+        return None
+    var = local(ctx, node, name, kind, sizes)
+    if value is not None:
+        fill(ctx, value, var, None, named(value))
+    if kind is not None and fits(ctx, kind, sizes) and (isinstance(kind, str) or value is None):
+        ctx.local_arrays.update({part: at for part in _parts(var)})
+    ctx.scopes[-1][name] = var
+    return None
 
-    def _refer(self, node: Any, name: str, kind: Type | None, value: Any) -> None:
-        """Another name for a variable or an element; of what is computed, a variable."""
-        found = self.given(value).found
-        if name in self.file.unclear or (kind is not None and getattr(found, "type", None) != kind):
-            raise self.refuse(node, f"{name} refers to another type", "use the type of what it refers to")
-        if isinstance(found, Var) and not isinstance(found.value, Pointer | Local) and found.type is not None:
-            self.scopes[-1][name] = found
-        elif isinstance(found, Cell):
-            self.scopes[-1][name] = Var(name, None, found)
-        elif isinstance(found, Value):
-            self.scopes[-1][name] = var = self.fresh(name, found.type)
-            self.assign(node, var, found)
+
+def _parts(var: Var) -> list[Var]:
+    """A local array, its rows and elements."""
+    return [var, *(part for each in var.fields.values() for part in _parts(each))]
+
+
+def _fill_memory(ctx: Context, node: Any, pointer: Pointer, sizes: Sequence[int], value: Any) -> None:
+    """Give an array in memory the values of a list in braces, zeros where there are none."""
+    given = named(value) if value is not None else []
+    if len(given) > sizes[0]:
+        raise ctx.refuse(node, f"the initializer {text_of(value)!r} of {sizes[0]} elements", "use one list in braces")
+    for k in range(sizes[0]):
+        each = given[k] if k < len(given) else None
+        place = cell(ctx, node, pointer, (ctx.integer(node, k),))
+        if len(sizes) > 1:
+            _fill_memory(ctx, node, place, sizes[1:], each)
         else:
-            raise self.refuse(node, f"the reference {name}", "declare a variable")
+            assign(ctx, node, place, ctx.integer(node, 0) if each is None else ctx.scalar(each))
 
-    def _unpacked(self, node: Any, declarator: Any, value: Any, refers: bool = False) -> None:
-        """``auto [a, b] = value``, or ``auto& [a, b] = value``, which names the members themselves."""
-        found = self.expression(value)
-        names = [text_of(each) for each in named(declarator)]
-        if not isinstance(found, Var) or len(found.fields) != len(names):
-            raise self.refuse(node, f"the declaration {text_of(node)!r}", "take the members one by one")
-        for name, member in zip(names, found.fields.values(), strict=True):
-            self.scopes[-1][name] = member if refers else member.copied()
 
-    def _extent(self, node: Any) -> int:
-        found = self.scalar(node).const
-        if found is None or found <= 0:
-            raise self.refuse(node, f"the extent {text_of(node)}", "make it a positive constant")
-        return found
+def _share(ctx: Context, declared: Declared, sizes: tuple[int, ...]) -> Var:
+    if declared.kind is None or declared.value is not None or 0 in sizes[1:]:
+        raise _shared_refusal(ctx, declared)
+    return share(ctx, declared.node, declared.name, declared.kind, sizes)
 
-    def _share(self, node: Any, name: str, kind: Any, sizes: tuple[int, ...], value: Any, inner: Any) -> None:
-        if kind is None or value is not None or inner.type != "identifier" or 0 in sizes[1:]:
-            raise self.refuse(node, f"the shared array {name}", "declare it with a type and extents")
-        self.in_memory(node, kind)
-        function = self.called[-1] if self.called else ""
-        if 0 in sizes:
-            array, unit = self._dynamic(node, name, kind)
-        else:
-            # A function's own array is one, however often it is called.
-            array, unit = self.kept.get((function, name, kind, sizes)), 0
-            if array is None:
-                taken = {a.name for a in self.shared} | {n for n, *_ in self.params}
-                called = next(f"{name}{k}" for k in ("", *(f"_{k}" for k in range(2, 99))) if f"{name}{k}" not in taken)
-                array = self.kept[function, name, kind, sizes] = Array(called, kind, True, sizes)
-        if array not in self.shared:
-            self.shared.append(array)
-        at = Pointer(array, unit=unit) if array.sizes else Cell(Place(array), (), kind)
-        self.scopes[-1][name] = Var(name, None, at)
 
-    def _dynamic(self, node: Any, name: str, kind: Type) -> tuple[Array, int]:
-        """The array of the bytes that a launch gives; all such declarations mean the same."""
-        if not self.shared_mem:
-            raise self.refuse(
-                node,
-                f"{name} is dynamic shared memory, and shared_mem is 0",
-                "give the bytes of the launch as shared_mem",
-            )
-        raw = isinstance(kind, str) and not types.is_float(kind) and types.bits(kind) == 8
-        read, unit = (self.retyped.get(name, kind), types.size(self.retyped.get(name, kind))) if raw else (kind, 0)
-        array = Array(name, read, True, (self.shared_mem // types.size(read),), dynamic=True, raw=raw and read == kind)
-        before = next((a for a in self.shared if a.dynamic), array)
-        if before.type != array.type or before.raw != array.raw:
-            raise self.refuse(node, f"{name} shares its memory with {before.name}, of another type", "use one of them")
-        return before, 0 if array.raw else unit
+def _shared_refusal(ctx: Context, declared: Declared) -> Exception:
+    return ctx.refuse(declared.node, f"the shared array {declared.name}", "declare it with a type and extents")
+
+
+@declarators("function_declarator")
+def declare_constructed(ctx: Context, declared: Declared) -> None:
+    """``T name(a, b)``, which reads as a function"""
+    parameters = declared.declarator.child_by_field_name("parameters")
+    if not named(parameters):
+        raise _not_plain(ctx, declared)
+    text = f"int x = f{text_of(parameters)};"
+    value = parse(text).children[0].child_by_field_name("declarator").child_by_field_name("value")
+    inner = declared.declarator.child_by_field_name("declarator")
+    _declare(ctx, replace(declared, declarator=inner, value=value.child_by_field_name("arguments")))
+
+
+@declarators("reference_declarator")
+def declare_reference(ctx: Context, declared: Declared) -> None:
+    """Another name for a variable or an element; of what is computed, a variable."""
+    node, name, kind, value = declared.node, declared.name, declared.kind, declared.value
+    if named(declared.declarator)[0].type == "structured_binding_declarator":
+        return _unpacked(ctx, declared, named(declared.declarator)[0], True)
+    if value is None or not name:
+        raise _not_plain(ctx, declared)
+    found = ctx.given(value).found
+    if name in ctx.file.unclear or (kind is not None and getattr(found, "type", None) != kind):
+        raise ctx.refuse(node, f"{name} refers to another type", "use the type of what it refers to")
+    if isinstance(found, Var) and not isinstance(found.value, Pointer | Local) and found.type is not None:
+        ctx.scopes[-1][name] = found
+    elif isinstance(found, Cell):
+        ctx.scopes[-1][name] = Var(name, None, found)
+    elif isinstance(found, Value):
+        ctx.scopes[-1][name] = var = fresh(name, found.type)
+        assign(ctx, node, var, found)
+    else:
+        raise ctx.refuse(node, f"the reference {name}", "declare a variable")
+    return None
+
+
+@declarators("structured_binding_declarator")
+def declare_members(ctx: Context, declared: Declared) -> None:
+    _unpacked(ctx, declared, declared.declarator, False)
+
+
+def _unpacked(ctx: Context, declared: Declared, declarator: Any, refers: bool) -> None:
+    """``auto [a, b] = value``, or ``auto& [a, b] = value``, which names the members themselves."""
+    if declared.value is None:
+        raise _not_plain(ctx, declared)
+    found = ctx.expression(declared.value)
+    names = [text_of(each) for each in named(declarator)]
+    if not isinstance(found, Var) or len(found.fields) != len(names):
+        raise ctx.refuse(declared.node, f"the declaration {text_of(declared.node)!r}", "take the members one by one")
+    for name, member in zip(names, found.fields.values(), strict=True):
+        ctx.scopes[-1][name] = member if refers else member.copied()
+
+
+def _extent(ctx: Context, node: Any) -> int:
+    found = ctx.scalar(node).const
+    if found is None or found <= 0:
+        raise ctx.refuse(node, f"the extent {text_of(node)}", "make it a positive constant")
+    return found
+
+
+# Names of types ---------------------------------------------------------------------------------------------------
+
+
+@statements("namespace_alias_definition")
+def namespace_alias(ctx: Context, node: Any) -> None:
+    ctx.file.spaces[text_of(named(node)[0])] = text_of(named(node)[1])
+
+
+@statements("alias_declaration")
+def alias_declaration(ctx: Context, node: Any) -> None:
+    _alias(ctx, node, text_of(node.child_by_field_name("name")), node.child_by_field_name("type"))
+
+
+@statements("type_definition")
+def type_definition(ctx: Context, node: Any) -> None:
+    _alias(ctx, node, text_of(node.child_by_field_name("declarator")), node.child_by_field_name("type"))
+
+
+def _alias(ctx: Context, node: Any, name: str, kind: Any) -> None:
+    """A name for a type within a function."""
+    collective = collective_type(ctx, node, text_of(kind))
+    if collective is not None:
+        ctx.scopes[-1][name] = Var(name, None, collective)
+    else:
+        ctx.type_names[name] = ctx.type_of(kind)

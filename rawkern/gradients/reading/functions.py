@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
-from rawkern.gradients.ir import Block, Value
-from rawkern.gradients.reading.kept import Kept
-from rawkern.gradients.reading.overloads import defaults, is_pointer, name_of
-from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Marker, Pointer, Struct, Var
+from rawkern.gradients.ir import Value
+from rawkern.gradients.reading.context import Context
+from rawkern.gradients.reading.handlers import bodies, leaving
+from rawkern.gradients.reading.memory import assign, read
+from rawkern.gradients.reading.objects import construct, initialize, made_of, members
+from rawkern.gradients.reading.order import apart
+from rawkern.gradients.reading.outlined import as_call
+from rawkern.gradients.reading.overloads import chosen, deduced, defaults, is_pointer, name_of
+from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Marker, Pointer, Struct, Var, fresh
 from rawkern.gradients.reading.syntax import contains, function_name, parameters_of, words
+from rawkern.gradients.reading.templates import bind
 from rawkern.gradients.types import Aggregate, Type
 
 DEEPEST = 32  # functions that call one another
@@ -25,266 +31,213 @@ class Returned(Exception):
         self.kind = kind
 
 
-class Functions(Kept):
-    """Calls of the source's own functions."""
+def inline(ctx: Context, node: Any, name: str, arguments: Sequence[Any], given: Sequence[Any]) -> Any:
+    """What a call of a device function gives."""
+    args = apart(ctx, node, arguments, ctx.given)
+    return called_own(ctx, node, name, args, given)
 
-    callers: list[list[dict[str, Var]]]
-    called: list[str]  # the functions that are being put in
-    returned: Var | None
-    asked: bool  # whether only the type of what is returned is asked for
-    breaking: list[Var | None]
-    left: Var | None
-    loops: list[int]
-    path: str  # the namespace of the function that is read
-    struct: Struct | None  # whose method is read
 
-    def inline(self, node: Any, name: str, arguments: Sequence[Any], given: Sequence[Any]) -> Any:
-        """What a call of a device function gives."""
-        args = self.apart(node, arguments, self.given)
-        return self.called_own(node, name, args, given)
+def called_own(ctx: Context, node: Any, name: str, args: Sequence[Given], given: Sequence[Any]) -> Any:
+    """What a call of a device function gives: it is called, or its body is put in its place."""
+    function = chosen(ctx, node, name, ctx.file.functions[name], args)
+    params = parameters_of(function[0])
+    args = [_for(ctx, p, a) for p, a in zip(params, args, strict=False)] if len(args) <= len(params) else args
+    called = as_call(ctx, node, name, function, args)
+    return called if called is not None else put_in(ctx, node, name, function, args, given)
 
-    def called_own(self, node: Any, name: str, args: Sequence[Given], given: Sequence[Any]) -> Any:
-        """What a call of a device function gives: it is called, or its body is put in its place."""
-        function = self.chosen(node, name, self.file.functions[name], args)
-        params = parameters_of(function[0])
-        args = [self._for(p, a) for p, a in zip(params, args, strict=False)] if len(args) <= len(params) else args
-        called = self.as_call(node, name, function, args)
-        return called if called is not None else self.put_in(node, name, function, args, given)
 
-    def put_in(
-        self, node: Any, name: str, function: tuple[Any, Any], args: Sequence[Given], given: Sequence[Any] = (),
-        of: tuple[Struct, Var | Cell | None] | None = None, within: Lambda | None = None,
-    ) -> Any:  # fmt: skip
-        """The body of a function in place of its call; `of`: the struct and the object whose method it is."""
-        definition, template = function
-        params = parameters_of(definition)
-        late = defaults(params)[len(args) :]
-        if len(params) != len(args) + len(late) or definition.has_error:
-            raise self.refuse(node, f"the call of {name} with {len(args)} arguments", "pass every argument")
-        if len(self.callers) >= DEEPEST:
-            raise self.refuse(node, f"{name} calls itself", "write a loop")
-        args = [self._for(p, a) for p, a in zip(params, args, strict=False)]
-        instance = self.deduced(node, template, params, args, given) if template is not None else []
-        args += [Given(each, self.within_top(lambda e=each: self.expression(e))) for each in late]
-        before = self.type_names, self.returned, self.path, self.struct, self.scopes
-        leaving = self.breaking, self.left, self.asked
-        self.callers.append(self.scopes)
-        self.called.append(f"{name} at {definition.start_byte}")
-        self.breaking, self.left, self.asked = [], None, False
-        self._enter(definition, of, within)
-        try:
-            if template is not None:
-                names, numbers = self.bind(definition, template, instance)
-                self.type_names = {**self.type_names, **names}
-                self.scopes.append(numbers)
-                self.called[-1] += f" of {instance}"  # which has shared arrays of its own
-            if of is not None:
-                self.called[-1] += f" of {of[0].type.name}"
-            self.scopes.append({})
-            for param, arg in zip(params, args, strict=True):
-                self.bind_argument(node, param, arg)
-            return self._run(node, name, definition)
-        finally:
-            self.type_names, self.returned, self.path, self.struct, self.scopes = before
-            self.breaking, self.left, self.asked = leaving
-            self.callers.pop()
-            self.called.pop()
+@bodies("function_definition", "lambda_expression")
+def put_in(
+    ctx: Context, node: Any, name: str, function: tuple[Any, Any], args: Sequence[Given], given: Sequence[Any] = (),
+    of: tuple[Struct, Var | Cell | None] | None = None, within: Lambda | None = None,
+) -> Any:  # fmt: skip
+    """The body of a function in place of its call.
 
-    def _enter(self, definition: Any, of: tuple[Struct, Any] | None, within: Lambda | None) -> None:
-        """The names that a function's body sees."""
-        if within is not None:
-            self.scopes, self.type_names, self.struct = list(within.scopes), within.names, within.struct
-            return
-        self.scopes, self.type_names, self.struct = [self.scopes[0]], {}, None
-        name = of[0].base if of is not None else function_name(definition)
-        self.path = self.file.paths.get(name, "")
-        if of is not None:
-            self.struct, self.type_names = of[0], dict(of[0].names)
-            self.scopes += self.members(of[0], of[1])
+    `given`: arguments of its template; `of`: the struct and the object whose method it is; `within`: the lambda.
+    """
+    definition, template = function
+    params = parameters_of(definition)
+    late = defaults(params)[len(args) :]
+    if len(params) != len(args) + len(late) or definition.has_error:
+        raise ctx.refuse(node, f"the call of {name} with {len(args)} arguments", "pass every argument")
+    if len(ctx.callers) >= DEEPEST:
+        raise ctx.refuse(node, f"{name} calls itself", "write a loop")
+    args = [_for(ctx, p, a) for p, a in zip(params, args, strict=False)]
+    instance = deduced(ctx, node, template, params, args, given) if template is not None else []
+    args += [Given(each, ctx.within_top(lambda e=each: ctx.expression(e))) for each in late]
+    called = f"{name} at {definition.start_byte}"
+    if template is not None:
+        called += f" of {instance}"  # which has shared arrays of its own
+    if of is not None:
+        called += f" of {of[0].type.name}"
+    with ctx.using(
+        callers=[*ctx.callers, ctx.scopes], called=[*ctx.called, called], returned=ctx.returned, breaking=[],
+        left=None, return_asked=False, **_names(ctx, definition, of, within),
+    ):  # fmt: skip
+        if template is not None:
+            names, numbers = bind(ctx, definition, template, instance)
+            ctx.type_names = {**ctx.type_names, **names}
+            ctx.scopes.append(numbers)
+        ctx.scopes.append({})
+        for param, arg in zip(params, args, strict=True):
+            bind_argument(ctx, node, param, arg)
+        return _run(ctx, node, name, definition)
 
-    def members(self, struct: Struct, this: Var | Cell | None) -> list[dict[str, Var]]:
-        """What the names of a struct's members mean in its methods."""
-        numbers: dict[str, Var] = {}
-        for name, var in struct.numbers.items():
-            value = var.value
-            if isinstance(value, Value):
-                value = self.value(value.line, value.type, "const", attr=value.attr, const=value.const)
-            numbers[name] = Var(name, var.type, value)
-        own = {"this": Var("this", None, this)} if this is not None else {}
-        if isinstance(this, Var):
-            own |= this.fields
-        elif this is not None:
-            own |= {n: Var(n, None, self.part(this.place, this, (n,), kind)) for n, kind in struct.type.fields}
-        return [numbers, own]
 
-    def _for(self, param: Any, arg: Given) -> Given:
-        """An argument as the parameter takes it: read, unless it is a reference."""
-        declarator = param.child_by_field_name("declarator")
-        reference = declarator is not None and "reference" in declarator.type
-        if isinstance(arg.found, Cell) and not reference:
-            return Given(arg.node, self.read(arg.node, arg.found))
-        if isinstance(arg.found, Var) and not arg.found.whole and not reference:
-            return Given(arg.node, self.read(arg.node, arg.found))
-        lasting = reference and "const" not in words(param) and text_of(declarator)[:2] != "&&"
-        if lasting and isinstance(arg.found, Value):
-            raise self.refuse(arg.node, f"{text_of(arg.node)!r} is passed by reference", "pass a variable")
-        return arg
+def _names(ctx: Context, definition: Any, of: tuple[Struct, Any] | None, within: Lambda | None) -> dict[str, Any]:
+    """What a function's body sees of names."""
+    if within is not None:
+        return {"scopes": list(within.scopes), "type_names": within.names, "struct": within.struct}
+    path = ctx.file.paths.get(of[0].base if of is not None else function_name(definition), "")
+    if of is None:
+        return {"scopes": [ctx.scopes[0]], "type_names": {}, "struct": None, "path": path}
+    scopes = [ctx.scopes[0], *members(ctx, of[0], of[1])]
+    return {"scopes": scopes, "type_names": dict(of[0].names), "struct": of[0], "path": path}
 
-    def bind_argument(self, node: Any, param: Any, arg: Given) -> None:
-        """Give a parameter its argument."""
-        declarator, name = param.child_by_field_name("declarator"), name_of(param)
-        if name is None:
-            return
+
+def _for(ctx: Context, param: Any, arg: Given) -> Given:
+    """An argument as the parameter takes it: read, unless it is a reference."""
+    declarator = param.child_by_field_name("declarator")
+    reference = declarator is not None and "reference" in declarator.type
+    single = isinstance(arg.found, Cell) or (isinstance(arg.found, Var) and not arg.found.whole)
+    if single and not reference:
+        return Given(arg.node, read(ctx, arg.node, arg.found))
+    lasting = reference and "const" not in words(param) and text_of(declarator)[:2] != "&&"
+    if lasting and isinstance(arg.found, Value):
+        raise ctx.refuse(arg.node, f"{text_of(arg.node)!r} is passed by reference", "pass a variable")
+    return arg
+
+
+def bind_argument(ctx: Context, node: Any, param: Any, arg: Given) -> None:
+    """Give a parameter its argument."""
+    name = name_of(param)
+    if name is not None:
         found = arg.found
         marker = found.value if isinstance(found, Var) and not found.whole else found
-        if isinstance(marker, Marker):
-            self.scopes[-1][name] = Var(name, None, marker)
-            return
-        volatile = {"volatile"} if is_pointer(declarator) else set()
-        if words(param) - volatile - {"const", "__restrict__", "=", "for", "(", ")", ":"}:
-            raise self.refuse(param, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
-        auto = param.child_by_field_name("type").type == "placeholder_type_specifier"
-        kind = arg.type if auto else self.type_of(param.child_by_field_name("type"))
-        if is_pointer(declarator):
-            self._bind_pointer(node, param, name, arg, kind)
-        elif "reference" in declarator.type and isinstance(found, (Var, Cell)) and found.type == kind:
-            self.scopes[-1][name] = found if isinstance(found, Var) else Var(name, None, found)
-        elif declarator.type not in ("identifier", "reference_declarator") or isinstance(kind, tuple):
-            raise self.refuse(node, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
-        elif "reference" in declarator.type and "const" not in words(param) and isinstance(found, (Var, Cell)):
-            raise self.refuse(node, f"{name} refers to another type", "use the type of the variable")
-        else:
-            self.scopes[-1][name] = self.made_of(arg.node, name, kind, arg)
+        own = isinstance(marker, Marker)
+        ctx.scopes[-1][name] = Var(name, None, marker) if own else _bound(ctx, node, param, name, arg)
 
-    def _bind_pointer(self, node: Any, param: Any, name: str, arg: Given, kind: Any) -> None:
-        found = arg.found.value if isinstance(arg.found, Var) and not arg.found.whole else arg.found
-        own = arg.type[1] if isinstance(arg.type, tuple) else arg.type
-        points = isinstance(found, Pointer | Local) or (isinstance(found, Var) and found.whole)
-        if not points or (param.child_by_field_name("type").type != "placeholder_type_specifier" and own != kind):
-            raise self.refuse(node, f"{name} points to another type", "use the type of the array")
-        if isinstance(found, Pointer) and "volatile" in words(param):
-            found = replace(found, volatile=True)
-        self.scopes[-1][name] = found if isinstance(found, Var) else Var(name, None, found)
 
-    def _run(self, node: Any, name: str, definition: Any) -> Any:
-        """The body of a function whose parameters are bound; what it returns."""
-        body = definition.child_by_field_name("body")
-        if self.struct is not None and definition.child_by_field_name("type") is None and name == self.struct.base:
-            self.initialize(node, definition)
-        kind = self._returns(node, definition)
-        if kind == "&":
-            return self._referred(node, name, body)
-        self.returned = None if kind is None else self.fresh(f"{name}_" if name.isidentifier() else "value", kind)
-        self.scopes.append({})
-        self.sequence(named(body), lambda: None)
-        result = self.returned
-        if result is None:
-            return None
-        return result if result.whole else self.read(node, result)
+def _bound(ctx: Context, node: Any, param: Any, name: str, arg: Given) -> Var:
+    """What a parameter's name means."""
+    declarator, found = param.child_by_field_name("declarator"), arg.found
+    volatile = {"volatile"} if is_pointer(declarator) else set()
+    if words(param) - volatile - {"const", "__restrict__", "=", "for", "(", ")", ":"}:
+        raise ctx.refuse(param, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
+    auto = param.child_by_field_name("type").type == "placeholder_type_specifier"
+    kind = arg.type if auto else ctx.type_of(param.child_by_field_name("type"))
+    if is_pointer(declarator):
+        return _bound_pointer(ctx, node, param, name, arg, None if auto else kind)
+    refers = "reference" in declarator.type
+    if refers and isinstance(found, (Var, Cell)) and found.type == kind:
+        return found if isinstance(found, Var) else Var(name, None, found)
+    if declarator.type not in ("identifier", "reference_declarator") or isinstance(kind, tuple):
+        raise ctx.refuse(node, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
+    if refers and "const" not in words(param) and isinstance(found, (Var, Cell)):
+        raise ctx.refuse(node, f"{name} refers to another type", "use the type of the variable")
+    return made_of(ctx, arg.node, name, kind, arg)
 
-    def _returns(self, node: Any, definition: Any) -> Type | str | None:
-        """The type of what a function returns: None for nothing, "&" for a reference."""
-        declarator, kind = definition.child_by_field_name("declarator"), definition.child_by_field_name("type")
-        outer = declarator.type if declarator is not None else ""
-        if outer == "reference_declarator":
-            return "&"
-        trailing = next((c for c in named(declarator) if c.type == "trailing_return_type"), None) if outer else None
-        if trailing is not None:
-            kind = named(trailing)[0]
-        if kind is not None and text_of(kind) == "void":
-            return None
-        if kind is not None and outer == "pointer_declarator":
-            raise self.refuse(node, "a function that returns a pointer", "return an index")
-        if kind is not None and kind.type != "placeholder_type_specifier":
-            return self.type_of(kind)
-        if not contains(definition.child_by_field_name("body"), ("return_statement",), ("lambda_expression",)):
-            return None
-        return self.tried(lambda: self._first(definition))
 
-    def _first(self, definition: Any) -> Any:
-        """The type of the first value that a function returns."""
-        self.returned, self.asked = None, True
-        try:
-            self.sequence(named(definition.child_by_field_name("body")), lambda: None)
-        except Returned as found:
-            return found.kind
-        finally:
-            self.asked = False
+def _bound_pointer(ctx: Context, node: Any, param: Any, name: str, arg: Given, kind: Any) -> Var:
+    """A pointer parameter; `kind`: what it points to, None for any type."""
+    found = arg.found.value if isinstance(arg.found, Var) and not arg.found.whole else arg.found
+    own = arg.type[1] if isinstance(arg.type, tuple) else arg.type
+    points = isinstance(found, Pointer | Local) or (isinstance(found, Var) and found.whole)
+    if not points or (kind is not None and own != kind):
+        raise ctx.refuse(node, f"{name} points to another type", "use the type of the array")
+    if isinstance(found, Pointer) and "volatile" in words(param):
+        found = replace(found, volatile=True)
+    return found if isinstance(found, Var) else Var(name, None, found)
+
+
+def _run(ctx: Context, node: Any, name: str, definition: Any) -> Any:
+    """The body of a function whose parameters are bound; what it returns."""
+    body = definition.child_by_field_name("body")
+    if ctx.struct is not None and definition.child_by_field_name("type") is None and name == ctx.struct.base:
+        initialize(ctx, node, definition)
+    kind = _returns(ctx, node, definition)
+    if kind == "&":
+        return _referred(ctx, node, name, body)
+    ctx.returned = None if kind is None else fresh(f"{name}_" if name.isidentifier() else "value", kind)
+    ctx.scopes.append({})
+    ctx.sequence(named(body))
+    result = ctx.returned
+    if result is None:
         return None
+    return result if result.whole else read(ctx, node, result)
 
-    def _referred(self, node: Any, name: str, body: Any) -> Any:
-        """The place that a function returns a reference to."""
-        statements = named(body)
-        last = statements[-1] if statements else body
-        if last.type != "return_statement" or any(contains(s, ("return_statement",)) for s in statements[:-1]):
-            raise self.refuse(node, f"{name} returns a reference on several paths", "return a value")
-        self.returned = None
-        self.scopes.append({})
-        found: list[Any] = []
-        self.sequence(statements[:-1], lambda: found.append(self.target(named(last)[0])))
-        if len(found) != 1:
-            raise self.refuse(node, f"{name} returns a reference on several paths", "return a value")
-        return found[0]
 
-    def tried(self, make: Any) -> Any:
-        """Call, and take back all that it put into the kernel."""
-        leaves, block, scopes = self.leaves(), self.block, self.scopes
-        before, state = [v.value for v in leaves], (
-            self.stored, dict(self.begun), self.returned, self.loops, self.breaking, self.left,
-        )  # fmt: skip
-        self.block, self.scopes = Block(parent=block.parent), [dict(s) for s in scopes]
-        self.loops, self.breaking = list(self.loops), list(self.breaking)
-        try:
-            return make()
-        finally:
-            self.block, self.scopes = block, scopes
-            self.stored, self.begun, self.returned, self.loops, self.breaking, self.left = state
-            for leaf, value in zip(leaves, before, strict=True):
-                leaf.value = value
+def _returns(ctx: Context, node: Any, definition: Any) -> Type | str | None:
+    """The type of what a function returns: None for nothing, "&" for a reference."""
+    declarator, kind = definition.child_by_field_name("declarator"), definition.child_by_field_name("type")
+    outer = declarator.type if declarator is not None else ""
+    if outer == "reference_declarator":
+        return "&"
+    trailing = next((c for c in named(declarator) if c.type == "trailing_return_type"), None) if outer else None
+    if trailing is not None:
+        kind = named(trailing)[0]
+    if kind is not None and text_of(kind) == "void":
+        return None
+    if kind is not None and outer == "pointer_declarator":
+        raise ctx.refuse(node, "a function that returns a pointer", "return an index")
+    if kind is not None and kind.type != "placeholder_type_specifier":
+        return ctx.type_of(kind)
+    if not contains(definition.child_by_field_name("body"), ("return_statement",), ("lambda_expression",)):
+        return None
+    return ctx.tried(lambda: _first(ctx, definition))
 
-    def asked_for_kind(self, make: Any) -> Any:
-        """Call for the type of what is found: there an element that an array does not have is like all others."""
-        outer, self.kind_alone = self.kind_alone, True
-        try:
-            return self.tried(make)
-        finally:
-            self.kind_alone = outer
 
-    def kind(self, node: Any) -> Any:
-        """The type of an expression, which is read for that alone."""
-        return self.asked_for_kind(lambda: self.given(node).type)
+def _first(ctx: Context, definition: Any) -> Any:
+    """The type of the first value that a function returns."""
+    ctx.returned = None
+    try:
+        with ctx.using(return_asked=True):
+            ctx.sequence(named(definition.child_by_field_name("body")))
+    except Returned as found:
+        return found.kind
+    return None
 
-    def leave(self, node: Any) -> None:
-        given = named(node)
-        if self.asked:
-            found = self.given(given[0]) if given else None
-            kind = found.type if found is not None else None
-            if found is None or not isinstance(kind, (str, Aggregate)):
-                raise self.refuse(node, f"{text_of(node)!r} has no type by itself", "write the type that is returned")
-            raise Returned(kind)
-        if bool(given) != (self.returned is not None):
-            raise self.refuse(node, f"{text_of(node)!r}", "return what the function declares")
-        if given and given[0].type == "initializer_list":
-            made = self.construct(node, self.returned.name, self.returned.type, named(given[0]), True)  # type: ignore
-            self.assign(node, self.returned, made if made.whole else self.read(node, made))
-        elif given:
-            self.assign(node, self.returned, self.expression(given[0]))
 
-    # Of `Declarations`, `Calls`, `Structs` and `Lowering`.
-    def made_of(self, node: Any, name: str, kind: Type, arg: Given) -> Var:
-        raise NotImplementedError
+def _referred(ctx: Context, node: Any, name: str, body: Any) -> Any:
+    """The place that a function returns a reference to."""
+    statements = named(body)
+    last = statements[-1] if statements else body
+    if last.type != "return_statement" or any(contains(s, ("return_statement",)) for s in statements[:-1]):
+        raise ctx.refuse(node, f"{name} returns a reference on several paths", "return a value")
+    ctx.returned = None
+    ctx.scopes.append({})
+    found: list[Any] = []
+    ctx.sequence(statements[:-1], lambda: found.append(ctx.place(named(last)[0])))
+    if len(found) != 1:
+        raise ctx.refuse(node, f"{name} returns a reference on several paths", "return a value")
+    return found[0]
 
-    def construct(self, node: Any, name: str, kind: Type, arguments: Sequence[Any], braces: bool) -> Var:
-        raise NotImplementedError
 
-    def initialize(self, node: Any, definition: Any) -> None:
-        raise NotImplementedError
+# What ends one -----------------------------------------------------------------------------------------------------
 
-    def fresh(self, name: str, kind: Type) -> Var:
-        raise NotImplementedError
 
-    def assign(self, node: Any, found: Any, right: Any) -> Any:
-        raise NotImplementedError
+@leaving("return_statement")
+def return_statement(ctx: Context, node: Any, rest: Sequence[Any], then: Callable[[], None]) -> bool:
+    """Sets what is returned, and ends all loops around."""
+    _return(ctx, node)
+    for var in [v for v in ctx.breaking if v is not None]:
+        var.value = ctx.boolean(node, False)
+    if ctx.left is not None:
+        ctx.left.value = ctx.boolean(node, True)
+    return True
 
-    def sequence(self, nodes: Sequence[Any], then: Any) -> None:
-        raise NotImplementedError
+
+def _return(ctx: Context, node: Any) -> None:
+    given = named(node)
+    if ctx.return_asked:
+        kind = ctx.given(given[0]).type if given else None
+        if not isinstance(kind, (str, Aggregate)):
+            raise ctx.refuse(node, f"{text_of(node)!r} has no type by itself", "write the type that is returned")
+        raise Returned(kind)
+    if bool(given) != (ctx.returned is not None):
+        raise ctx.refuse(node, f"{text_of(node)!r}", "return what the function declares")
+    if given and given[0].type == "initializer_list":
+        made = construct(ctx, node, ctx.returned.name, ctx.returned.type, named(given[0]), True)  # type: ignore
+        assign(ctx, node, ctx.returned, made if made.whole else read(ctx, node, made))
+    elif given:
+        assign(ctx, node, ctx.returned, ctx.expression(given[0]))

@@ -7,105 +7,56 @@ from typing import Any
 
 from rawkern.base.tree import named
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, Block, Kernel, Loop, Value, renumber, substitute, walk
-from rawkern.gradients.reading.accesses import Noted, Stored
-from rawkern.gradients.reading.places import Struct, Var
-from rawkern.gradients.reading.repeats import Repeats
-from rawkern.gradients.reading.source import File
-from rawkern.gradients.reading.syntax import Where, function_name, parameters_of, unclear
-from rawkern.gradients.types import Aggregate, Type
+from rawkern.gradients.ir import Kernel, Loop, Value, renumber, substitute, walk
+from rawkern.gradients.reading import assignments, calls, expressions, intrinsics, loops, philox, targets, warps
+from rawkern.gradients.reading.context import Context
+from rawkern.gradients.reading.declarations import parameter
+from rawkern.gradients.reading.syntax import function_name, parameters_of, unclear
+from rawkern.gradients.reading.templates import bind, template_arguments
+
+#: The modules whose handlers nothing else imports.
+HANDLERS = (assignments, calls, expressions, intrinsics, loops, philox, targets, warps)
 
 
-class Lowering(Repeats):
-    """One reading of a kernel."""
-
-    def __init__(
-        self,
-        file: File,
-        where: Where,
-        block: tuple[int, int, int],
-        grid: tuple[int | None, int | None, int | None],
-        unroll: frozenset[int],
-        shared_mem: int,
-        retyped: dict[str, Type],
-        starts: frozenset[tuple[int, str]],
-        keep: bool = False,
-        updated: frozenset[str] = frozenset(),
-    ) -> None:
-        self.file, self.where = file, where
-        self.keep, self.own = keep, {}
-        self.block_shape, self.grid_shape = block, grid
-        self.unroll, self.shared_mem, self.retyped = unroll, shared_mem, retyped
-        self.starts, self.updated = starts, updated
-        self.views: dict[str, set[Aggregate | None]] = {}
-        self.kept: dict[Any, Array] = {}
-        self.body = self.block = Block()
-        self.scopes: list[dict[str, Var]] = [{}]
-        self.callers: list[list[dict[str, Var]]] = []
-        self.called: list[str] = []
-        self.type_names: dict[str, Any] = {}
-        self.made: dict[str, Struct] = {}
-        self.instances: dict[tuple[Any, ...], Struct] = {}
-        self.struct: Struct | None = None
-        self.sides: dict[int, Any] = {}
-        self.path = ""
-        self.asked = self.kind_alone = False
-        self.noted: list[Noted] | None = None
-        self.loops: list[int] = []
-        self.stored: Stored = {}
-        self.begun: dict[Any, Block] = {}
-        self.breaking: list[Var | None] = []
-        self.left: Var | None = None
-        self.shared: list[Array] = []
-        self.computed: dict[Block, dict[Any, Value]] = {}
-        self.returned: Var | None = None
-        self.structs: dict[str, tuple[Aggregate, str]] = {}
-        self.params: list[tuple[str, Type, bool]] = []
-        self.arrays: dict[str, Array] = {}
-
-    def kernel(self, definition: Any, template: Any, arguments: Sequence[str]) -> Kernel:
-        """Read a kernel, an instance of a template with these arguments."""
-        if definition.has_error:
-            part = unclear(definition)
-            line = self.file.text.splitlines()[part.start_point[0]].strip()
-            raise self.refuse(part, f"its text is not understood: {line[:80]!r}", "write that in simpler terms")
-        given = self.template_arguments(", ".join(arguments))
-        self.type_names, numbers = self.bind(definition, template, given)
-        self.scopes += [numbers, {}]
-        self.path = self.file.paths.get(function_name(definition), "")
-        for node in parameters_of(definition):
-            self.parameter(node)
-        self.sequence(named(definition.child_by_field_name("body")), lambda: None)
-        self._widen()
-        renumber(self.body)
-        read = {i.attr.array for i in walk(self.body) if isinstance(i, Value) and i.op == "load"}
-        variables = {n: self.file.full(n) for n in self.file.variables if self.arrays.get(n) in read}
-        self.params += [(n, self.arrays[n].type, True) for n in variables]
-        for function in self.own.values():
-            if function is not None:
-                renumber(function.body)
-        return Kernel(
-            self.where.kernel, self.where.title, self.params, self.arrays, self.shared, self.body, self.structs,
-            self.block_shape, self.grid_shape, functions={n: f for n, f in self.own.items() if f is not None},
-            variables=variables,
-        )  # fmt: skip
-
-    def _widen(self) -> None:
-        """Make values of half precision floats, which are rounded where that matters."""
-        same: dict[Value, Value] = {}
-        items = list(walk(self.body))
-        for item in items:
-            for value in (item, *_after(item)):
-                if isinstance(value, Value) and value.type in types.HALVES:
-                    value.type = "float"
-        for item in items:
-            if isinstance(item, Value) and item.op == "cast" and item.args[0].type == item.type:
-                same[item] = item.args[0]
-                item.block.items.remove(item)
-        if same:
-            substitute(items, same)
+def lowered(ctx: Context, definition: Any, template: Any, arguments: Sequence[str]) -> Kernel:
+    """Read a kernel, an instance of a template with these arguments."""
+    if definition.has_error:
+        part = unclear(definition)
+        line = ctx.file.text.splitlines()[part.start_point[0]].strip()
+        raise ctx.refuse(part, f"its text is not understood: {line[:80]!r}", "write that in simpler terms")
+    given = template_arguments(ctx, ", ".join(arguments))
+    ctx.type_names, numbers = bind(ctx, definition, template, given)
+    ctx.scopes += [numbers, {}]
+    ctx.path = ctx.file.paths.get(function_name(definition), "")
+    for node in parameters_of(definition):
+        parameter(ctx, node)
+    ctx.sequence(named(definition.child_by_field_name("body")))
+    _widen(ctx)
+    renumber(ctx.body)
+    read = {i.attr.array for i in walk(ctx.body) if isinstance(i, Value) and i.op == "load"}
+    variables = {n: ctx.file.full(n) for n in ctx.file.variables if ctx.arrays.get(n) in read}
+    ctx.params += [(n, ctx.arrays[n].type, True) for n in variables]
+    outlined = {n: f for n, f in ctx.outlined.items() if f is not None}
+    for function in outlined.values():
+        renumber(function.body)
+    return Kernel(
+        ctx.where.kernel, ctx.where.title, ctx.params, ctx.arrays, ctx.shared, ctx.body, ctx.structs,
+        ctx.settings.block, ctx.settings.grid, functions=outlined, variables=variables,
+    )  # fmt: skip
 
 
-def _after(item: Any) -> tuple[Value, ...]:
-    """The variables of a loop, which stand in no block."""
-    return tuple(c.phi for c in item.carried) if isinstance(item, Loop) else ()
+def _widen(ctx: Context) -> None:
+    """Make values of half precision floats, which are rounded where that matters."""
+    same: dict[Value, Value] = {}
+    items = list(walk(ctx.body))
+    for item in items:
+        phis = [c.phi for c in item.carried] if isinstance(item, Loop) else []  # which stand in no block
+        for value in (item, *phis):
+            if isinstance(value, Value) and value.type in types.HALVES:
+                value.type = "float"
+    for item in items:
+        if isinstance(item, Value) and item.op == "cast" and item.args[0].type == item.type:
+            same[item] = item.args[0]
+            item.block.items.remove(item)
+    if same:
+        substitute(items, same)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.gradients.ir import Array, Place, Value
 from rawkern.gradients.types import Aggregate, Type
 
+#: What a reference may refer to.
+PLACES = (
+    "identifier", "subscript_expression", "field_expression", "pointer_expression", "parenthesized_expression", "this",
+)  # fmt: skip
 GOES_ON = "goes_on"  # what the variable is called that says whether a loop with a break goes on
 
 
@@ -149,7 +154,48 @@ class Cell:
     volatile: bool = False  # the lanes of a warp see each store before they go on
 
 
-class NeedsType(Exception):
+def aggregate(name: str, kind: Aggregate, make: Any, path: tuple[str, ...] = ()) -> Var:
+    """A variable of an aggregate, each scalar in it made by ``make(path, type)``."""
+    var = Var(name, None if kind.array else kind)
+    for each, inner in kind.fields:
+        full = (*path, each)
+        var.fields[each] = (
+            aggregate(f"{name}_{each}", inner, make, full)
+            if isinstance(inner, Aggregate)
+            else Var(f"{name}_{each}", inner, make(full, inner))
+        )
+    return var
+
+
+def fresh(name: str, kind: Type) -> Var:
+    """A variable without a value."""
+    return aggregate(name, kind, lambda *_: None) if isinstance(kind, Aggregate) else Var(name, kind)
+
+
+def overlaid(name: str, kind: Aggregate, leaves: Iterator[Var]) -> Var:
+    """A variable of an aggregate whose numbers are variables at hand."""
+    fields = {
+        n: overlaid(f"{name}_{n}", inner, leaves) if isinstance(inner, Aggregate) else next(leaves)
+        for n, inner in kind.fields
+    }
+    return Var(name, None if kind.array else kind, fields=fields)
+
+
+def one_array(a: Any, b: Any) -> bool:
+    """Whether two values are pointers into one array, in one way."""
+    return isinstance(a, Pointer) and isinstance(b, Pointer) and replace(a, offset=None) == replace(b, offset=None)
+
+
+def as_pointer(found: Any) -> Any:
+    """A local array as a pointer to its first element."""
+    return Local(tuple(found.leaves())) if isinstance(found, Var) and found.fields and found.type is None else found
+
+
+class ReadAgain(Exception):
+    """The kernel has to be read again, in another way."""
+
+
+class NeedsType(ReadAgain):
     """An array has to be read as one of another type."""
 
     def __init__(self, array: str, kind: Type) -> None:
@@ -157,7 +203,7 @@ class NeedsType(Exception):
         self.array, self.kind = array, kind
 
 
-class NeedsStart(Exception):
+class NeedsStart(ReadAgain):
     """A variable has to have a value before a loop, as it is read behind it."""
 
     def __init__(self, start: tuple[int, str]) -> None:
@@ -165,15 +211,26 @@ class NeedsStart(Exception):
         self.start = start
 
 
-class NeedsUnrolling(Exception):
-    """One of these loops has to be written out, for the reason given; the innermost is the first."""
+class NeedsMemory(ReadAgain):
+    """A local array has to lie in memory, for the reason given: an index that is not known; where it is declared."""
 
-    def __init__(self, nodes: tuple[int, ...], reason: Exception) -> None:
+    def __init__(self, array: int, reason: Exception) -> None:
         super().__init__(str(reason))
-        self.nodes, self.reason = nodes, reason
+        self.array, self.reason = array, reason
 
 
-class OfLoop(Exception):
+class NeedsUnrolling(ReadAgain):
+    """One of these loops has to be written out, for the reason given; the innermost is the first.
+
+    `array`: or a local array has to lie in memory.
+    """
+
+    def __init__(self, nodes: tuple[int, ...], reason: Exception, array: int | None = None) -> None:
+        super().__init__(str(reason))
+        self.nodes, self.reason, self.array = nodes, reason, array
+
+
+class OfLoop(ReadAgain):
     """Why a loop cannot be written out."""
 
     def __init__(self, reason: Exception) -> None:

@@ -72,53 +72,71 @@ def defined_by(options: Sequence[str]) -> dict[str, str]:
 
 def preprocess(text: str, options: Sequence[str] = ()) -> Preprocessed:
     """Expand a source; `Unclear` for what this does not follow."""
-    found, out = Preprocessed(), []
+    reading = _Reading()
     for name, value in defined_by(options).items():
-        found.macros[name] = Macro(None, tuple(tokens(value)))
-    found.macros["__align__"] = Macro(None, ("alignas",))
-    taken: list[list[bool]] = []  # for each open #if: whether this part is compiled, and whether one was
-    plain: list[str] = []
-
-    def flush() -> None:
-        out.append("".join(_expand(tokens("".join(plain)), found.macros)))
-        plain.clear()
-
+        reading.found.macros[name] = Macro(None, tuple(tokens(value)))
+    reading.found.macros["__align__"] = Macro(None, ("alignas",))
     for line, each in _lines(text):
-        on = all(here for here, _ in taken)
         directive = re.match(r"\s*#\s*(\w*)(.*)", _spaced(each), re.S)
         if directive is None:
-            plain.append(each if on else "\n" * each.count("\n"))
-            continue
-        word, rest = directive[1], directive[2].strip()
-        if word in ("if", "ifdef", "ifndef"):
-            flush()
-            here = on and _holds(word, rest, found, line)
-            taken.append([here, here or not on])
-        elif word in ("elif", "else", "endif") and not taken:
-            raise Unclear(line, f"#{word} without #if")
-        elif word in ("elif", "else"):
-            flush()
-            around = all(here for here, _ in taken[:-1])
-            here = around and not taken[-1][1] and (word == "else" or _holds("if", rest, found, line))
-            taken[-1] = [here, taken[-1][1] or here]
-        elif word == "endif":
-            taken.pop()
-        elif on and word in ("define", "undef"):
-            flush()
-            _define(word, rest, found, line)
-        elif on and word == "pragma" and re.match(r"(unroll|nounroll)\b", rest):
-            pass  # between a loop's head and its body it would be no C
-        elif on and word in ("include", "pragma"):
-            plain.append(each)
-            continue
-        elif on and word:
-            raise Unclear(line, f"#{word}")
-        plain.append("\n" * each.count("\n"))
-    flush()
-    if taken:
+            reading.plain.append(each if reading.on else "\n" * each.count("\n"))
+        elif not reading.directive(line, directive[1], directive[2].strip()):
+            reading.plain.append(each)
+        else:
+            reading.plain.append("\n" * each.count("\n"))
+    reading.flush()
+    if reading.taken:
         raise Unclear(text.count("\n") + 1, "an #if without #endif")
-    found.text = "".join(out)
-    return found
+    reading.found.text = "".join(reading.out)
+    return reading.found
+
+
+class _Reading:
+    """A source as far as it has been read."""
+
+    def __init__(self) -> None:
+        self.found = Preprocessed()
+        self.out: list[str] = []
+        self.plain: list[str] = []  # lines since the last change of macros
+        self.taken: list[list[bool]] = []  # for each open #if: whether this part is compiled, and whether one was
+
+    @property
+    def on(self) -> bool:
+        return all(here for here, _ in self.taken)
+
+    def flush(self) -> None:
+        self.out.append("".join(_expand(tokens("".join(self.plain)), self.found.macros)))
+        self.plain.clear()
+
+    def directive(self, line: int, word: str, rest: str) -> bool:
+        """Follow a directive; False for one that stays in the text."""
+        if word in ("if", "ifdef", "ifndef"):
+            self.flush()
+            on = self.on
+            here = on and _holds(word, rest, self.found, line)
+            self.taken.append([here, here or not on])
+        elif word in ("elif", "else", "endif"):
+            self._branch(line, word, rest)
+        elif self.on and word in ("define", "undef"):
+            self.flush()
+            _define(word, rest, self.found, line)
+        elif self.on and word in ("include", "pragma"):
+            # An #unroll between a loop's head and its body would be no C.
+            return word == "pragma" and re.match(r"(unroll|nounroll)\b", rest) is not None
+        elif self.on and word:
+            raise Unclear(line, f"#{word}")
+        return True
+
+    def _branch(self, line: int, word: str, rest: str) -> None:
+        if not self.taken:
+            raise Unclear(line, f"#{word} without #if")
+        if word == "endif":
+            self.taken.pop()
+            return
+        self.flush()
+        around, before = all(here for here, _ in self.taken[:-1]), self.taken[-1][1]
+        here = around and not before and (word == "else" or _holds("if", rest, self.found, line))
+        self.taken[-1] = [here, before or here]
 
 
 def _lines(text: str) -> list[tuple[int, str]]:

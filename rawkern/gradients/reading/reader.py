@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients.ir import Kernel, Store, Value, clone, walk
-from rawkern.gradients.reading.lower import Lowering
-from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop
+from rawkern.gradients.reading.context import Context, Settings
+from rawkern.gradients.reading.lower import lowered
+from rawkern.gradients.reading.places import NeedsMemory, NeedsStart, NeedsType, NeedsUnrolling, OfLoop, ReadAgain
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.types import Type
@@ -39,31 +40,34 @@ class Reader:
     options: Sequence[str]
     launched: Launched
     vectors: bool = True  # whether an array that is only read through a cast to vectors becomes one of them
-    unroll: frozenset[int] = frozenset()
-    retyped: dict[str, Type] = field(default_factory=dict)
-    keep: bool = True  # whether device functions that compute a number from numbers stay functions
-    kept: bool = False  # whether any has
-    starts: frozenset[tuple[int, str]] = frozenset()  # variables that begin with 0, each before a loop
+    outline: bool = True  # whether device functions that compute a number from numbers stay functions
     updated: frozenset[str] = frozenset()  # arrays of which += reads what there is and sets the sum
+    outlined: bool = False  # whether any function stays one
 
-    _read: dict[Any, tuple[Kernel, Any]] = field(default_factory=dict)  # the readings so far
+    _read: dict[Settings, tuple[Kernel, Any]] = field(default_factory=dict)  # the readings so far
 
     def __post_init__(self) -> None:
         self.file = File(self.text, tuple(self.options), self.where)
-        base, self.arguments = self._called()
+        self.base, self.arguments = self._called()
         text = self.file.text
         for name, found in self.file.functions.items():
-            for node, _ in found if name != base else ():
+            for node, _ in found if name != self.base else ():
                 own = node.text.decode()
                 text = text.replace(own, "") if own.startswith("__global__") else text
         x, y, z = (not re.search(rf"\b(blockIdx|gridDim)\s*\.\s*{axis}\b", text) for axis in "xyz")
-        self.base, self.units = base, self.launched.units or (x, y, z)
+        launched, self.units = self.launched, self.launched.units or (x, y, z)
+        along_x, along_y, along_z = (1 if unit else None for unit in self.units)
+        self.settings = Settings(
+            launched.block, (along_x, along_y, along_z), launched.shared_mem, outline=self.outline, updated=self.updated
+        )
 
-    def variant(self, keep: bool, updated: frozenset[str]) -> Reader:
+    def variant(self, outline: bool, updated: frozenset[str]) -> Reader:
         """One of the same text that begins anew, and reads nothing twice."""
         other = copy(self)
-        other.unroll, other.retyped, other.starts = frozenset(), {}, frozenset()
-        other.keep, other.kept, other.updated = keep, False, updated
+        other.settings = Settings(
+            self.settings.block, self.settings.grid, self.settings.shared_mem, outline=outline, updated=updated
+        )
+        other.outlined = False
         return other
 
     def settle(self, make: Callable[[Kernel], Made]) -> Made:
@@ -72,33 +76,39 @@ class Reader:
             try:
                 return make(self._typed())
             except NeedsStart as error:
-                self.starts |= {error.start}
+                self.settings = replace(self.settings, starts=self.settings.starts | {error.start})
+            except NeedsMemory as error:
+                self.settings = replace(self.settings, in_memory=self.settings.in_memory | {error.array})
             except NeedsUnrolling as error:
-                single = [frozenset({node}) for node in error.nodes]
-                several = [frozenset(error.nodes[:k]) for k in range(2, len(error.nodes) + 1)]
-                reasons: list[Exception] = []
-                for nodes in (*single, *several):
-                    reason = None if nodes <= self.unroll else self._hindered(nodes)
-                    if reason is not None:
-                        reasons.append(reason)
-                    elif not nodes <= self.unroll:
-                        self.unroll |= nodes
-                        break
-                else:  # what else is in the way says more
-                    others = [r for r in reasons if not isinstance(r, OfLoop)]
-                    raise (others[0] if others else error.reason) from None
+                self.settings = self._unrolled(error)
             except OfLoop as error:
                 raise error.reason from None
 
+    def _unrolled(self, error: NeedsUnrolling) -> Settings:
+        """With the fewest loops written out that help; where none can be, with a local array in memory."""
+        single = [frozenset({node}) for node in error.nodes]
+        several = [frozenset(error.nodes[:k]) for k in range(2, len(error.nodes) + 1)]
+        reasons: list[Exception] = []
+        for nodes in (*single, *several):
+            if not nodes <= self.settings.unroll:
+                reason = self._hindered(nodes)
+                if reason is None:
+                    return replace(self.settings, unroll=self.settings.unroll | nodes)
+                reasons.append(reason)
+        if error.array is not None:
+            return replace(self.settings, in_memory=self.settings.in_memory | {error.array})
+        others = [r for r in reasons if not isinstance(r, OfLoop)]  # what else is in the way says more
+        raise (others[0] if others else error.reason) from None
+
     def again(self, more: frozenset[int] = frozenset()) -> Kernel:
         """Another copy of the kernel that `settle` called with, with more loops written out."""
-        return self._reading(self.unroll | more, self.retyped)[0]
+        return self._reading(replace(self.settings, unroll=self.settings.unroll | more))[0]
 
     def added_and_read(self) -> frozenset[str]:
         """Arrays that the kernel adds to with += and reads or sets as well."""
         try:
             items = list(walk(self.again().body))
-        except (NotDifferentiable, NeedsStart, NeedsUnrolling, NeedsType, OfLoop):
+        except (NotDifferentiable, ReadAgain):
             return frozenset()
         own = [i for i in items if isinstance(i, Store) and not i.place.array.shared]
         used = {i.place.array.name for i in own if not i.adds}
@@ -108,33 +118,39 @@ class Reader:
     def _hindered(self, nodes: frozenset[int]) -> Exception | None:
         """Why loops cannot be written out: by trying."""
         try:
-            self._reading(self.unroll | nodes, self.retyped)
+            self.again(nodes)
         except (NeedsStart, NeedsUnrolling):
             return None
+        except NeedsMemory as error:
+            return error.reason
         except (NotDifferentiable, OfLoop) as error:
             return error
         return None
 
     def _typed(self) -> Kernel:
+        """The kernel with arrays of the types that it reads them as."""
         while True:
             try:
-                kernel, views = self._reading(self.unroll, self.retyped)
+                kernel, views = self._reading(self.settings)
                 break
             except NeedsType as error:
-                if error.array in self.retyped:
+                if error.array in dict(self.settings.retyped):
                     raise self.where.refuse(
                         1, f"{error.array} is cast to several types", "give each a pointer of its own to the same type"
                     ) from None
-                self.retyped = {**self.retyped, error.array: error.kind}
+                self.settings = self._retyped(error.array, error.kind)
         for name, seen in views.items() if self.vectors else ():
             view = next(iter(seen))
-            if len(seen) == 1 and view is not None and name in kernel.arrays and name not in self.retyped:
+            if len(seen) == 1 and view and name in kernel.arrays and name not in dict(self.settings.retyped):
                 try:
-                    kernel, _ = self._reading(self.unroll, {**self.retyped, name: view})
-                    self.retyped = {**self.retyped, name: view}
-                except (NotDifferentiable, NeedsStart, NeedsUnrolling, OfLoop):  # then its elements are read one by one
+                    kernel, _ = self._reading(self._retyped(name, view))
+                    self.settings = self._retyped(name, view)
+                except (NotDifferentiable, ReadAgain):  # then its elements are read one by one
                     pass
         return kernel
+
+    def _retyped(self, array: str, kind: Type) -> Settings:
+        return replace(self.settings, retyped=self.settings.retyped | {(array, kind)})
 
     def _called(self) -> tuple[str, list[str]]:
         """The name of the kernel's text, and its template's arguments."""
@@ -142,16 +158,15 @@ class Reader:
         arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
         return (self.file.plain(base) or "") if "::" in base else base.strip(), arguments
 
-    def _reading(self, unroll: frozenset[int], retyped: dict[str, Type]) -> tuple[Kernel, Any]:
-        """The kernel with these loops written out and arrays of these types, and the views of its arrays: a copy."""
-        key = (unroll, frozenset(retyped.items()), self.starts, self.keep, self.updated)
-        if key not in self._read:
-            self._read[key] = self._lowered(unroll, retyped)
-        kernel, views = self._read[key]
-        self.kept |= bool(kernel.functions)
+    def _reading(self, settings: Settings) -> tuple[Kernel, Any]:
+        """The kernel as it is read so, and the views of its arrays: a copy."""
+        if settings not in self._read:
+            self._read[settings] = self._lowered(settings)
+        kernel, views = self._read[settings]
+        self.outlined |= bool(kernel.functions)
         return clone(kernel), views
 
-    def _lowered(self, unroll: frozenset[int], retyped: dict[str, Type]) -> tuple[Kernel, Any]:
+    def _lowered(self, settings: Settings) -> tuple[Kernel, Any]:
         file, where, base = self.file, self.where, self.base
         found = file.functions.get(base, [])
         if file.keywords:
@@ -161,10 +176,5 @@ class Reader:
             raise where.refuse(1, reason, "write it as a function of that name at the top")
         if base in file.unclear:
             raise where.refuse(1, f"{base} is also something else in the source", "give it a name of its own")
-        x, y, z = (1 if unit else None for unit in self.units)
-        launched = self.launched
-        lowering = Lowering(
-            file, where, launched.block, (x, y, z), unroll, launched.shared_mem, retyped, self.starts,
-            self.keep, self.updated,
-        )  # fmt: skip
-        return lowering.kernel(*found[0], self.arguments), lowering.views
+        ctx = Context(file, where, settings)
+        return lowered(ctx, *found[0], self.arguments), ctx.views

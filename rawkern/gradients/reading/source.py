@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
+from rawkern.gradients.reading.handlers import declarations
 from rawkern.gradients.reading.preprocess import Unclear, defined_by, preprocess
 from rawkern.gradients.reading.syntax import Where, assigned, function_name, identifier, words
 
@@ -40,6 +41,7 @@ class File:
         self.enums: dict[str, dict[str, int]] = {}
         self.paths: dict[str, str] = {}  # the namespace of each name
         self.spaces: dict[str, str] = {}  # other names of namespaces
+        self.unions: set[str] = set()
         self.using: set[str] = set()  # namespaces whose names stand alone
         self.imported: set[str] = set()  # names of namespaces that do
         self.dynamic: dict[str, Any] = {}  # declarations of dynamic shared memory
@@ -47,92 +49,26 @@ class File:
         #: Names that something here defines in a way that is not followed, so that using one is refused.
         self.unclear: set[str] = set(self.preprocessed.left)
         for node in named(self.root):
-            self._declare(node, "")
+            self.declare(node, "")
         #: Macros of the options, which are there in the derived text, too.
         self.options = frozenset(defined_by(options))
         self.keywords = sorted(KEYWORDS & (self.unclear | self.options))
 
-    def _declare(self, node: Any, path: str) -> None:
-        if node.type == "linkage_specification":
-            body = node.child_by_field_name("body")
-            for child in named(body) if body.type == "declaration_list" else [body]:
-                self._declare(child, path)
-        elif node.type == "namespace_definition":
-            name = node.child_by_field_name("name")
-            inner = path if name is None else f"{path}::{_plain(name)}" if path else _plain(name)
-            for child in named(node.child_by_field_name("body")):
-                self._declare(child, inner)
-        elif node.type == "function_definition":
-            self._function(node, None, path)
-        elif node.type == "template_declaration":
-            inner, parameters = named(node)[-1], node.child_by_field_name("parameters")
-            if inner.type == "function_definition":
-                self._function(inner, parameters, path)
-            elif not self._struct(inner, parameters, path) and not _prototype(inner):
-                self._unclear(inner)
-        elif node.type == "type_definition" and node.child_by_field_name("declarator").type == "type_identifier":
-            kind, name = node.child_by_field_name("type"), text_of(node.child_by_field_name("declarator"))
-            self._at(name, path)
-            if kind.type == "struct_specifier" and kind.child_by_field_name("body") is not None:
-                self.structs[name] = kind, None
-            else:
-                self.aliases[name] = kind
-        elif node.type == "namespace_alias_definition":
-            self.spaces[text_of(named(node)[0])] = text_of(named(node)[1])
-        elif node.type == "using_declaration" and text_of(node).split()[1:2] == ["namespace"]:
-            self.using.add(_plain(named(node)[-1]))
-        elif node.type == "using_declaration":
-            self.imported.add(_plain(named(node)[-1]).rpartition("::")[2])
-        elif node.type == "alias_declaration":
-            name = text_of(node.child_by_field_name("name"))
-            self._at(name, path)
-            self.aliases[name] = node.child_by_field_name("type")
-        elif node.type == "declaration" and words(node) & {"const", "constexpr"} and "__constant__" not in words(node):
-            for each in node.children_by_field_name("declarator"):
-                value = each.child_by_field_name("value")
-                if each.type == "init_declarator" and value is not None:
-                    name, declarator = identifier(each) or "", each.child_by_field_name("declarator")
-                    self._at(name, path)
-                    self.constants[name] = node.child_by_field_name("type"), declarator, value
-        elif node.type == "declaration" and {"extern", "__shared__"} <= words(node):
-            self.dynamic[identifier(node.child_by_field_name("declarator")) or ""] = node
-        elif node.type == "declaration" and words(node) & VARIABLES and not _prototype(node):
-            for each in node.children_by_field_name("declarator"):
-                name = identifier(each) or ""
-                self._at(name, path)
-                self.unclear |= {name} & {*self.variables, *self.constants, *self.functions}
-                self.variables[name] = node, each
-        elif node.type == "enum_specifier" and self._enumerated(node, path):
-            pass
-        elif not (self._struct(node, None, path) or _prototype(node) or node.type == "static_assert_declaration"):
-            self._unclear(node)
+    def declare(self, node: Any, path: str) -> None:
+        """Take what a node at the top, or in a namespace, declares."""
+        handler = declarations.of(node.type)
+        if handler is None or handler(self, node, path) is False:
+            self.not_followed(node)
 
-    def _function(self, node: Any, parameters: Any, path: str) -> None:
-        name = function_name(node)
-        if "<" in name and not name.startswith("operator"):  # a special case of a template
-            self.unclear.add(name.partition("<")[0])
-        if not name.startswith("operator"):
-            self._at(name, path)
-        self.functions.setdefault(name, []).append((node, parameters))
-
-    def _struct(self, node: Any, parameters: Any, path: str) -> bool:
-        """Take a struct; False for what is none."""
-        if node.type not in ("struct_specifier", "class_specifier"):
-            return False
-        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
-        if name is None or name.type != "type_identifier":
-            self.unclear |= {_plain(name).partition("<")[0]} if name is not None else set()
-        elif body is not None:
-            known = text_of(name)
-            self._at(known, path)
-            self.unclear |= {known} & set(self.structs)
-            self.structs[known] = node, parameters
-        return True
-
-    def _at(self, name: str, path: str) -> None:
+    def at(self, name: str, path: str) -> None:
         """Note where a name is; one that is in several namespaces may mean any of them."""
         if self.paths.setdefault(name, path) != path:
             self.unclear.add(name)
+
+    def not_followed(self, node: Any) -> None:
+        """Whatever is named in something that is not followed (a class, inline assembly) may mean anything."""
+        if node.type not in ("preproc_include", "preproc_call", "comment", ";"):
+            self.unclear |= set(re.findall(r"[A-Za-z_]\w*", _declared(text_of(node)))) - KEYWORDS
 
     def plain(self, name: str) -> str | None:
         """What a name with its namespaces is called here; None if it is not of this source."""
@@ -159,30 +95,6 @@ class File:
         inside = own == "" or path == own or path.startswith(f"{own}::")
         return inside or own in self.using or name in self.imported
 
-    def _unclear(self, node: Any) -> None:
-        """Whatever is named in something that is not followed (``#if``, a namespace, a class) may mean anything."""
-        if node.type not in ("preproc_include", "preproc_call", "comment", ";"):
-            self.unclear |= set(re.findall(r"[A-Za-z_]\w*", _declared(text_of(node)))) - KEYWORDS
-
-    def _enumerated(self, node: Any, path: str) -> bool:
-        """Take the names of an enum; False if one of its values is more than a number."""
-        found, now = {}, -1
-        body, name = node.child_by_field_name("body"), node.child_by_field_name("name")
-        if body is None:
-            return False
-        for each in named(body):
-            value = each.child_by_field_name("value")
-            if each.type != "enumerator" or not (value is None or text_of(value).isdigit()):
-                return False
-            now = now + 1 if value is None else int(text_of(value))
-            found[text_of(each.child_by_field_name("name"))] = now
-        if name is not None:
-            self._at(text_of(name), path)
-            self.enums[text_of(name)] = found
-        if not any(text_of(c) in ("class", "struct") for c in node.children):
-            self.enumerators |= found
-        return True
-
     def qualified(self, name: str) -> str:
         """The full name of one of cooperative groups; others as they are."""
         first, colons, rest = name.partition("::")
@@ -203,6 +115,150 @@ class File:
     def headers(self) -> list[str]:
         """Headers included, as they are spelled."""
         return re.findall(r"^[ \t]*#[ \t]*include[ \t]*(\S+)", self.text, re.M)
+
+
+# What a node declares; False for what is not followed -------------------------------------------------------------
+
+
+@declarations("linkage_specification")
+def _linkage(file: File, node: Any, path: str) -> None:
+    body = node.child_by_field_name("body")
+    for child in named(body) if body.type == "declaration_list" else [body]:
+        file.declare(child, path)
+
+
+@declarations("namespace_definition")
+def _namespace(file: File, node: Any, path: str) -> None:
+    name = node.child_by_field_name("name")
+    inner = path if name is None else f"{path}::{_plain(name)}" if path else _plain(name)
+    for child in named(node.child_by_field_name("body")):
+        file.declare(child, inner)
+
+
+@declarations("namespace_alias_definition")
+def _namespace_alias(file: File, node: Any, path: str) -> None:
+    file.spaces[text_of(named(node)[0])] = text_of(named(node)[1])
+
+
+@declarations("using_declaration")
+def _using(file: File, node: Any, path: str) -> None:
+    if text_of(node).split()[1:2] == ["namespace"]:
+        file.using.add(_plain(named(node)[-1]))
+    else:
+        file.imported.add(_plain(named(node)[-1]).rpartition("::")[2])
+
+
+@declarations("static_assert_declaration")
+def _static_assert(file: File, node: Any, path: str) -> None:
+    """Nothing: the compiler has seen it."""
+
+
+@declarations("function_definition")
+def _function(file: File, node: Any, path: str, parameters: Any = None) -> None:
+    name = function_name(node)
+    if "<" in name and not name.startswith("operator"):  # a special case of a template
+        file.unclear.add(name.partition("<")[0])
+    if not name.startswith("operator"):
+        file.at(name, path)
+    file.functions.setdefault(name, []).append((node, parameters))
+
+
+@declarations("template_declaration")
+def _template(file: File, node: Any, path: str) -> None:
+    inner, parameters = named(node)[-1], node.child_by_field_name("parameters")
+    if inner.type == "function_definition":
+        _function(file, inner, path, parameters)
+    elif inner.type in ("struct_specifier", "class_specifier"):
+        _struct(file, inner, path, parameters)
+    elif not _prototype(inner):
+        file.not_followed(inner)
+
+
+@declarations("struct_specifier", "class_specifier")
+def _struct(file: File, node: Any, path: str, parameters: Any = None) -> None:
+    name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+    if name is None or name.type != "type_identifier":
+        file.unclear |= {_plain(name).partition("<")[0]} if name is not None else set()
+    elif body is not None:
+        known = text_of(name)
+        file.at(known, path)
+        file.unclear |= {known} & set(file.structs)
+        file.structs[known] = node, parameters
+
+
+@declarations("union_specifier")
+def _union(file: File, node: Any, path: str) -> None:
+    name = node.child_by_field_name("name")
+    file.unions |= {text_of(name)} if name is not None else set()
+
+
+@declarations("type_definition")
+def _typedef(file: File, node: Any, path: str) -> bool:
+    kind, declarator = node.child_by_field_name("type"), node.child_by_field_name("declarator")
+    if kind.type == "union_specifier" and declarator.type == "type_identifier":
+        file.unions.add(text_of(declarator))
+        return True
+    if declarator.type != "type_identifier":
+        return False
+    name = text_of(declarator)
+    file.at(name, path)
+    if kind.type == "struct_specifier" and kind.child_by_field_name("body") is not None:
+        file.structs[name] = kind, None
+    else:
+        file.aliases[name] = kind
+    return True
+
+
+@declarations("alias_declaration")
+def _alias(file: File, node: Any, path: str) -> None:
+    name = text_of(node.child_by_field_name("name"))
+    file.at(name, path)
+    file.aliases[name] = node.child_by_field_name("type")
+
+
+@declarations("declaration")
+def _declaration(file: File, node: Any, path: str) -> bool:
+    """Constants, dynamic shared memory and variables of the device."""
+    said, declared = words(node), node.children_by_field_name("declarator")
+    if said & {"const", "constexpr"} and "__constant__" not in said:
+        for each in declared:
+            value = each.child_by_field_name("value")
+            if each.type == "init_declarator" and value is not None:
+                name, declarator = identifier(each) or "", each.child_by_field_name("declarator")
+                file.at(name, path)
+                file.constants[name] = node.child_by_field_name("type"), declarator, value
+    elif {"extern", "__shared__"} <= said:
+        file.dynamic[identifier(declared[0]) or ""] = node
+    elif said & VARIABLES and not _prototype(node):
+        for each in declared:
+            name = identifier(each) or ""
+            file.at(name, path)
+            file.unclear |= {name} & {*file.variables, *file.constants, *file.functions}
+            file.variables[name] = node, each
+    else:
+        return _prototype(node)
+    return True
+
+
+@declarations("enum_specifier")
+def _enum(file: File, node: Any, path: str) -> bool:
+    """Take the names of an enum; False if one of its values is more than a number."""
+    found, now = {}, -1
+    body, name = node.child_by_field_name("body"), node.child_by_field_name("name")
+    if body is None:
+        return False
+    for each in named(body):
+        value = each.child_by_field_name("value")
+        if each.type != "enumerator" or not (value is None or text_of(value).isdigit()):
+            return False
+        now = now + 1 if value is None else int(text_of(value))
+        found[text_of(each.child_by_field_name("name"))] = now
+    if name is not None:
+        file.at(text_of(name), path)
+        file.enums[text_of(name)] = found
+    if not any(text_of(c) in ("class", "struct") for c in node.children):
+        file.enumerators |= found
+    return True
 
 
 def _plain(node: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,9 @@ from rawkern.base.tree import named, text_of
 from rawkern.errors import NotDifferentiable
 
 TYPES = frozenset(("primitive_type", "type_identifier", "sized_type_specifier", "placeholder_type_specifier"))
+LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
+BREAKABLE = (*LOOPS, "switch_statement")
+CHANGES = ("update_expression", "assignment_expression")
 #: How names of functions begin that take the lanes of a warp together, and change nothing that they are given.
 OF_WARPS = ("__shfl_", "__ballot_", "__any_", "__all_", "__syncwarp")
 
@@ -18,13 +21,17 @@ OF_WARPS = ("__shfl_", "__ballot_", "__any_", "__all_", "__syncwarp")
 TENSOR_CORES = "it uses tensor cores (wmma), which have no derivative here"
 #: The way out where no other text of the kernel helps.
 BY_HAND = "write the backward by hand, as @f.backward of the operator"
+INSTEAD_OF_UNIONS = "declare one of its members alone, and cast a pointer to it: float4 v; float* f = (float*)&v"
+#: What bits of floats are asked for that has a name, whose gradient is known.
+INSTEAD_OF_BITS = f"use fabsf, copysignf, signbit, isnan, isinf, ldexpf or INFINITY where that is meant, else {BY_HAND}"
 #: How names of functions begin that do more than compute, and what to do instead.
 INSTEAD = {
-    "atomicSub": "use atomicAdd of the negative", "atomic": BY_HAND, "__syncthreads_": BY_HAND, "__match_": BY_HAND,
+    "atomicSub": "use atomicAdd of the negative", "atomic": BY_HAND, "__match_": BY_HAND,
     "__activemask": "use 0xffffffff, where whole warps come", "__reduce_": "use shuffles",
     "__shfl": "use __shfl_sync and its like", "__ballot": "use __ballot_sync", "__any": "use __any_sync",
-    "__all": "use __all_sync", "__float_as_": BY_HAND, "__double_as_": BY_HAND, "__int_as_": BY_HAND,
-    "__uint_as_": BY_HAND, "__longlong_as_": BY_HAND, "clock": "leave it out", "__nanosleep": "leave it out",
+    "__all": "use __all_sync", "__float_as_": INSTEAD_OF_BITS, "__double_as_": INSTEAD_OF_BITS,
+    "__int_as_": INSTEAD_OF_BITS, "__uint_as_": INSTEAD_OF_BITS, "__longlong_as_": INSTEAD_OF_BITS,
+    "clock": "leave it out", "__nanosleep": "leave it out",
     "__trap": "leave it out", "__prefetch": "leave it out", "mem": "copy element by element",
     "__pipeline_": "copy by assignments", "tex": "pass a pointer", "surf": "pass a pointer",
 }  # fmt: skip
@@ -35,15 +42,18 @@ WAYS_OUT = {
     "struct_specifier": "declare it outside of the kernel", "class_specifier": "declare it outside of the kernel",
     "gnu_asm_expression": f"write it in CUDA C, or {BY_HAND}",
     "labeled_statement": "write a loop", "goto_statement": "write a loop",
-    "comma_expression": "write two statements", "new_expression": "use a local array",
+    "new_expression": "use a local array",
     "delete_expression": "use a local array",
 }  # fmt: skip
 
 
-def instead(name: str) -> str:
-    """What to do about a function that is not known."""
+def instead(name: str) -> tuple[str, str]:
+    """What is in the way of a function that is not known, and what to do about it."""
+    if name.startswith("curand"):
+        return f"{name} is not replayed", "use curand_uniform or curand_normal (2, 4) of curandStatePhilox4_32_10_t"
     plain = "write it as a __device__ function here"
-    return next((way for start, way in INSTEAD.items() if name.startswith(start)), plain)
+    way_out = next((way for start, way in INSTEAD.items() if name.startswith(start)), plain)
+    return f"{name} has no known derivative", way_out
 
 
 def of_matrices(node: Any) -> bool:
@@ -104,6 +114,15 @@ def identifier(declarator: Any) -> str | None:
     return text_of(declarator) if declarator is not None else None
 
 
+def extents_of(declarator: Any) -> tuple[list[Any], Any]:
+    """The extents of an array's declarator, the outermost first, None for one left out; and what is declared."""
+    sizes = []
+    while declarator.type == "array_declarator":
+        sizes.insert(0, declarator.child_by_field_name("size"))
+        declarator = declarator.child_by_field_name("declarator")
+    return sizes, declarator
+
+
 def function_name(definition: Any) -> str:
     declarator = definition.child_by_field_name("declarator")
     while declarator is not None and declarator.type != "function_declarator":
@@ -128,37 +147,44 @@ def contains(node: Any, kinds: tuple[str, ...], stop: tuple[str, ...] = ()) -> b
     return any(contains(c, kinds, stop) for c in node.children if c.type not in stop and c.type != "lambda_expression")
 
 
+def nodes(node: Any) -> Iterator[Any]:
+    """A node and all in it."""
+    yield node
+    for child in node.children:
+        yield from nodes(child)
+
+
 def assigned(node: Any) -> set[str]:
     """Every name that a piece of text may change: left of assignments, of ++, and all that functions are given."""
     found: set[str] = set()
-    if node.type == "assignment_expression":
-        found |= _changed(node.child_by_field_name("left"))
-    elif node.type == "update_expression":
-        found |= _changed(node.child_by_field_name("argument"))
-    elif node.type == "call_expression":
-        arguments, callee = node.child_by_field_name("arguments"), node.child_by_field_name("function")
-        given = named(arguments) if arguments is not None and not text_of(callee).startswith(OF_WARPS) else []
-        found |= set().union(*map(_changed, given))
-        found |= _changed(callee) if callee.type == "field_expression" else set()
-    for child in node.children:
-        found |= assigned(child)
+    for each in nodes(node):
+        if each.type == "call_expression":
+            arguments, callee = each.child_by_field_name("arguments"), each.child_by_field_name("function")
+            given = named(arguments) if arguments is not None and not text_of(callee).startswith(OF_WARPS) else []
+            found |= set().union(*map(_changed, given))
+            found |= _changed(callee) if callee.type == "field_expression" else set()
+        elif (target := _target(each)) is not None:
+            found |= _changed(target)
     return found
-
-
-def calls(node: Any) -> set[str]:
-    """The names of all that a piece of text calls by a name alone."""
-    callee = node.child_by_field_name("function") if node.type == "call_expression" else None
-    own = {text_of(callee)} if callee is not None and callee.type == "identifier" else set()
-    return own.union(*map(calls, node.children))
 
 
 def moved(node: Any) -> set[str]:
     """Every name that a piece of text assigns to as a whole, or counts up or down."""
-    found: set[str] = set()
-    if node.type in ("assignment_expression", "update_expression"):
-        target = node.child_by_field_name("left" if node.type == "assignment_expression" else "argument")
-        found = {text_of(target)} if target.type == "identifier" else set()
-    return found.union(*(moved(child) for child in node.children))
+    targets = [target for each in nodes(node) if (target := _target(each)) is not None]
+    return {text_of(target) for target in targets if target.type == "identifier"}
+
+
+def _target(node: Any) -> Any:
+    """What an assignment or an update changes; None for others."""
+    if node.type == "assignment_expression":
+        return node.child_by_field_name("left")
+    return node.child_by_field_name("argument") if node.type == "update_expression" else None
+
+
+def calls(node: Any) -> set[str]:
+    """The names of all that a piece of text calls by a name alone."""
+    callees = [each.child_by_field_name("function") for each in nodes(node) if each.type == "call_expression"]
+    return {text_of(callee) for callee in callees if callee.type == "identifier"}
 
 
 def _changed(node: Any) -> set[str]:

@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from rawkern.gradients.analysis.definite_writes import begin
 from rawkern.gradients.derive import derive
+from rawkern.gradients.launching import begin
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 

@@ -39,6 +39,11 @@ class Plan:
         """The CUDA source line of an instruction."""
         return describe(self.ptx.locs[loc] if 0 <= loc < len(self.ptx.locs) else None)
 
+    def has_line(self, loc: int) -> bool:
+        """Whether an instruction comes from one line of CUDA: the compiler has made the others."""
+        place = self.ptx.locs[loc] if 0 <= loc < len(self.ptx.locs) else None
+        return place is not None and place.line > 0
+
     def site(self, loc: int) -> int:
         """Number of an instruction's source line in `sites`."""
         text = self.where(loc)

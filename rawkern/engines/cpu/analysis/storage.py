@@ -3,6 +3,7 @@ kernels need of a GPU."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 
 from rawkern.base.gpus import MAX_THREADS
@@ -22,9 +23,9 @@ def align_up(value: int, align: int) -> int:
     return -(-value // align) * align
 
 
-def lay_out_globals(ptx: Ptx) -> Globals:
-    """Place the variables that any function uses (headers bring a thousand more)."""
-    used: dict[str, None] = {}
+def lay_out_globals(ptx: Ptx, every: bool = False) -> Globals:
+    """Place the variables that any function uses (headers bring a thousand more), or every one."""
+    used = {name: None for name, var in ptx.variables.items() if every and var.space != "shared"}
     work = [s for f in ptx.functions.values() for s in symbols(f)]
     while work:
         name = work.pop().removeprefix("generic:")
@@ -50,14 +51,14 @@ def lay_out_globals(ptx: Ptx) -> Globals:
                 pointers.append((at + k * width, value.name.removeprefix("generic:"), value.offset))
             else:
                 if isinstance(value, Sym):
-                    value = Imm(function_address(ptx, value.name.removeprefix("generic:")), "i")
+                    value = Imm(function_address(value.name.removeprefix("generic:")), "i")
                 image[at + k * width : at + (k + 1) * width] = value.bits(8 * width).to_bytes(width, "little")
     return Globals(offsets, size, bytes(image), tuple(pointers))
 
 
-def function_address(ptx: Ptx, name: str) -> int:
-    """A number that stands for a function's address: one for all kernels of the module, and no address of memory."""
-    return (0x7F << 56) + 16 * (1 + list(ptx.functions).index(name))
+def function_address(name: str) -> int:
+    """A number that stands for a function's address: one for all programs of a module, and no address of memory."""
+    return (0x7F << 56) + 16 * int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
 
 
 def symbols(function: Function) -> Iterator[str]:

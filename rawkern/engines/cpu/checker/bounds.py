@@ -199,12 +199,9 @@ class Memory(Session):
         found += host.given() if host is not None else []
         if host is not None and not any(start <= address < start + size for start, size in found):
             found += host.behind(address, self._holders(pieces, writes))
-        locked = [p for p in pieces if writes and p.locked]
-        return [
-            (start, size)
-            for start, size in found
-            if start and size and not any(p.address < start + size and start < p.end for p in locked)
-        ]
+        locked = [p for p in pieces if p.locked] if writes else []
+        found = [(start, size) for start, size in found if start and size]
+        return [r for r in found if not any(p.address < sum(r) and r[0] < p.end for p in locked)] if locked else found
 
     def _holders(self, pieces: Sequence[Piece], writes: bool) -> list[int | bytes]:
         """What may be addresses: numbers, variables, and arguments of types for that; not those of known memory.

@@ -92,7 +92,7 @@ def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, resul
     for function in f.plan.functions:
         if function.entry:
             continue
-        address = const("i64", function_address(f.plan.ptx, function.name), LANES)
+        address = const("i64", function_address(function.name), LANES)
         here = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", targets, address)), act)
         if prototypes.of_function(function) != passed:
             other = e.bin("or", other, here)
@@ -158,13 +158,36 @@ def service(
     lanes: Val | None = None,
 ) -> None:  # fmt: skip
     """Let Python do something for the active lanes, or some of them."""
+    _service(f, reason, instr.loc, a, b, lanes)
+
+
+def _service(
+    f: FunctionLowering, reason: str, loc: int, a: Val | None = None, b: Val | None = None, lanes: Val | None = None
+) -> None:
     zero = const("i64", 0)
     va, vb = (f.e.splat(x or zero, LANES) for x in (a, b))
-    where = const("i32", f.plan.site(instr.loc))
+    where = const("i32", f.plan.site(loc))
     lanes = lanes or f.lanes.act()
     f.e.line(f"call void @rk_service(ptr %blk, i32 {REASONS[reason]}, {lanes}, i32 %warp, {where}, {va}, {vb})")
 
 
 def trap(f: FunctionLowering, instr: Instr) -> None:
     """``trap``, ``brkpt``: the launch fails."""
-    service(f, "TRAP", instr)
+    _service(f, "TRAP", _loc_of_trap(f, instr))
+
+
+def _loc_of_trap(f: FunctionLowering, instr: Instr) -> int:
+    """The source line of a trap; of one that the compiler has made, of the branch that leads there."""
+    if f.plan.has_line(instr.loc):
+        return instr.loc
+    blocks = f.flow.blocks
+    at = next(i for i, block in enumerate(blocks) if any(each is instr for each in block.instrs))
+    seen, todo = {at}, [at]
+    while todo:
+        at = todo.pop(0)
+        known = [i.loc for i in blocks[at].instrs if f.plan.has_line(i.loc)]
+        if known:
+            return known[-1]
+        todo += [p for p in f.flow.predecessors[at] if p not in seen]
+        seen.update(todo)
+    return 0

@@ -137,7 +137,7 @@ def symbol(f: Context, sym: Sym) -> Form:
         start = f.frame.field_address(LAUNCH, "params")
         return e.bin("add", start, _kernel_parameter(f, name, sym.offset))
     if name in f.plan.ptx.functions and f.plan.ptx.functions[name].defined:
-        return const("i64", function_address(f.plan.ptx, name))
+        return const("i64", function_address(name))
     raise f.unsupported(f"symbol {name}")
 
 

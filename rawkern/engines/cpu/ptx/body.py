@@ -147,7 +147,7 @@ class Body:
             targets = [self._operand(t) for t in split(stream[pos + 3 : stop])]
             if not all(isinstance(t, Sym) for t in targets):
                 raise UnsupportedError(f"PTX targets of branches not understood: {shown(stream[pos:stop])[:60]!r}")
-            self.function.tables[self.names.declare(name)] = [t.name for t in targets]
+            self.function.tables[self.names.declare(name)] = [t.name for t in targets if isinstance(t, Sym)]
         return stop
 
     def _statement(self, part: list[str]) -> None:

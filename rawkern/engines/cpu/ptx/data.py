@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, field
 
 from rawkern.engines.cpu.ptx.decode import Op
+from rawkern.engines.cpu.records import NOWHERE
 from rawkern.errors import UnsupportedError
 
 
@@ -159,7 +160,7 @@ def describe(place: Loc | None) -> str:
     if place is not None and not place.line:
         place = place.inlined_at
     if place is None:
-        return "an unknown source line"
+        return NOWHERE
     text = f"{place.file}:{place.line}"
     outer = place.inlined_at
     while outer is not None:

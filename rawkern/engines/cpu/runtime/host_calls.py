@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from rawkern.engines.cpu.records import BLOCK, WORKER
+from rawkern.engines.cpu.records import BLOCK, NOWHERE, WORKER
 from rawkern.engines.cpu.runtime.printf import formatted, text_at
 from rawkern.engines.cpu.runtime.workers import Workers
 from rawkern.errors import LaunchError
@@ -16,7 +16,8 @@ from rawkern.errors import LaunchError
 Dim3 = tuple[int, int, int]
 #: What a thread has done, by the reason for which its worker suspends.
 _FAILURES = {
-    "TRAP": "executed a trap: __trap(), or what is undefined for sure, as a write through a constant null pointer is",
+    "TRAP": "executed a trap: __trap(), or what is undefined for sure, as a write to a __constant__ variable or "
+    "through a constant null pointer is",
     "POINTER": "calls through a pointer that holds no function the kernel can reach",
     "OTHER_TYPE": "calls a function through a pointer to functions of another type, whose parameters or result have "
     "other sizes",
@@ -84,10 +85,18 @@ def failure(
             f"{place} loads or stores a matrix (wmma) with a leading dimension of {pitch} bytes, which is not a "
             f"multiple of {min(align, 16)}"
         )
+    if reason == "COPY":
+        size = argument(workers, k, "request_a", 0)
+        return f"{place} copies with cp.async and gives a size of the source that is more than the copy's {size} bytes"
     if reason == "TRAP" and "cooperative_groups.h:" in site and not cooperative:
         return (
             f"{place} synchronizes a grid group, which is not valid in this launch; grid.sync() needs a kernel made "
             "with enable_cooperative_groups=True"
+        )
+    if reason == "TRAP" and site == NOWHERE:
+        return (
+            f"{_place(workers, k, block)} always does what is undefined, such as a write to a __constant__ variable or "
+            "through a constant null pointer: the compiler has left a trap in place of the kernel, without a line"
         )
     return f"{place} {_FAILURES[reason]}"
 
@@ -119,7 +128,7 @@ def place(workers: Workers, k: int, lane: int, block: Dim3) -> tuple[Dim3, Dim3]
 def _site(workers: Workers, k: int, sites: tuple[str, ...]) -> str:
     """The source line of a request."""
     site = workers.get(k, "request_site", "=i")
-    return sites[site] if site < len(sites) else "an unknown source line"
+    return sites[site] if site < len(sites) else NOWHERE
 
 
 def _place(workers: Workers, k: int, block: Dim3, lane: int | None = None) -> str:

@@ -56,8 +56,8 @@ def _key(what: str, cpu: Cpu, instrument: type[Instrument], *more: str) -> str:
 class Translation:
     """A PTX module on its way to machine code; parsed at most once, and not at all when all its code is cached."""
 
-    def __init__(self, text: str):
-        self.text = text
+    def __init__(self, text: str, every_variable: bool = False):
+        self.text, self._every_variable = text, every_variable
         self.key = hashlib.sha256(text.encode()).hexdigest()
         self._parsed: Ptx | None = None
 
@@ -70,7 +70,7 @@ class Translation:
 
     def globals(self) -> Globals:
         """Layout of the module's variables, from the disk cache where it is there."""
-        key = f"globals-{self.key}-{own_version()}"
+        key = f"globals-{'all-' * self._every_variable}{self.key}-{own_version()}"
         stored = disk.get_record(key)
         if stored is not None:
             fields, image = stored
@@ -78,7 +78,7 @@ class Translation:
             return Globals(fields["offsets"], fields["size"], image, pointers)
         from rawkern.engines.cpu.analysis.storage import lay_out_globals
 
-        layout = lay_out_globals(self.parsed())
+        layout = lay_out_globals(self.parsed(), self._every_variable)
         fields = {"offsets": layout.offsets, "size": layout.size, "pointers": layout.pointers}
         disk.put_record(key, fields, layout.image)
         return layout
@@ -104,7 +104,8 @@ class Translation:
 
     def code(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
         """Machine code of `kernel` for blocks of one shape (`grid.shape_of`), compiled or from the disk cache."""
-        key = _key("code", host(), instrument, self.key, kernel, tid_shape)
+        lie = ["all variables"] * self._every_variable + [layout.moved] * bool(layout.moved)  # where offsets come from
+        key = _key("code", host(), instrument, self.key, kernel, tid_shape, *lie)
         stored = disk.get_record(key)
         if stored is not None:
             fields, body = stored

@@ -62,7 +62,7 @@ def formatted(template: str, address: int, readable: Readable) -> str:
             precision = str(take("=i"))
         if precision is not None and precision.startswith("-"):
             precision = None
-        if max(len(x.lstrip("0")) for x in (width, precision or "")) > len(str(MOST)):
+        if (width or precision) and max(len(x.lstrip("0")) for x in (width, precision or "")) > len(str(MOST)):
             raise _too_long()
         spec = f"%{flags}{width}" + (f".{precision or 0}" if precision is not None else "")
         if conversion in "di":

@@ -39,12 +39,12 @@ class Mapping:
 
     def __init__(self, size: int):
         self.size = -(-size // PAGE) * PAGE
+        self._unmap = _libc().munmap  # at the interpreter's end modules are gone before this object
         # PROT_READ | PROT_WRITE; MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
         address = _libc().mmap(None, self.size, 3, 0x2 | 0x20 | 0x4000, -1, 0)
         if address in (None, ctypes.c_void_p(-1).value):
             raise LaunchError(f"no memory for {self.size} bytes of stacks: {os.strerror(ctypes.get_errno())}")
         self.address: int = address
-        self._unmap = _libc().munmap  # at the interpreter's end modules are gone before this object
 
     def spread(self) -> None:
         """Let the system commit it in large pages."""

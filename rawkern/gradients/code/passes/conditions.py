@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis.affine import Poly, add, multiply
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code.expressions import OWN, Binary, Cast, Literal, Name, Node, Ternary, Unary
+from rawkern.gradients.index.affine import Terms as Poly
+from rawkern.gradients.index.affine import add, multiply
 from rawkern.gradients.ir import Kernel
 
 FEW = 1 << 20
@@ -50,7 +51,7 @@ class Unknown(Exception):
 class Conditions:
     """What is known of the integers in statements, and which conditions were taken to hold."""
 
-    def __init__(self, kernel: Kernel, whole: dict[str, Poly], sizes: Set[str]) -> None:
+    def __init__(self, kernel: Kernel, whole: Mapping[str, Poly], sizes: Set[str]) -> None:
         self.kernel, self.whole = kernel, whole
         self.place: dict[str, str] = {}  # by axis: the name of a thread's place
         self.kinds: dict[str, str] = {}

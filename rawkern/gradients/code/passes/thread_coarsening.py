@@ -11,17 +11,17 @@ same elements for several of theirs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis.affine import Poly
 from rawkern.gradients.analysis.gather import places
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Cast, Name
 from rawkern.gradients.code.passes.conditions import INTEGERS, Conditions, Unknown, parts
 from rawkern.gradients.code.tree import Barrier, Declare, For, If, Jump, Note, Scope, Statement, While
+from rawkern.gradients.index.affine import Terms
 from rawkern.gradients.ir import Kernel
 
 BYTES = 16  # of one array, that a thread reads or writes
@@ -69,7 +69,7 @@ def several(kernel: Kernel, lines: list[Statement], sizes: Set[str], fresh: Call
     return Several(found, each, blocks, most, aligned=not others)
 
 
-def _apart(kernel: Kernel, lines: Sequence[Statement], whole: dict[str, Poly]) -> bool:
+def _apart(kernel: Kernel, lines: Sequence[Statement], whole: Mapping[str, Terms]) -> bool:
     """Whether the threads of a launch along x have nothing to do with one another."""
     if (
         kernel.shared

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 
 from rawkern.base import gpus
 from rawkern.gradients import types
-from rawkern.gradients.analysis import loops
-from rawkern.gradients.analysis.affine import LANE, Poly, grouped, induction, poly, settled
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Binary, Index, Literal, Name, Node, Unary
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.tree import Assign, Barrier, Declare, For, If, Jump, Note, Run, Statement, While
+from rawkern.gradients.index import scev
+from rawkern.gradients.index.affine import LANE, Poly, poly, settled
+from rawkern.gradients.index.threads import grouped
 from rawkern.gradients.ir import Kernel, Loop, Value
 
 MOST = 64  # times; more need too many registers
@@ -116,10 +117,10 @@ def _read(e: Node) -> set[str]:
 
 def _row(loop: Loop, kernel: Kernel) -> tuple[Poly, int] | None:
     """The length that a loop goes to from a thread's number in steps of all of them, and the step."""
-    found = loops.bounds(loop)
+    found = scev.bounds(loop)
     if found is None or found[2] or not settled(found[1]):
         return None
-    start, by = map(poly, induction(loop)[found[0].phi])
+    start, by = map(poly, scev.induction(loop)[found[0].phi])
     step = _step(start, ("threadIdx.x",), kernel.block[0]) or _step(grouped(start, kernel.group), (LANE,), kernel.group)
     length = poly(found[1])
     kinds = {n: kind for n, kind, pointer in kernel.params if not pointer}

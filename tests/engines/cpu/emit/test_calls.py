@@ -408,6 +408,27 @@ def test_trap_in_one_of_many_blocks():
     assert out[500] == 0
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            "int* p = (int*)v;\nif (n > 3) p[n] = 3;\nx[0] = v[0];",
+            r"line 5: thread \(0,0,0\) .* executed a trap: .* __constant__",
+        ),
+        ("while (n--) {\nif (x[n] > 2)\n*(int*)nullptr = 3;\nx[n] = 1; }", "line [56]: .* executed a trap: "),
+        (
+            "int* p = (int*)v;\np[n] = 3;",
+            r"k: thread \(0,0,0\) of block \(0,0,0\) always does what is undefined, .* __constant__",
+        ),
+    ],
+)
+def test_traps_that_the_compiler_makes(body: str, says: str) -> None:
+    """They have no line of their own: that of the branch that leads there is told."""
+    head = '__constant__ int v[4];\nextern "C" __global__ void k(int* x, int n) {\n'
+    with pytest.raises(LaunchError, match=says):
+        rawkern.RawKernel(f"\n{head}{body}\n}}")[1, 1](torch.full((8,), 5, dtype=torch.int32), 5)
+
+
 def test_an_unknown_instruction_is_named():
     code = 'extern "C" __global__ void k(int* out) {\n  asm volatile("griddepcontrol.wait;");\n out[0] = 1; }'
     with pytest.raises((rawkern.UnsupportedError, rawkern.CompileError)) as caught:

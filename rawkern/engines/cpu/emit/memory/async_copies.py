@@ -6,6 +6,7 @@ instrument is told of all: until a copy is waited for nothing may use what it re
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.emit.calls import service
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, Access
@@ -36,6 +37,10 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
         count = e.select(f.values.value(more[0], 1), const("i32", 0), const("i32", size.value))  # ignore-src
     elif more:
         count = f.values.value(more[0], 32)
+        if not (isinstance(more[0], Imm) and more[0].value <= size.value):
+            over = e.bin("and", f.lanes.mask_of(e.cmp("icmp ugt", e.splat(count, LANES), size.value)), f.lanes.act())
+            with e.where(e.cmp("icmp ne", over, 0), rare=True):
+                service(f, "COPY", instr, const("i64", size.value), lanes=over)
     width, read = size.value, f.lanes.act()
     if count is not None:  # of lanes that read less, what they read is not looked at
         read = e.bin("and", read, f.lanes.mask_of(e.cmp("icmp eq", e.splat(count, LANES), width)))

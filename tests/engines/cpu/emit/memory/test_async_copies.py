@@ -53,6 +53,21 @@ def test_copies_of_all_sizes(device):
     np.testing.assert_array_equal(got, want)
 
 
+def test_more_of_the_source_than_the_copy_takes() -> None:
+    """PTX leaves it undefined."""
+    code = r"""extern "C" __global__ void k(const int* x, int n) {
+        __shared__ __align__(16) int s[128];
+        unsigned to = (unsigned)__cvta_generic_to_shared(s + 4 * threadIdx.x);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" :: "r"(to), "l"(x), "r"(threadIdx.x == 3 ? n : 8));
+        asm volatile("cp.async.wait_all;");
+    }"""
+    kernel, x = rawkern.RawKernel(code), torch.zeros(4, dtype=torch.int32)
+    kernel[1, 32](x, 7)
+    for n in (9, -1):
+        with pytest.raises(rawkern.LaunchError, match=r"line 4: thread \(3,0,0\) .* more than the copy's 8 bytes"):
+            kernel[1, 32](x, n)
+
+
 # mbarrier -----------------------------------------------------------------------------------------------------------
 
 

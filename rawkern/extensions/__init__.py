@@ -1,0 +1,1 @@
+"""Host functions of PyTorch extension files as Python: translated from C++, and run on rawkern's kernels."""

@@ -1,0 +1,266 @@
+"""Functions as Python gets them from PYBIND11_MODULE and TORCH_LIBRARY."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from rawkern.base.torch_private import destroy
+from rawkern.extensions.cpp.devices import Switch
+from rawkern.extensions.cpp.numbers import float32
+
+_LIMITS = {
+    f"{'' if signed else 'u'}int{bits}": (-(2 ** (bits - 1)) if signed else 0, 2 ** (bits - signed) - 1)
+    for bits in (8, 16, 32, 64)
+    for signed in (True, False)
+}
+
+
+class Mismatch(TypeError):
+    """An argument that C++ would not take."""
+
+
+def _tensor(value: Any) -> Any:
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    raise Mismatch("a tensor")
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, float):
+        return value
+    if isinstance(value, str | torch.Tensor) and not (isinstance(value, torch.Tensor) and value.dim() == 0):
+        raise Mismatch("a number")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise Mismatch("a number") from None
+
+
+def _single(value: Any) -> float:
+    return float32(_float(value))
+
+
+def _bool(value: Any) -> bool:
+    if value is True or value is False:
+        return value
+    raise Mismatch("True or False")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise Mismatch("a string")
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _integer(name: str) -> Callable[[Any], int]:
+    least, most = _LIMITS[name]
+
+    def convert(value: Any) -> int:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise Mismatch(f"an integer ({name})") from None
+        if not least <= number <= most:
+            raise Mismatch(f"an integer from {least} to {most} ({name})")
+        return number
+
+    return convert
+
+
+def _sequence(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def convert(value: Any) -> list[Any]:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise Mismatch("a list")
+        return [inner(one) for one in value]
+
+    return convert
+
+
+def _optional(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else inner(value)
+
+
+@functools.cache
+def _converter(kind: str) -> Callable[[Any], Any]:
+    if kind.endswith("?"):
+        return _optional(_converter(kind[:-1]))
+    if kind.endswith("[]"):
+        return _sequence(_converter(kind[:-2]))
+    if kind in _LIMITS:
+        return _integer(kind)
+    table = {"Tensor": _tensor, "float64": _float, "float32": _single, "bool": _bool, "str": _text}
+    return table.get(kind, _as_is)
+
+
+def bind(
+    function: Callable[..., Any],
+    kinds: Sequence[str],
+    *,
+    template: Sequence[Any] = (),
+    names: Sequence[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+    doc: str = "",
+    name: str = "",
+) -> Callable[..., Any]:
+    """A function as a module of pybind11 has it.
+
+    Parameters
+    ----------
+    function : callable
+        The translated function.
+    kinds : sequence of str
+        The types of its parameters: ``"Tensor"``, ``"int32"``, ``"Tensor?"``, ``"Tensor[]"`` ...
+    template : sequence
+        The arguments of a template's instance, which the function takes first.
+    names : sequence of str
+        The names that ``py::arg`` gives; without, those of the function.
+    defaults : mapping
+        Values of parameters, by these names.
+    doc, name : str
+        Docstring and name.
+
+    Returns
+    -------
+    callable
+        It takes what pybind11 takes: another type, or a number out of limits, is a TypeError.
+    """
+    shown = name or function.__name__
+    signature = inspect.signature(function)
+    first = len(template)
+    taken = list(signature.parameters.values())[first : first + len(kinds)]
+    own = [one.name for one in taken]
+    named = list(names) or own
+    given = dict(defaults or {})
+    converters = tuple(_converter(kind) for kind in kinds)
+    places = {one: k for k, one in enumerate(named)}
+    count = len(converters)
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if keywords or len(arguments) != count:
+            arguments = complete(arguments, keywords)
+        try:
+            return function(*template, *[one(value) for one, value in zip(converters, arguments, strict=True)])
+        except Mismatch as error:
+            raise mismatch(arguments, error) from None
+
+    def complete(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
+        values = list(arguments)
+        unknown = [one for one in keywords if one not in places or places[one] < len(arguments)]
+        for one in named[len(values) :]:
+            if one in keywords:
+                values.append(keywords[one])
+            elif one in given:
+                values.append(given[one])
+            else:
+                raise TypeError(f"{shown}() misses its argument {one!r}; it takes ({', '.join(named)})")
+        if unknown or len(values) > count:
+            raise TypeError(
+                f"{shown}() takes ({', '.join(named)}), it was called with {len(arguments)} arguments"
+                + (f" and {', '.join(unknown)}" if unknown else "")
+            )
+        return tuple(values)
+
+    def mismatch(arguments: tuple[Any, ...], error: Mismatch) -> TypeError:
+        for one, convert, value in zip(named, converters, arguments, strict=True):
+            try:
+                convert(value)
+            except Mismatch as found:
+                got = (
+                    f"{type(value).__name__} {value!r}"
+                    if isinstance(value, int | float | str)
+                    else type(value).__name__
+                )
+                return TypeError(f"{shown}(): the argument {one!r} is {got}, C++ takes {found}")
+        return TypeError(str(error))
+
+    functools.update_wrapper(call, function)
+    call.__name__ = call.__qualname__ = shown
+    call.__doc__ = doc or function.__doc__
+    parameters = [
+        one.replace(name=new, default=given.get(new, inspect.Parameter.empty))
+        for one, new in zip(taken, named, strict=True)
+    ]
+    hints = dict(function.__annotations__)
+    call.__annotations__ = {new: hints[old] for old, new in zip(own, named, strict=True) if old in hints}
+    if "return" in hints:
+        call.__annotations__["return"] = hints["return"]
+    with contextlib.suppress(ValueError):  # a default before a parameter without one
+        call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call
+
+
+def by_value(function: Callable[..., Any], *, nothing: bool = False) -> Callable[..., Any]:
+    """A function that returns what it assigns by reference behind its value, with that value alone, or with nothing."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        result = function(*arguments, **keywords)
+        return None if nothing else result[0]
+
+    return call
+
+
+# torch.library ------------------------------------------------------------------------------------------------------
+
+_kept: dict[str, Library] = {}  # by extension and namespace
+
+
+class Library:
+    """``TORCH_LIBRARY``: operators of a namespace of torch, defined anew when an extension is loaded again."""
+
+    def __init__(self, namespace: str, owner: str) -> None:
+        self.namespace = namespace
+        old = _kept.pop(f"{owner}/{namespace}", None)
+        if old is not None:
+            destroy(old.library, [f"{namespace}::{name}" for name in old.defined])
+        self.library = torch.library.Library(namespace, "FRAGMENT")
+        _kept[f"{owner}/{namespace}"] = self
+        self.kinds: dict[str, dict[str, Callable[..., Any]]] = {}
+        self.defined: set[str] = set()
+
+    def define(self, schema: str, function: Callable[..., Any] | None = None) -> None:
+        """``m.def(schema, function)``."""
+        name = schema.partition("(")[0].strip()
+        name = name.rpartition("::")[2]
+        self.library.define(schema.rpartition("::")[2] if "::" in schema.partition("(")[0] else schema)
+        self.defined.add(name)
+        if function is not None:
+            self.implement(name, function, "")
+
+    def implement(self, name: str, function: Callable[..., Any], key: str) -> None:
+        """``m.impl(name, function)`` for a dispatch key; "" for all devices."""
+        self.kinds.setdefault(name.rpartition("::")[2], {})[key] = function
+
+    def finish(self) -> None:
+        """Register: a CPU's tensors take what there is for CUDA, as `is_cuda` has it."""
+        for name, found in self.kinds.items():
+            everywhere = found.pop("", None)
+            if everywhere is not None:
+                self.library.impl(name, everywhere, "CompositeExplicitAutograd")
+            cuda, cpu = found.pop("CUDA", None), found.pop("CPU", None)
+            if cuda is not None:
+                self.library.impl(name, cuda, "CUDA")
+                self.library.impl(name, _either(cuda, cpu), "CPU")
+            elif cpu is not None:
+                self.library.impl(name, cpu, "CPU")
+            for key, function in found.items():
+                self.library.impl(name, function, key)
+
+
+def _either(cuda: Callable[..., Any], cpu: Callable[..., Any] | None) -> Callable[..., Any]:
+    @functools.wraps(cuda)
+    def call(*arguments: Any) -> Any:
+        return (cuda if cpu is None or Switch.cpu_as_cuda else cpu)(*arguments)
+
+    return call

@@ -1,0 +1,208 @@
+"""Pointers, structs and launches' sizes: what a tensor's memory is to C++."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from rawkern.extensions.cpp.numbers import dtype_of
+
+
+class dim3(NamedTuple):
+    """The size of a grid or block."""
+
+    x: int = 1
+    y: int = 1
+    z: int = 1
+
+
+class Vector(Mapping[str, Any]):
+    """One of CUDA's vectors, such as ``int4``: members x, y, z and w."""
+
+    def __init__(self, *values: Any) -> None:
+        for name, value in zip("xyzw", values, strict=False):
+            setattr(self, name, value)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dict__)
+
+    def __len__(self) -> int:
+        return len(self.__dict__)
+
+
+class Struct(Mapping[str, Any]):
+    """A struct of C++: the attributes of its class, with their defaults, are its members in their order.
+
+    A kernel takes it by value. A pointer in it is a tensor or None.
+    """
+
+    def __init__(self, **members: Any) -> None:
+        for name, default in self._members().items():
+            setattr(self, name, copied(members.get(name, default)))
+
+    @classmethod
+    def _members(cls) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for one in reversed(cls.__mro__):
+            if issubclass(one, Struct) and one is not Struct:
+                found |= {name: value for name, value in vars(one).items() if not name.startswith("__")}
+        return found
+
+    def clear(self) -> None:
+        """Zero, as memset makes it."""
+        for name, value in self.__dict__.items():
+            setattr(self, name, _zero(value))
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__[name] if name in self.__dict__ else self.__dict__[f"{name}_"]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removesuffix("_") if name.removesuffix("_") in _WORDS else name for name in self.__dict__)
+
+    def __len__(self) -> int:
+        return len(self.__dict__)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+
+_WORDS = {"in", "is", "from", "lambda", "len", "max", "min", "sum", "range", "list", "str", "int", "float", "def"}
+
+
+def copied(value: Any) -> Any:
+    """A copy of a struct or an array, as C++ copies what is passed by value; anything else as it is."""
+    if isinstance(value, Struct | Vector):
+        made = type(value).__new__(type(value))
+        made.__dict__.update({name: copied(one) for name, one in value.__dict__.items()})
+        return made
+    return [copied(one) for one in value] if isinstance(value, list) else value
+
+
+def _zero(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_zero(one) for one in value]
+    if isinstance(value, Struct):
+        value.clear()
+        return value
+    if isinstance(value, Vector):
+        return Vector(*(0 for _ in value))
+    return type(value)(0) if isinstance(value, bool | int | float) else None
+
+
+def clear(vector: list[Any], count: int) -> None:
+    """``memset(&vector[0], 0, count * sizeof(T))``."""
+    if count > len(vector):
+        raise IndexError(f"{count} elements of a vector that has {len(vector)}")
+    vector[:count] = [type(one)(0) for one in vector[:count]]
+
+
+def resize(vector: list[Any], count: int, fill: Any) -> None:
+    """``vector.resize(count)``."""
+    del vector[count:]
+    vector.extend(copied(fill) if isinstance(fill, list) else fill for _ in range(count - len(vector)))
+
+
+# Optionals and pointers ---------------------------------------------------------------------------------------------
+
+
+def value(optional: Any) -> Any:
+    """``optional.value()``."""
+    if optional is None:
+        raise RuntimeError("bad optional access")
+    return optional
+
+
+def is_null(pointer: Any) -> bool:
+    """Whether a pointer is null: None, or that of a tensor without elements."""
+    return pointer is None or (isinstance(pointer, torch.Tensor) and pointer.data_ptr() == 0)
+
+
+def same_pointer(a: Any, b: Any) -> bool:
+    """``a == b`` of pointers."""
+    return _address(a) == _address(b)
+
+
+def _address(pointer: Any) -> Any:
+    return pointer.data_ptr() if isinstance(pointer, torch.Tensor) else pointer or 0
+
+
+def elements(pointer: torch.Tensor) -> torch.Tensor:
+    """The memory behind a pointer as a tensor of one dimension, to the end of its storage."""
+    return offset(pointer, 0)
+
+
+def offset(pointer: torch.Tensor, count: int, type_: str | None = None) -> torch.Tensor:
+    """``pointer + count``: a view of the memory from there to the end of the storage."""
+    if pointer is None:
+        if count == 0:
+            return pointer
+        raise RuntimeError("an offset of a null pointer")
+    tensor = pointer.detach()
+    size = tensor.element_size()
+    if type_ is not None:
+        step = _size(type_, tensor)
+        if step != size:
+            if (count * step) % size:
+                raise RuntimeError(f"{count} elements of {type_} are no whole number of {tensor.dtype}")
+            count = count * step // size
+    start = tensor.storage_offset() + count
+    length = tensor.untyped_storage().nbytes() // size - start
+    if start < 0 or length < 0:
+        raise RuntimeError(f"an offset of {count} leaves the memory of a tensor of shape {list(tensor.shape)}")
+    return tensor.as_strided((length,), (1,), start)
+
+
+def _size(type_: str, tensor: torch.Tensor) -> int:
+    try:
+        return dtype_of(type_).itemsize
+    except TypeError:
+        return {"unsigned int": 4, "uint32_t": 4, "size_t": 8, "uint64_t": 8}.get(type_, tensor.element_size())
+
+
+def pointer(tensor: torch.Tensor, type_: str) -> torch.Tensor:
+    """``reinterpret_cast<T*>``: the same memory; a dtype of torch where T has one."""
+    if tensor is None:
+        return tensor
+    try:
+        dtype = dtype_of(type_)
+    except TypeError:
+        return tensor  # such as float4 or uint32_t: the kernel's parameter says what it reads
+    if dtype == tensor.dtype:
+        return tensor
+    flat = offset(tensor, 0)
+    whole = flat.numel() * flat.element_size() // dtype.itemsize * dtype.itemsize // flat.element_size()
+    return flat[:whole].view(dtype)
+
+
+def from_blob(pointer: Any, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """``torch::from_blob``: a view of a tensor's memory; of a vector a copy."""
+    count = math.prod(sizes)
+    if isinstance(pointer, list):
+        return torch.tensor(pointer[:count], dtype=dtype).view(*sizes)
+    flat = offset(pointer, 0)
+    flat = flat if flat.dtype == dtype else flat.view(torch.uint8)[: count * dtype.itemsize].view(dtype)
+    return flat[:count].view(*sizes)
+
+
+def memset(pointer: torch.Tensor, value: int, count: int) -> int:
+    """``cudaMemset``."""
+    if count:
+        flat = offset(pointer, 0)
+        flat.view(torch.uint8)[:count].fill_(value & 0xFF) if flat.dtype != torch.bool else flat[:count].fill_(value)
+    return 0
+
+
+def memcpy(target: torch.Tensor, source: torch.Tensor, count: int) -> int:
+    """``cudaMemcpy``."""
+    if count:
+        bytes_ = [offset(one, 0).view(torch.uint8)[:count] for one in (target, source)]
+        if min(map(len, bytes_)) < count:
+            raise RuntimeError(f"a copy of {count} bytes from or to a tensor of fewer")
+        bytes_[0].copy_(bytes_[1])
+    return 0

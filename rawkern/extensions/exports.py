@@ -1,0 +1,230 @@
+"""What a module binds: the functions of PYBIND11_MODULE, of TORCH_LIBRARY, or all of the host's."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rawkern.base.tree import named, parse, text_of
+from rawkern.extensions import types as t
+from rawkern.extensions.context import Context
+from rawkern.extensions.functions import default_code, kind_of, signature, translate
+from rawkern.extensions.macros import Expanded
+from rawkern.extensions.own import substituted, template_codes
+from rawkern.extensions.program import RESERVED, Binding, Function, Registration, Translation, Unit
+from rawkern.extensions.refusal import Refused
+from rawkern.extensions.tidy import double_quoted, wrapped
+from rawkern.extensions.types import Type
+from rawkern.extensions.values import converted
+
+OTHER = "_exported"  # functions whose names have another meaning in the module
+_GETATTR = f"""
+def __getattr__(name):
+    try:
+        return {OTHER}[name]
+    except KeyError:
+        raise AttributeError(name) from None
+""".strip().split("\n")
+
+
+def bound(units: Sequence[Unit]) -> bool:
+    """Whether sources say themselves what they bind."""
+    return any(unit.bindings or unit.registrations for unit in units)
+
+
+class Exports:
+    """Writes the lines that bind functions to names."""
+
+    def __init__(
+        self,
+        units: list[Unit],
+        own: list[tuple[Unit, Function]],
+        name: str,
+        exported: Sequence[str] | None,
+        found: Translation,
+    ) -> None:
+        self.units, self.own, self.name, self.exported, self.found = units, own, name, exported, found
+
+    def lines(self) -> list[str]:
+        lines: list[str] = []
+        if self.exported is not None:
+            for name in self.exported:
+                found = [one for _, one in self.own if one.name.rsplit("::", 1)[-1] == name]
+                if not found:
+                    raise ValueError(f"there is no function {name!r} in the sources")
+                lines.append(self._bind(Binding(name, name), found[0]))
+        elif not bound(self.units):
+            for _, one in self.own:
+                if not one.template and not one.static:
+                    bare, shown = one.name.rsplit("::", 1)[-1], one.python.removeprefix("_")
+                    lines.append(self._bind(Binding(bare if shown == f"{bare}_" else shown, one.name), one))
+        for unit in self.units:
+            for binding in unit.bindings if self.exported is None else ():
+                line = self._binding(unit, binding)
+                if line:
+                    lines.append(line)
+        if any(line.startswith(f"{OTHER}[") for line in lines):
+            lines = [f"{OTHER} = {{}}", *lines, "", "", *_GETATTR]
+        return lines + [double_quoted(line) for line in self._libraries()]
+
+    def _binding(self, unit: Unit, binding: Binding) -> str:
+        if binding.code is not None:
+            return self._lambda(unit, binding)
+        found = unit.functions.get(binding.function, [])
+        if binding.template and found:
+            return self._instance(unit, binding, found[0])
+        found = [one for one in found if not one.template] or found
+        if not found:
+            self.found.notes.append(f"{binding.name}: its function {binding.function} is not in these sources")
+            return ""
+        one = found[0]
+        if len(found) > 1 and binding.names:
+            one = next((each for each in found if len(each.parameters) == len(binding.names)), one)
+        return self._bind(binding, one)
+
+    def _lambda(self, unit: Unit, binding: Binding) -> str:
+        """A lambda of a binding, as a function of its own."""
+        code = text_of(binding.code)
+        match = re.match(r"\[[^\]]*\]\s*(\(.*)", code, re.S)
+        text = f"auto rk_lambda {match[1]}" if match else ""
+        line = binding.lines[min(binding.code.start_point[0], len(binding.lines) - 1)] if binding.lines else 0
+        expanded = Expanded(text, [line + k for k in range(text.count("\n") + 1)])
+        python = f"_{binding.name}"
+        try:
+            one = signature(unit, binding.name, python, expanded, unit.path)
+            body = translate(unit, one)
+            self.found.functions.append(binding.name)
+        except Refused as error:
+            reason = f"{binding.name} is not translated: {os.path.basename(unit.path)}:{line}: {error.what}"
+            self.found.refused[binding.name] = reason
+            self.found.reasons[binding.name] = error
+            body = f"def {python}(*arguments, **keywords):\n    raise rawkern.errors.UnsupportedError({reason!r})"
+            one = Function(binding.name, python, refused=reason)
+        return body + "\n\n\n" + self._bind(binding, one)
+
+    def _instance(self, unit: Unit, binding: Binding, one: Function) -> str:
+        f = Context(unit, Function(binding.name, ""))
+        root = parse(f"int rk = rk_f<{binding.template}>();")
+        arguments: list[Any] = []
+        stack = [root]
+        while stack:
+            node = stack.pop(0)
+            if node.type == "template_argument_list":
+                arguments = named(node)
+                break
+            stack += node.children
+        try:
+            known, codes = template_codes(f, root, one, arguments, [])
+        except Refused as error:
+            self.found.notes.append(f"{binding.name}: {error.what}")
+            return ""
+        kinds = [kind_of(substituted(parameter.type, known)) for parameter in one.parameters]
+        return self._line(binding, one, kinds, [f"template=[{', '.join(codes)}]"])
+
+    def _bind(self, binding: Binding, one: Function) -> str:
+        return self._line(binding, one, [kind_of(parameter.type) for parameter in one.parameters], [])
+
+    def _line(self, binding: Binding, one: Function, kinds: list[str], more: list[str]) -> str:
+        self.found.exports.append(binding.name)
+        target = f"{OTHER}[{binding.name!r}]" if binding.name in RESERVED else binding.name
+        if one.refused:
+            return f"{target} = {one.python}"
+        names = binding.names if len(binding.names) == len(kinds) else []
+        defaults = self._defaults(binding, one, names)
+        parts = [_callable(one), repr(kinds), *more]
+        own = [parameter.python for parameter in one.parameters]
+        if names and names != own:
+            parts.append(f"names={names!r}")
+        if defaults:
+            parts.append("defaults={" + ", ".join(f"{key!r}: {code}" for key, code in defaults.items()) + "}")
+        if binding.doc:
+            parts.append(f"doc={binding.doc!r}")
+        if binding.name != one.python:
+            parts.append(f"name={binding.name!r}")
+        line = f"{target} = bind({', '.join(parts)})"
+        return "\n".join(wrapped(double_quoted(line)))
+
+    def _defaults(self, binding: Binding, one: Function, names: list[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        unit = one.unit or self.units[0]
+        f = Context(unit, Function(binding.name, ""))
+        if not binding.names and self.exported is None and bound(self.units):
+            return {}  # pybind11 does not see the defaults of C++
+        for k, parameter in enumerate(one.parameters):
+            key = names[k] if names else parameter.python
+            text = binding.defaults.get(key)
+            if text is not None:
+                node = named(parse(f"auto rk = {text};"))[0].child_by_field_name("declarator")
+                try:
+                    found[key] = converted(f.value(node.child_by_field_name("value")), t.plain(parameter.type)).code
+                except (Refused, AttributeError):
+                    if text in ("None", "py::none()"):
+                        found[key] = "None"
+                    else:
+                        self.found.notes.append(f"{binding.name}: the default {text} of {key}; pass a value")
+            elif not binding.names and parameter.default is not None:
+                try:
+                    found[key] = default_code(f, parameter)
+                except Refused as error:
+                    self.found.notes.append(f"{binding.name}: the default of {key} ({error.what}); pass a value")
+        return found
+
+    def _libraries(self) -> list[str]:
+        every: list[Registration] = [one for unit in self.units for one in unit.registrations]
+        lines: list[str] = []
+        spaces = list(dict.fromkeys(one.namespace for one in every))
+        for k, space in enumerate(spaces):
+            library = "library" if k == 0 else f"library_{k + 1}"
+            shown = self.name if space == "TORCH_EXTENSION_NAME" else space
+            lines.append(f"{library} = Library({shown!r}, {self.name!r})")
+            for one in sorted((one for one in every if one.namespace == space), key=lambda one: one.what != "def"):
+                code = self._registered(one)
+                if one.what == "def":
+                    schema = one.text if "(" in one.text else self._schema(one)
+                    if schema:
+                        lines.append(f"{library}.define({schema!r}{f', {code}' if code else ''})")
+                elif code:
+                    lines.append(f"{library}.implement({one.text!r}, {code}, {one.key!r})")
+            lines.append(f"{library}.finish()")
+        return lines
+
+    def _registered(self, one: Registration) -> str:
+        if not one.function:
+            return ""
+        function = next((f for _, f in self.own if f.name.rsplit("::", 1)[-1] == one.function and not f.template), None)
+        if function is None:
+            self.found.notes.append(
+                f"{one.text.partition('(')[0]}: its function {one.function} is not in these sources"
+            )
+            return ""
+        return _callable(function)
+
+    def _schema(self, one: Registration) -> str:
+        """A schema from a function's types, as torch makes it."""
+        function = next((f for _, f in self.own if f.name.rsplit("::", 1)[-1] == one.function), None)
+        if function is None or (function.refused and not function.parameters):
+            return ""
+        inputs = [f"{_schema_type(p.type)} _{k}" for k, p in enumerate(function.parameters)]
+        of = function.returns
+        returned = "()" if of.kind == "void" else _schema_type(of)
+        return f"{one.text}({', '.join(inputs)}) -> {returned}"
+
+
+def _callable(one: Function) -> str:
+    """A function as callers have it: without the references that it returns."""
+    if not one.rebinds or one.refused:
+        return one.python
+    return f"by_value({one.python}{', nothing=True' if one.returns.kind == 'void' else ''})"
+
+
+def _schema_type(type_: Type) -> str:
+    if type_.kind == "optional":
+        return _schema_type(type_.item) + "?"
+    if type_.kind == "vector":
+        return _schema_type(type_.item) + "[]"
+    if type_.kind == "tuple":
+        return f"({', '.join(map(_schema_type, type_.of))})"
+    table = {"tensor": "Tensor", "int": "int", "float": "float", "bool": "bool", "string": "str", "sizes": "int[]"}
+    return table.get(type_.kind, "Scalar")

@@ -1,0 +1,216 @@
+"""Calls of the source's own functions: which overload, its template arguments, its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from rawkern.base.tree import text_of
+from rawkern.extensions import types as t
+from rawkern.extensions.construction import fitting
+from rawkern.extensions.context import Context, changeable, changed_by_calls, short
+from rawkern.extensions.launches import deduce, matched
+from rawkern.extensions.program import Function, Parameter, Unit
+from rawkern.extensions.refusal import Refused
+from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
+from rawkern.extensions.statements import assign
+from rawkern.extensions.types import Type
+from rawkern.extensions.values import Value, converted
+
+
+def call_own(
+    f: Context, node: Any, functions: list[Function], given: list[Any] | None, nodes: list[Any], name: str = ""
+) -> Value:
+    """A call of one of the functions of a name."""
+    values = [f.value(one) for one in nodes]
+    if "::" in name:
+        functions = [one for one in functions if f"::{one.name}".endswith(f"::{name.removeprefix('::')}")] or functions
+    try:
+        one = _chosen(node, [each for each in functions if each.unit is f.unit] or functions, given or [], values)
+    except Refused:
+        one = _chosen(node, functions, given or [], values)
+    if one.variadic:
+        raise Refused(f"`{short(node)}`: {one.name} takes any number of arguments", node)
+    known, codes = template_codes(f, node, one, given or [], values)
+    changed: list[Any] = []
+    for parameter, value, argument in zip(one.parameters, values, nodes, strict=False):
+        if value.type.kind == "pack":
+            raise Refused(f"`{short(node)}`: arguments that are not counted", node)
+        type_ = substituted(parameter.type, known)
+        if parameter.name in one.rebinds:
+            changed.append(argument)
+            codes.append(value.code)
+            continue
+        if value.type.kind == "address":
+            raise Refused(f"`{short(argument)}`: the address of a variable", argument)
+        if (
+            type_.reference and value.lvalue and type_.kind in ("struct", "vector", "map", "cuda_vector")
+        ) or type_.kind in ("auto", "any", "opaque", "lambda"):
+            codes.append(value.code)
+        else:
+            codes.append(_code(fitting(f, argument, value, type_)))
+    codes += [_code(value) for value in values[len(one.parameters) :]]  # of a pack
+    made = Value(f"{one.python}({', '.join(codes)})", t.plain(substituted(one.returns, known)))
+    return _assigning(f, node, one, made, changed) if changed else made
+
+
+def _assigning(f: Context, node: Any, one: Function, made: Value, changed: list[Any]) -> Value:
+    """A call that assigns what it takes by reference: it returns that behind its value."""
+    around = node.parent
+    assigned = around.type == "assignment_expression" and around.parent.type == "expression_statement"
+    if not (assigned or around.type in ("expression_statement", "return_statement", "init_declarator")):
+        raise Refused(f"`{short(node)}`: {one.name} changes what it takes by reference, inside of an expression", node)
+    targets, after = [], []
+    for argument in changed:
+        variable = f.find(text_of(argument)) if argument.type == "identifier" else None
+        if variable is not None and variable.kind == "value":
+            f.writes(variable)
+            targets.append(variable.python)
+        else:
+            targets.append(f.temporary())
+            after.append((argument, targets[-1]))
+    result = "_" if around.type == "expression_statement" else f.temporary("result")
+    f.emit(f"{', '.join(targets if made.type.kind == 'void' else [result, *targets])} = {made.code}")
+    for argument, name in after:
+        assign(f, node, argument, Value(name, t.plain(f.value(argument).type)))
+    return Value("None", t.VOID) if made.type.kind == "void" else Value(result, made.type)
+
+
+def settle_references(functions: Iterable[tuple[Unit, Function]]) -> None:
+    """Find the parameters that functions change by passing them on."""
+    waiting = [(unit, one) for unit, one in functions if one.node is not None and changeable(one)]
+    found = any(one.rebinds for _, one in waiting)
+    while found:
+        found = False
+        for unit, one in waiting:
+            body = one.node.child_by_field_name("body")
+            rest = {each.name for each in changeable(one)} - one.rebinds
+            passed = changed_by_calls(unit, body) & rest if rest and body is not None else set()
+            one.rebinds |= passed
+            found = found or bool(passed)
+
+
+def _code(value: Value) -> str:
+    if value.options is None:
+        return value.code
+    parts = [f"**{value.code}"] if value.code else []
+    return "{" + ", ".join([*parts, *(f"{key!r}: {code}" for key, code in value.options.items())]) + "}"
+
+
+def _chosen(node: Any, functions: list[Function], given: list[Any], values: list[Value]) -> Function:
+    """The overload that a call means."""
+    fitting = [
+        one
+        for one in functions
+        if sum(p.default is None for p in one.parameters) <= len(values)
+        if len(values) <= len(one.parameters) or one.variadic or one.pack
+        if len(given) <= len(one.template) or not given
+        if not given or one.template
+    ]
+    if not fitting:
+        raise Refused(f"`{short(node)}`: no {functions[0].name} with these parameters", node)
+    if len(fitting) > 1:
+        scored = [
+            (sum(_fit(p.type, v.type) for p, v in zip(one.parameters, values, strict=False)), one) for one in fitting
+        ]
+        best = max(score for score, _ in scored)
+        fitting = [one for score, one in scored if score == best]
+    if len(fitting) > 1 and len({(one.path, one.line) for one in fitting}) > 1:
+        raise Refused(f"`{short(node)}`: several functions {functions[0].name} fit", node)
+    return fitting[0]
+
+
+def _fit(parameter: Type, value: Type) -> int:
+    if parameter.kind == value.kind:
+        return 3 if parameter.name == value.name or not parameter.name else 2
+    if parameter.kind in ("param", "auto", "any", "opaque"):
+        return 1
+    if parameter.number and value.number:
+        return 1
+    if parameter.kind == "optional" and value.kind in ("nothing", parameter.item.kind):
+        return 1
+    if parameter.kind in ("vector", "sizes", "tuple") and value.kind in ("list", "vector", "sizes"):
+        return 1
+    if parameter.kind == "pointer" and value.kind in ("null", "kernel"):
+        return 1
+    return -5
+
+
+def template_codes(
+    f: Context, node: Any, one: Function, given: list[Any], values: list[Value]
+) -> tuple[dict[str, Type], list[str]]:
+    """The types that the template's parameters stand for, and the code of the first arguments."""
+    known: dict[str, Type] = {}
+    codes: list[str] = []
+    for k, parameter in enumerate(one.template):
+        if parameter.keyword == "pack":
+            if k < len(given):
+                raise Refused(f"`{short(node)}`: template arguments of any number", node)
+            codes.append(f"[{', '.join(_pack_code(f, value) for value in values[len(one.parameters) :])}]")
+            continue
+        if k < len(given):
+            if parameter.keyword == "type":
+                known[parameter.name] = type_of(f, given[k]) if _is_type(f, given[k]) else t.ANY
+                codes.append(_type_code(f, given[k], known[parameter.name]))
+            else:
+                codes.append(_value_code(f, given[k], parameter))
+            continue
+        code = deduce(f, parameter, [p.type for p in one.parameters], values) if parameter.keyword == "type" else None
+        if code is not None:
+            known[parameter.name] = _known(f, parameter, one, values)
+            codes.append(code)
+        elif parameter.default is not None:
+            if parameter.keyword == "type":
+                known[parameter.name] = type_of(f, parameter.default)
+                codes.append(spelled(f, known[parameter.name]))
+            else:
+                codes.append(_value_code(f, parameter.default, parameter))
+        else:
+            raise Refused(f"`{short(node)}`: the template argument {parameter.name}, which is not deduced", node)
+    return known, codes
+
+
+def _is_type(f: Context, node: Any) -> bool:
+    return True
+
+
+def _type_code(f: Context, node: Any, type_: Type) -> str:
+    if type_.kind in ("any", "struct", "vector", "tensor"):
+        return quoted(pieces_of(f, node))
+    return spelled(f, type_)
+
+
+def _value_code(f: Context, node: Any, parameter: Parameter) -> str:
+    inner = node
+    if node.type == "type_descriptor":
+        inner = node.child_by_field_name("type")
+    value = f.value(inner)
+    if parameter.type.kind in ("int", "bool", "float"):
+        return converted(value, parameter.type).code
+    if value.type.kind in ("int", "bool", "kernel", "any"):
+        return value.code
+    return quoted(argument_of(f, node))
+
+
+def _pack_code(f: Context, value: Value) -> str:
+    """The text of the type of an argument that a pack takes."""
+    return f"*{value.type.name}" if value.type.kind == "pack" else spelled(f, t.plain(value.type))
+
+
+def _known(f: Context, parameter: Parameter, one: Function, values: list[Value]) -> Type:
+    for p, value in zip(one.parameters, values, strict=False):
+        found = matched(p.type, value.type, parameter.name)
+        if found is not None:
+            return found
+    return t.ANY
+
+
+def substituted(type_: Type, known: dict[str, Type]) -> Type:
+    """A type of a template with the types that its parameters stand for."""
+    if type_.kind == "param" and type_.spelled in known:
+        found = known[type_.spelled]
+        return replace(found, reference=type_.reference, const=type_.const)
+    if type_.of:
+        return replace(type_, of=tuple(substituted(one, known) for one in type_.of))
+    return type_

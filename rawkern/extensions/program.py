@@ -1,0 +1,152 @@
+"""What the sources of an extension declare: functions, structs, constants, kernels."""
+
+from __future__ import annotations
+
+import keyword
+from dataclasses import dataclass, field
+from typing import Any
+
+from rawkern.extensions import cpp
+from rawkern.extensions.refusal import Refused
+from rawkern.extensions.types import ANY, Type
+from rawkern.extensions.values import Value
+
+_WRITTEN = """
+    abs all any bool dict enumerate float int isinstance len list max min print range reversed round set sorted str sum
+    tuple zip copied torch math warnings rawkern kernels RuntimeError ValueError TypeError IndexError OverflowError
+    NotImplementedError self
+"""
+#: Names that the translation writes into modules, which names of the source must not hide.
+RESERVED = frozenset([*keyword.kwlist, *_WRITTEN.split(), *(name for name in vars(cpp) if not name.startswith("_"))])
+
+
+@dataclass
+class Parameter:
+    """A parameter of a function, or of a template."""
+
+    name: str  # in C++
+    python: str
+    type: Type = ANY
+    default: Any = None  # the node of its default value
+    keyword: str = "value"  # of a template's: "type", "value" or "pack"
+
+
+@dataclass
+class Function:
+    """A function for the host."""
+
+    name: str  # with its namespaces
+    python: str
+    parameters: list[Parameter] = field(default_factory=list)
+    template: list[Parameter] = field(default_factory=list)
+    returns: Type = ANY
+    node: Any = None  # of its definition
+    lines: list[int] = field(default_factory=list)
+    path: str = ""
+    declared: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    unit: Unit | None = None
+    refused: str = ""  # why it is not translated
+    static: bool = False
+    device: bool = False  # it is marked for the device, too
+    code: str = ""  # its Python
+    rebinds: set[str] = field(default_factory=set)  # parameters by reference that it assigns as a whole
+    variadic: bool = False  # in C's way
+    pack_name: str = ""
+    pack_types: str = ""
+    pack: str = ""  # the Python of the parameters at its end that a template's pack has the types of
+
+    @property
+    def line(self) -> int:
+        return self.lines[0] if self.lines else 0
+
+
+@dataclass
+class Struct:
+    """A struct that the host fills."""
+
+    name: str
+    python: str
+    fields: dict[str, Type] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of members that are arrays
+    defaults: dict[str, str] = field(default_factory=dict)
+    base: str = ""
+    aliases: dict[str, Type] = field(default_factory=dict)
+    refused: str = ""
+    line: int = 0
+    parameters: list[Parameter] = field(default_factory=list)  # of a template
+    template: bool = False
+    used: bool = False
+
+
+@dataclass
+class Kernel:
+    """A ``__global__`` function."""
+
+    name: str  # with its namespaces
+    template: list[Parameter] = field(default_factory=list)
+    types: list[Type] = field(default_factory=list)
+    is_template: bool = False
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Unit:
+    """A source with the headers of its own that it includes."""
+
+    path: str
+    variable: str = "kernels"  # what holds its kernels in the module
+    functions: dict[str, list[Function]] = field(default_factory=dict)  # by name without namespaces
+    structs: dict[str, Struct] = field(default_factory=dict)
+    constants: dict[str, Value] = field(default_factory=dict)
+    lazy: dict[str, tuple[Any, list[int]]] = field(default_factory=dict)  # constants whose value is not yet translated
+    variables: dict[str, Any] = field(default_factory=dict)  # those of the file that are not constant, as Variable
+    late: dict[str, str] = field(default_factory=dict)  # their lines of the module, which may name structs
+    aliases: dict[str, Any] = field(default_factory=dict)  # name to the node of a type
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    definitions: dict[str, str] = field(default_factory=dict)  # lines of the module for constants
+    members: dict[str, str] = field(default_factory=dict)  # static constants of structs, with the type's text
+    enums: set[str] = field(default_factory=set)
+    namespaces: set[str] = field(default_factory=set)
+    files: list[str] = field(default_factory=list)  # the source and its own headers
+    bindings: list[Binding] = field(default_factory=list)
+    registrations: list[Registration] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was not understood outside of functions
+
+
+@dataclass
+class Binding:
+    """A function under the name that PYBIND11_MODULE gives it."""
+
+    name: str
+    function: str  # in C++
+    template: str = ""  # arguments of its instance, as text
+    doc: str = ""
+    names: list[str] = field(default_factory=list)
+    defaults: dict[str, str] = field(default_factory=dict)  # name to the text of C++
+    code: Any = None  # the node of a lambda instead of a function
+    line: int = 0
+    lines: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Registration:
+    """A line of TORCH_LIBRARY."""
+
+    namespace: str
+    what: str  # "def" or "impl"
+    text: str  # schema or name
+    function: str = ""
+    key: str = ""
+
+
+@dataclass
+class Translation:
+    """What the translation of sources makes."""
+
+    code: str = ""  # the module's Python
+    functions: list[str] = field(default_factory=list)  # translated, by their names in C++
+    refused: dict[str, str] = field(default_factory=dict)  # the others, with the reason
+    notes: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)  # everything that was read
+    exports: list[str] = field(default_factory=list)
+    reasons: dict[str, Refused] = field(default_factory=dict)

@@ -1,0 +1,308 @@
+"""Functions of C++'s library."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from rawkern.base.tree import named, text_of
+from rawkern.extensions import types as t
+from rawkern.extensions.arithmetic import arithmetic, common
+from rawkern.extensions.checks import message
+from rawkern.extensions.context import Context, expression, short
+from rawkern.extensions.iterators import part_of
+from rawkern.extensions.lambdas import call_lambda, define_lambda
+from rawkern.extensions.names import name as name_value
+from rawkern.extensions.names import same
+from rawkern.extensions.refusal import Refused
+from rawkern.extensions.spelling import spelled, split_name, type_of
+from rawkern.extensions.syntax import lambda_of
+from rawkern.extensions.types import Type
+from rawkern.extensions.values import Value, converted, integer
+
+_ONE = {
+    "sqrt": "sqrt", "exp": "exp", "log": "log", "log2": "log2", "log10": "log10", "sin": "sin", "cos": "cos",
+    "tan": "tan", "tanh": "tanh", "floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc", "fabs": "fabs",
+    "rsqrt": "rsqrt", "exp2": "exp2", "cbrt": "cbrt", "log1p": "log1p", "expm1": "expm1",
+}  # fmt: skip
+
+
+def standard_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]) -> Value | None:
+    """A call of C++'s library; None for another function."""
+    if "::" in name and not name.startswith(("std::", "at::", "c10::", "torch::", "::", "math::")):
+        return None
+    bare = name.rsplit("::", 1)[-1]
+    tensors = name.startswith(("at::", "torch::"))
+    handler = _FUNCTIONS.get(bare)
+    if handler is not None and not (tensors and bare in ("max", "min", "abs", "get", "pow")):
+        return handler(f, node, nodes, of)
+    single = bare.removesuffix("f") if bare.removesuffix("f") in _ONE and bare not in _ONE else bare
+    if single in _ONE and not tensors and nodes:
+        value = f.value(nodes[0])
+        if not value.type.number:
+            return None
+        return _of_float(single, value, bare != single)
+    if bare == "value" and "is_same" in name:
+        return None
+    return None
+
+
+def _of_float(name: str, value: Value, single: bool) -> Value:
+    """A function of a floating-point number, in single precision for one of single precision."""
+    narrow = single or value.type.name == "float32"
+    value = converted(value, t.FLOAT if narrow else t.DOUBLE)
+    code = f"math_{name}({value.code})"
+    return Value(f"float32({code})" if narrow else code, t.FLOAT if narrow else t.DOUBLE)
+
+
+def _extreme(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    bare = text_of(node.child_by_field_name("function")).split("<")[0].rsplit("::", 1)[-1].rstrip("f")
+    bare = {"fmax": "max", "fmin": "min", "fma": "max"}.get(bare, bare)
+    values = [f.value(one) for one in nodes]
+    if len(values) == 1 and values[0].items is not None:
+        values = list(values[0].items)
+    if of:
+        values = [converted(one, t.plain(type_of(f, of[0]))) for one in values]
+    if not all(one.type.number for one in values) or len(values) < 2:
+        raise Refused(f"`{short(node)}`", node)
+    type_ = values[0].type
+    for one in values[1:]:
+        type_ = t.plain(one.type) if one.type == type_ else common(type_, one.type)
+    values = [converted(one, type_) for one in values]
+    limits: dict[str, Any] = {}
+    if type_.kind == "int":
+        pick = max if bare == "max" else min
+        limits = {"low": pick(one.limits[0] for one in values), "high": pick(one.limits[1] for one in values)}
+    if type_.kind == "float":  # which of them for NaN: std::max(a, b) is `a < b ? b : a`
+        word = "std_max" if bare == "max" else "std_min"
+        return Value(f"{word}({', '.join(one.code for one in values)})", t.plain(type_))
+    return Value(f"{bare}({', '.join(one.code for one in values)})", t.plain(type_), **limits)
+
+
+def _clamp(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    values = [f.value(one) for one in nodes]
+    if len(values) != 3 or not all(one.type.number for one in values):
+        return None
+    type_ = t.plain(type_of(f, of[0])) if of else t.plain(values[0].type)
+    value, low, high = (converted(one, type_) for one in values)
+    return Value(f"min(max({value.code}, {low.code}), {high.code})", type_)
+
+
+def _abs(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    value = f.value(nodes[0])
+    if not value.type.number:
+        return None
+    if value.type.kind == "int":
+        low, high = value.limits
+        return Value(f"abs({value.code})", value.type, 0, max(abs(low), abs(high)))
+    return Value(f"abs({value.code})", value.type)
+
+
+def _pow(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    a, b = (f.value(one) for one in nodes)
+    if not (a.type.number and b.type.number):
+        return None
+    narrow = a.type.name == b.type.name == "float32" or text_of(node.child_by_field_name("function")).endswith("powf")
+    type_ = t.FLOAT if narrow else t.DOUBLE
+    code = f"power({converted(a, type_).code}, {converted(b, type_).code})"
+    return Value(f"float32({code})" if narrow else code, type_)
+
+
+def _get(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    if not of:
+        return None
+    value, index = f.value(nodes[0]), f.value(of[0]).constant
+    if index is None or value.type.kind not in ("tuple", "any", "vector", "array"):
+        raise Refused(f"`{short(node)}`", node)
+    types = value.type.of
+    item = types[index] if value.type.kind == "tuple" and index < len(types) else value.type.item
+    return Value(f"{value.code}[{index}]", item)
+
+
+def _make_tuple(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    values = [f.value(one) for one in nodes]
+    codes = [one.code if one.options is None else "" for one in values]
+    if "" in codes:
+        raise Refused(f"`{short(node)}`", node)
+    comma = "," if len(codes) == 1 else ""
+    return Value(f"({', '.join(codes)}{comma})", Type("tuple", of=tuple(t.plain(one.type) for one in values)))
+
+
+def _optional(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    value = f.value(nodes[0])
+    return Value(value.code, Type("optional", of=(t.plain(value.type),)))
+
+
+def _move(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    value = f.value(nodes[0])
+    return Value(value.code, value.type, value.low, value.high, value.options, value.items, extra=value.extra)
+
+
+def _ceil_div(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    a, b = (f.value(one) for one in nodes)
+    if of:
+        a, b = (converted(one, t.plain(type_of(f, of[0]))) for one in (a, b))
+    return arithmetic("/", arithmetic("-", arithmetic("+", a, b), integer(1)), b)
+
+
+def _accumulate(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    begin, end, start = (f.value(one) for one in nodes[:3])
+    product = len(nodes) > 3 and "multiplies" in text_of(nodes[3])
+    if begin.type.kind != "iterator" or (len(nodes) > 3 and not product):
+        raise Refused(f"`{short(node)}`", node)
+    if start.type.kind != "int":
+        raise Refused(f"`{short(node)}`", node)
+    part = part_of(begin, end).removesuffix("[:]")
+    code = f"math.prod({part}, start={start.code})" if product else f"sum({part}, {start.code})"
+    return Value(f"{start.type.name}({code})", start.type)
+
+
+def _string(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    return Value(f"text({f.value(nodes[0]).code})", t.STRING)
+
+
+def _environment(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    return Value(f"getenv({f.value(nodes[0]).code})", Type("optional", of=(t.STRING,)))
+
+
+def _of_text(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``atoi``, ``std::stoi`` and the like."""
+    name = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1]
+    types = {"atoi": t.INT, "stoi": t.INT, "atol": t.INT64, "stol": t.INT64, "stoll": t.INT64}
+    type_ = types.get(name, t.DOUBLE)
+    code = f"leading_number({f.value(nodes[0]).code}, {type_.kind}, {name.startswith('a')})"
+    return Value(f"{type_.name}({code})" if type_.kind == "int" else code, type_)
+
+
+def _text_compared(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    a, b = (f.value(one).code for one in nodes[:2])
+    if len(nodes) != 2:
+        raise Refused(f"`{short(node)}`", node)
+    return Value(f"(({a} > {b}) - ({a} < {b}))", t.INT, -1, 1)
+
+
+def _extreme_of(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``std::max_element(begin, end)``, whose value is used through a star."""
+    if len(nodes) != 2 or node.parent.type != "pointer_expression":
+        raise Refused(f"`{short(node)}`", node)
+    word = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1].removesuffix("_element")
+    begin, end = (f.value(one) for one in nodes)
+    found = Type("found", of=(begin.type.item,))
+    if begin.type.kind == "iterator":
+        return Value(f"{word}({part_of(begin, end)})", found)
+    (base, start), (other, stop) = _place(begin.code), _place(end.code)
+    if begin.type.kind != "pointer" or base != other or not stop:
+        raise Refused(f"`{short(node)}`", node)
+    return Value(f"elements({base})[{start}:{stop}].{word}().item()", found)
+
+
+def _place(code: str) -> tuple[str, str]:
+    """What a pointer is an offset from, and by how much."""
+    start = ""
+    while True:
+        tree = ast.parse(code, mode="eval").body
+        if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "offset"):
+            return code, start
+        code, count = ast.unparse(tree.args[0]), ast.unparse(tree.args[1])
+        start = f"{count} + {start}" if start else count
+
+
+def _joined(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    return Value(message(f, nodes), t.STRING)
+
+
+def _isnan(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    value = f.value(nodes[0])
+    if not value.type.number:
+        return None
+    name = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1]
+    return Value(f"math.{name}({value.code})", t.BOOL)
+
+
+def _print(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    codes = [f.value(one).code for one in nodes]
+    if text_of(node.child_by_field_name("function")).endswith("fprintf"):
+        codes = codes[1:]
+    return Value(f"printf({', '.join(codes)})", t.VOID)
+
+
+def _begin(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    value = f.value(nodes[0])
+    name = text_of(node.child_by_field_name("function"))
+    if value.type.kind not in ("vector", "sizes", "array"):
+        raise Refused(f"`{short(node)}`: an iterator of {value.type}", node)
+    place = "0" if name.endswith("begin") else f"len({value.code})"
+    return Value(value.code, Type("iterator", of=(value.type.item,)), extra=place)
+
+
+def _swap(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    names = [f.find(text_of(one)) if one.type == "identifier" else None for one in nodes]
+    if len(names) != 2 or None in names or node.parent.type != "expression_statement":
+        raise Refused(f"`{short(node)}`", node)
+    swapped = [one for one in names if one is not None]
+    pair = [one.python for one in swapped]
+    for one in swapped:
+        f.writes(one)
+    f.emit(f"{', '.join(pair)} = {', '.join(reversed(pair))}")
+    return Value("None", t.VOID)
+
+
+def _discarded(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """An error that is made and not thrown."""
+    return Value("None", t.VOID)
+
+
+def _parallel(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``at::parallel_for(begin, end, grain, body)``: in one piece."""
+    body = lambda_of(nodes[3]) if len(nodes) == 4 else None
+    if body is None:
+        raise Refused(f"`{short(node)}`", node)
+    variable = define_lambda(f, f.temporary("loop"), body)
+    return call_lambda(f, node, variable, nodes[:2])
+
+
+def _time(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    return Value("unix_time()", t.INT64, 0, 2**40)
+
+
+_FUNCTIONS = {
+    "min": _extreme, "max": _extreme, "fmax": _extreme, "fmin": _extreme, "fmaxf": _extreme, "fminf": _extreme,
+    "abs": _abs, "clamp": _clamp, "pow": _pow, "powf": _pow, "get": _get, "make_tuple": _make_tuple,
+    "make_pair": _make_tuple,
+    "make_optional": _optional, "move": _move, "forward": _move, "ceil_div": _ceil_div,
+    "CeilDiv": _ceil_div, "ATenCeilDiv": _ceil_div, "THCCeilDiv": _ceil_div, "divup": _ceil_div,
+    "parallel_for": _parallel, "time": _time,
+    "accumulate": _accumulate, "to_string": _string, "getenv": _environment, "atoi": _of_text, "atol": _of_text,
+    "stoi": _of_text, "stol": _of_text, "stoll": _of_text, "atof": _of_text, "stof": _of_text, "stod": _of_text,
+    "strcmp": _text_compared, "max_element": _extreme_of, "min_element": _extreme_of, "str": _joined, "isnan": _isnan,
+    "isinf": _isnan, "isfinite": _isnan, "printf": _print, "fprintf": _print, "begin": _begin, "end": _begin,
+    "swap": _swap, "runtime_error": _discarded,
+}  # fmt: skip
+
+
+def limits_value(f: Context, node: Any, called: Any) -> Value | None:
+    """``std::numeric_limits<T>::max()`` and the like."""
+    full = text_of(called)
+    if "numeric_limits" not in full:
+        return None
+    inner = called
+    while inner.type == "qualified_identifier" and inner.child_by_field_name("name").type in ("qualified_identifier",):
+        inner = inner.child_by_field_name("name")
+    scope = inner.child_by_field_name("scope")
+    which = text_of(inner.child_by_field_name("name"))
+    type_ = type_of(f, named(scope.child_by_field_name("arguments"))[0])
+    if type_.kind == "int":
+        least, most = t.LIMITS[type_.name]
+        return integer(most if which == "max" else least, t.plain(type_))
+    if type_.kind in ("float", "param"):
+        return Value(f"limit({spelled(f, type_)}, {which!r})", t.plain(type_))
+    raise Refused(f"`{short(node)}`", node)
+
+
+@expression("template_type")
+def template_value(f: Context, node: Any) -> Value:
+    """``std::is_same<A, B>::value`` reaches its parts as types."""
+    name, arguments = split_name(node)
+    if name.endswith("is_same") and arguments is not None:
+        return same(f, arguments)
+    return name_value(f, node)

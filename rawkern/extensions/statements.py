@@ -1,0 +1,257 @@
+"""Statements: declarations, assignments, conditions, returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rawkern.base.tree import named, text_of
+from rawkern.extensions import types as t
+from rawkern.extensions.checks import message
+from rawkern.extensions.construction import fitting
+from rawkern.extensions.context import RUN, Context, Variable, short, statement
+from rawkern.extensions.declarations import options_dict
+from rawkern.extensions.operators import combined
+from rawkern.extensions.refusal import Refused
+from rawkern.extensions.values import Value, converted, integer
+
+
+@statement(
+    "comment",
+    "static_assert_declaration",
+    "preproc_call",
+    ";",
+    "empty_statement",
+    "preproc_if",
+    "using_declaration",
+    "namespace_alias_definition",
+)
+def nothing(f: Context, node: Any) -> None:
+    return
+
+
+@statement("compound_statement")
+def block(f: Context, node: Any) -> None:
+    f.body(node)
+
+
+# Statements of expressions -------------------------------------------------------------------------------------------
+
+
+@statement("expression_statement")
+def expression_statement(f: Context, node: Any) -> None:
+    inside = [one for one in named(node)]
+    if not inside:
+        return
+    _run(f, inside[0])
+
+
+def _run(f: Context, node: Any) -> None:
+    if node.type == "assignment_expression":
+        _assign(f, node)
+    elif node.type == "update_expression":
+        _step(f, node)
+    elif node.type == "comma_expression":
+        for one in named(node):
+            _run(f, one)
+    elif node.type == "parenthesized_expression":
+        _run(f, named(node)[0])
+    elif node.type == "binary_expression" and _stream_parts(node):
+        _print(f, node)
+    elif node.type == "binary_expression" and (found := _text_parts(f, node)) is not None:
+        f.writes(found[0])
+        f.emit(f"{found[0].python} += {message(f, found[1])}")
+    elif node.type in RUN:
+        RUN[node.type](f, node)
+    else:
+        code = f.value(node).code
+        if code and not code.isidentifier() and code != "None":
+            f.emit(code)
+
+
+def run(f: Context, node: Any) -> None:
+    """Translate an expression whose value is not used."""
+    _run(f, node)
+
+
+def _step(f: Context, node: Any) -> None:
+    inside = node.child_by_field_name("argument")
+    operator = text_of(node.child_by_field_name("operator"))[0]
+    assign(f, node, inside, combined(f, node, operator, _whole(f, inside), integer(1)), operator=operator)
+
+
+def _whole(f: Context, node: Any) -> Value:
+    """A value that is about to be changed: nothing is known of it but its type."""
+    value = f.value(node)
+    return Value(value.code, value.type, extra=value.extra, lvalue=True)
+
+
+def _assign(f: Context, node: Any) -> None:
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    operator = text_of(node.child_by_field_name("operator"))
+    if operator == "=":
+        if left.type == "call_expression" and text_of(left.child_by_field_name("function")) in ("std::tie", "tie"):
+            _tied(f, left, f.value(right))
+            return
+        if right.type == "assignment_expression":  # a = b = c
+            _assign(f, right)
+            right = right.child_by_field_name("left")
+        assign(f, node, left, f.value(right))
+        return
+    old = _whole(f, left)
+    new = f.value(right)
+    if old.type.kind == "tensor":
+        if operator not in ("+=", "-=", "*=", "/="):
+            raise Refused(f"`{short(node)}`", node)
+        if left.type == "identifier":
+            f.writes(f.find(text_of(left)) or _unknown(left))
+        f.emit(f"{old.code} {operator} {new.code}")
+        return
+    assign(f, node, left, combined(f, node, operator[:-1], old, new), operator=operator[:-1])
+
+
+def _unknown(node: Any) -> Any:
+    raise Refused(f"the name {text_of(node)}", node)
+
+
+def _tied(f: Context, left: Any, value: Value) -> None:
+    pythons = []
+    for one in named(left.child_by_field_name("arguments")):
+        if text_of(one) in ("std::ignore", "ignore"):
+            pythons.append("_")
+            continue
+        variable = f.find(text_of(one)) if one.type == "identifier" else None
+        if variable is None:
+            raise Refused(f"`{short(left)}`", left)
+        f.writes(variable)
+        pythons.append(variable.python)
+    f.emit(f"{', '.join(pythons)}{',' if len(pythons) == 1 else ''} = {value.code}")
+
+
+def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -> None:
+    """``left = value``."""
+    if left.type == "parenthesized_expression":
+        left = named(left)[0]
+    if left.type == "identifier":
+        variable = f.find(text_of(left))
+        if variable is None or variable.kind != "value":
+            raise Refused(f"`{short(node)}`", node)
+        if variable.type.kind == "guard":
+            return
+        if variable.type.kind == "iterator":
+            if value.type.kind != "iterator" or value.code != variable.extra:
+                raise Refused(f"`{short(node)}`: an iterator of another container", node)
+            f.writes(variable)
+            f.emit(f"{variable.python} = {value.extra}")
+            return
+        result = options_dict(value) if variable.type.kind == "options" else fitting(f, node, value, variable.type)
+        f.writes(variable)
+        code = f"list({result.code})" if value.lvalue and value.type.kind == "vector" else result.code
+        plain = f"({variable.python} {operator} "
+        if operator and code.startswith(plain) and code.endswith(")") and _balanced(code[len(plain) : -1]):
+            f.emit(f"{variable.python} {operator}= {code[len(plain) : -1]}")
+        else:
+            f.emit(f"{variable.python} = {code}")
+        return
+    if left.type == "subscript_expression":
+        _assign_element(f, node, left, value)
+        return
+    if left.type == "field_expression":
+        _assign_member(f, node, left, value)
+        return
+    if left.type == "pointer_expression" and text_of(left.children[0]) == "*":
+        target = f.value(left.child_by_field_name("argument"))
+        if target.type.kind == "pointer" and target.type.item.number:
+            f.emit(f"elements({target.code})[0] = {converted(value, target.type.item).code}")
+            return
+    if left.type == "call_expression":
+        target = f.value(left)
+        if target.lvalue and target.code.endswith("]"):  # sizes.back() = n
+            f.emit(f"{target.code} = {converted(value, target.type).code}")
+            return
+        if target.type.kind == "tensor" and target.code.endswith("]"):
+            f.emit(f"{target.code} = {value.code}")
+            return
+    raise Refused(f"`{short(node)}`", node)
+
+
+def _balanced(code: str) -> bool:
+    depth = 0
+    for character in code:
+        depth += (character in "([{") - (character in ")]}")
+        if depth < 0:
+            return False
+    return True
+
+
+def _assign_element(f: Context, node: Any, left: Any, value: Value) -> None:
+    base = f.value(left.child_by_field_name("argument"))
+    indices = named(left.child_by_field_name("indices"))
+    after = None
+    index_node = indices[0]
+    if index_node.type == "update_expression" and index_node.children[0].type == "identifier":  # a[i++] = x
+        after, index_node = index_node, index_node.child_by_field_name("argument")
+    index = f.value(index_node)
+    kind = base.type.kind
+    if kind == "tensor":
+        number = value.code if value.type.kind in ("tensor", "scalar") or value.type.number else None
+        if number is None:
+            raise Refused(f"`{short(node)}`", node)
+        f.emit(f"{base.code}[{index.code}] = {number}")
+    elif kind == "pointer" and base.type.item.number:
+        f.emit(f"elements({base.code})[{index.code}] = {converted(value, base.type.item).code}")
+    elif kind == "accessor":
+        f.emit(f"{base.code}[{index.code}] = {converted(value, base.type.of[0]).code}")
+    elif kind in ("vector", "array", "any", "map"):
+        item = base.type.of[-1] if base.type.of else t.ANY
+        low, _ = index.limits
+        code = index.code if kind == "map" or low >= 0 else f"at({index.code})"
+        f.emit(f"{base.code}[{code}] = {fitting(f, node, value, item).code}")
+    else:
+        raise Refused(f"`{short(node)}`: an element of {base.type}", node)
+    if after is not None:
+        _step(f, after)
+
+
+def _assign_member(f: Context, node: Any, left: Any, value: Value) -> None:
+    inside = left.child_by_field_name("argument")
+    owner = f.value(inside)
+    name = text_of(left.child_by_field_name("field"))
+    if owner.type.kind == "dim3":
+        variable = f.find(text_of(inside)) if inside.type == "identifier" else None
+        if variable is None:
+            raise Refused(f"`{short(node)}`", node)
+        f.writes(variable)
+        f.emit(f"{variable.python} = {variable.python}._replace({name}={converted(value, t.UINT).code})")
+        return
+    target = f.value(left)
+    if owner.type.kind == "tuple" or not target.lvalue:
+        raise Refused(f"`{short(node)}`", node)
+    f.emit(f"{target.code} = {fitting(f, node, value, target.type).code}")
+
+
+# Text -------------------------------------------------------------------------------------------------------------
+
+
+def _stream_parts(node: Any) -> list[Any]:
+    """What is written by ``std::cout << a << b``; empty for another expression."""
+    parts: list[Any] = []
+    while node.type == "binary_expression" and text_of(node.child_by_field_name("operator")) == "<<":
+        parts.insert(0, node.child_by_field_name("right"))
+        node = node.child_by_field_name("left")
+    return parts if text_of(node) in ("std::cout", "std::cerr", "cout", "cerr") else []
+
+
+def _text_parts(f: Context, node: Any) -> tuple[Variable, list[Any]] | None:
+    """The variable and what is written to it by ``stream << a << b``; None for another expression."""
+    parts: list[Any] = []
+    while node.type == "binary_expression" and text_of(node.child_by_field_name("operator")) == "<<":
+        parts.insert(0, node.child_by_field_name("right"))
+        node = node.child_by_field_name("left")
+    variable = f.find(text_of(node)) if node.type == "identifier" else None
+    return (variable, parts) if variable is not None and variable.type.kind == "text" else None
+
+
+def _print(f: Context, node: Any) -> None:
+    parts = _stream_parts(node)
+    ends = [one for one in parts if text_of(one) in ("std::endl", "endl", '"\\n"', "std::flush")]
+    f.emit(f"print({message(f, [one for one in parts if one not in ends])}{'' if ends else ', end=' + repr('')})")

@@ -1,0 +1,115 @@
+"""Questions about the tree of a part of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rawkern.base.tree import named, text_of
+
+
+def nodes_in(node: Any) -> Iterator[Any]:
+    """A node and all in it."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        yield one
+        stack += one.children
+
+
+def root_name(node: Any) -> str:
+    """The name of what an expression of members and elements is a part of; "" for another expression."""
+    while node is not None and node.type != "identifier":
+        node = node.child_by_field_name("argument")
+    return text_of(node) if node is not None else ""
+
+
+def assigned_names(node: Any) -> set[str]:
+    """Names of C++ that a part of a source may change."""
+    found: set[str] = set()
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        target = None
+        if one.type == "assignment_expression":
+            target = one.child_by_field_name("left")
+        elif one.type == "update_expression" or (
+            one.type in ("pointer_expression", "unary_expression") and text_of(one.children[0]) == "&"
+        ):
+            target = one.child_by_field_name("argument")
+        elif one.type == "call_expression":
+            called = one.child_by_field_name("function")
+            if called.type == "field_expression" and text_of(called.child_by_field_name("field")) in _CHANGING:
+                target = called.child_by_field_name("argument")
+            if text_of(called) in _ASSIGNING:
+                found |= identifiers(one.child_by_field_name("arguments"))
+        if name := root_name(target):
+            found.add(name)
+        stack += one.children
+    return found
+
+
+def assigned_whole(node: Any) -> tuple[set[str], set[str]]:
+    """Names that are assigned themselves, not in a member or element: by ``=``, and by other operators."""
+    whole: set[str] = set()
+    compound: set[str] = set()
+    for one in nodes_in(node):
+        target = None
+        if one.type == "assignment_expression":
+            target = one.child_by_field_name("left")
+            found = whole if text_of(one.child_by_field_name("operator")) == "=" else compound
+        elif one.type == "update_expression":
+            target, found = one.child_by_field_name("argument"), compound
+        elif one.type == "call_expression" and text_of(one.child_by_field_name("function")) in _ASSIGNING:
+            whole |= identifiers(one.child_by_field_name("arguments"))
+        if target is not None and target.type == "identifier":
+            found.add(text_of(target))
+    return whole, compound
+
+
+_ASSIGNING = ("std::tie", "tie", "std::swap", "swap")
+_CHANGING = {
+    "push_back", "emplace_back", "pop_back", "resize", "clear", "insert", "erase", "assign", "reserve", "swap", "reset",
+    "emplace",
+}  # fmt: skip
+
+
+def identifiers(node: Any) -> set[str]:
+    found: set[str] = set()
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if one.type == "identifier":
+            found.add(text_of(one))
+        stack += one.children
+    return found
+
+
+def has(node: Any, kinds: tuple[str, ...]) -> bool:
+    """Whether a part has statements of a kind, but for those of loops, switches and lambdas in it."""
+    stack = list(node.children)
+    while stack:
+        one = stack.pop()
+        if one.type in kinds:
+            return True
+        inner = {"for_statement", "while_statement", "do_statement", "lambda_expression", "for_range_loop"}
+        if one.type not in inner | ({"switch_statement"} if "break_statement" in kinds else set()):
+            stack += one.children
+    return False
+
+
+def lambda_of(node: Any) -> Any:
+    """The lambda in parentheses; None for another expression."""
+    while node is not None and node.type == "parenthesized_expression" and len(named(node)) == 1:
+        node = named(node)[0]
+    return node if node is not None and node.type == "lambda_expression" else None
+
+
+def array_sizes(declarator: Any) -> list[Any]:
+    """The nodes of an array's sizes, the outermost first."""
+    sizes = []
+    while declarator is not None and declarator.type in ("array_declarator", "pointer_declarator"):
+        if declarator.type == "array_declarator":
+            sizes.insert(0, declarator.child_by_field_name("size"))
+        declarator = declarator.child_by_field_name("declarator")
+    return sizes

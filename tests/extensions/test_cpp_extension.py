@@ -1,0 +1,188 @@
+"""rawkern.cpp_extension: torch's own signatures, bindings, edits."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import rawkern
+from rawkern import cpp_extension
+from tests.extensions.kit import HEAD, load
+
+CUDA = """
+__global__ void add_kernel(const float* a, const float* b, float* c, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) c[i] = a[i] + b[i];
+}
+torch::Tensor add(torch::Tensor a, torch::Tensor b) {
+  auto c = torch::empty_like(a);
+  add_kernel<<<(a.numel() + 255) / 256, 256>>>(a.data_ptr<float>(), b.data_ptr<float>(), c.data_ptr<float>(), a.numel());
+  return c;
+}
+"""
+CPP = "torch::Tensor add(torch::Tensor a, torch::Tensor b);\nint half_of(int n) { return n / 2; }"
+
+
+def test_load_inline(device: torch.device, capsys: pytest.CaptureFixture[str]) -> None:
+    functions = {"add": "The sum.", "half_of": "A half."}
+    e = cpp_extension.load_inline("inline", CPP, CUDA, functions=functions, verbose=True)
+    a, b = torch.randn(300, device=device), torch.randn(300, device=device)
+    assert torch.equal(e.add(a, b), a + b)
+    assert e.half_of(-7) == -3 and e.half_of.__doc__ == "A half."
+    assert "rawkern translated the extension inline: add, half_of" in capsys.readouterr().out
+    assert "def _add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:" in e.source
+    with pytest.raises(AttributeError, match="has no function 'sub'; it has: add, half_of"):
+        e.sub  # noqa: B018
+    with pytest.raises(ValueError, match="no function 'nothing'"):
+        cpp_extension.load_inline("inline", CPP, CUDA, functions=["nothing"])
+
+
+def test_torchs_functions_are_those_here_within_patch() -> None:
+    from torch.utils import cpp_extension as of_torch
+
+    before = of_torch.load_inline
+    with cpp_extension.patch():
+        e = of_torch.load_inline(name="patched", cpp_sources=[CPP], cuda_sources=[CUDA], functions=["add"])
+        assert torch.equal(e.add(torch.ones(3), torch.ones(3)), torch.full((3,), 2.0))
+    assert of_torch.load_inline is before
+
+
+def test_options_without_meaning_warn_once() -> None:
+    with pytest.warns(UserWarning, match="extra_ldflags has no meaning here"):
+        cpp_extension.load_inline("inline", CPP, functions=["half_of"], extra_ldflags=["-lcuda"])
+
+
+def test_macros_of_options_hold_in_both_parts(tmp_path: Path) -> None:
+    source = """
+__global__ void k(int* x) { x[0] = VALUE; }
+int f(torch::Tensor x) { k<<<1, 1>>>(x.data_ptr<int>()); return VALUE; }
+"""
+    e = load(tmp_path, source, extra_cuda_cflags=["-O3", "-DVALUE=42", "--expt-relaxed-constexpr"])
+    x = torch.zeros(1, dtype=torch.int32)
+    assert e.f(x) == 42 and x.item() == 42
+
+
+def test_bindings_give_names_defaults_and_docstrings(tmp_path: Path) -> None:
+    source = """
+int f(int a, double b, c10::optional<int64_t> c) { return a + (int)b + (c.has_value() ? c.value() : 100); }
+template <typename T> T g(T x) { return x / 2; }
+int64_t total(std::vector<int64_t> v) { return std::accumulate(v.begin(), v.end(), 1); }
+int quotient(int a) { return a / 2; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.doc() = "numbers";
+  m.def("combine", &f, "Adds.", py::arg("first"), py::arg("second") = 2.5, py::arg("third") = py::none());
+  m.def("half_int", &g<int>).def("half_double", &g<double>);
+  m.def("minus", [](int a, int b) { return a - b; });
+  m.def("div", &total);
+  m.def("print", &quotient, py::arg("a") = UNKNOWN_NUMBER);
+}
+"""
+    e = load(tmp_path, source)
+    assert e.combine(1) == 103 and e.combine(1, third=4) == 7 and e.combine(first=1, second=0.0, third=0) == 1
+    assert e.combine.__doc__ == "Adds."
+    assert e.half_int(7) == 3 and e.half_double(7.0) == 3.5 and e.minus(2, 5) == -3
+    assert e.div([2, 3]) == 6 and e.print(-7) == -3  # names that mean something else in the module
+    with pytest.raises(TypeError, match="misses its argument 'a'"):
+        e.print()
+    for arguments, text in [
+        (("x",), r"combine\(\): the argument 'first' is str 'x', C\+\+ takes an integer"),
+        ((1.5,), "the argument 'first' is float 1.5"),
+        ((2**40,), "an integer from -2147483648 to 2147483647"),
+        ((), "misses its argument 'first'"),
+    ]:
+        with pytest.raises(TypeError, match=text):
+            e.combine(*arguments)
+
+
+def test_several_files_with_own_headers(tmp_path: Path, device: torch.device) -> None:
+    (tmp_path / "common.h").write_text(
+        '#pragma once\n#define BLOCK 64\n#define CHECK(x) TORCH_CHECK(x.is_contiguous(), #x " is strided")\n'
+        "inline int blocks(int n) { return (n + BLOCK - 1) / BLOCK; }\nvoid twice(torch::Tensor x, int by = 2);\n"
+    )
+    (tmp_path / "a.cu").write_text(
+        HEAD + '#include "common.h"\n__global__ void k(float* x, int n, int by) '
+        "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] *= by; }\nstatic int one() { return 1; }\n"
+        "void twice(torch::Tensor x, int by) { CHECK(x); int n = x.numel() * one();"
+        " k<<<blocks(n), BLOCK>>>(x.data_ptr<float>(), n, by); }\n"
+    )
+    (tmp_path / "b.cu").write_text(
+        HEAD + '#include "common.h"\n__global__ void k(float* x, int n) '
+        "{ int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) x[i] += 1; }\nstatic int one() { return 0; }\n"
+        "void inc(torch::Tensor x) { int n = x.numel() + one(); k<<<blocks(n), BLOCK>>>(x.data_ptr<float>(), n); twice(x); }\n"
+    )
+    (tmp_path / "bind.cpp").write_text(
+        HEAD + '#include "common.h"\nvoid inc(torch::Tensor x);\n'
+        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("inc", &inc); m.def("twice", &twice); }\n'
+    )
+    e = cpp_extension.load("several", [tmp_path / name for name in ("a.cu", "b.cu", "bind.cpp")])
+    x = torch.arange(100.0, device=device)
+    e.inc(x)
+    assert torch.equal(x, (torch.arange(100.0, device=device) + 1) * 2)
+    with pytest.raises(RuntimeError, match="x is strided"):
+        e.twice(x[::2], 2)
+
+
+def test_an_edit_is_seen_at_the_next_call(tmp_path: Path) -> None:
+    source = "__global__ void k(float* x) { x[0] = 1; }\nint f(torch::Tensor x) { k<<<1, 1>>>(x.data_ptr<float>()); return 5; }"
+    e = load(tmp_path, source)
+    f, x = e.f, torch.zeros(1)
+    assert f(x) == 5 and x.item() == 1
+    (tmp_path / "ext.cu").write_text(HEAD + source.replace("= 1;", "= 2;").replace("return 5", "return 6"))
+    os.utime(tmp_path / "ext.cu", (time.time() + 5, time.time() + 5))
+    time.sleep(0.15)
+    assert f(x) == 6 and x.item() == 2
+
+
+def test_a_cpu_tensor_passes_for_one_of_a_gpu_until_told_otherwise(tmp_path: Path) -> None:
+    source = """
+bool f(torch::Tensor x) {
+  TORCH_CHECK(x.is_cuda() && x.device().is_cuda() && x.type().is_cuda(), "x must be a CUDA tensor");
+  return x.device().type() == torch::kCUDA;
+}
+"""
+    e = load(tmp_path, source)
+    assert e.f(torch.ones(1))
+    cpp_extension.take_cpu_tensors(False)
+    try:
+        with pytest.raises(RuntimeError, match="x must be a CUDA tensor"):
+            e.f(torch.ones(1))
+    finally:
+        cpp_extension.take_cpu_tensors()
+
+
+def test_a_loaded_file_has_its_host_functions_and_its_kernels(tmp_path: Path, device: torch.device) -> None:
+    file = tmp_path / "both.cu"
+    file.write_text(HEAD + CUDA)
+    module = rawkern.load(file)
+    a = torch.randn(100, device=device)
+    assert torch.equal(module.add(a, a), a + a)
+    out = torch.empty_like(a)
+    module.add_kernel[1, 128](a, a, out, 100)
+    assert torch.equal(out, a + a) and {"add", "add_kernel"} <= set(dir(module))
+    assert torch.equal(pickle.loads(pickle.dumps(module)).add(a, a), a + a)
+
+
+def test_tools_see_the_launches(tmp_path: Path) -> None:
+    source = """
+__global__ void k(float* x, int n) { x[threadIdx.x] = 1; }
+void f(torch::Tensor x) { k<<<1, 32>>>(x.data_ptr<float>(), x.numel()); }
+"""
+    e = load(tmp_path, source)
+    with pytest.raises(rawkern.OutOfBoundsError), rawkern.check():
+        e.f(torch.zeros(20))
+    with rawkern.profile() as report:
+        e.f(torch.zeros(32))
+    assert "k: grid 1, block 32" in str(report)
+
+    @rawkern.op("rawkern_tests::extension_f", mutates_args=("x",))
+    def operator(x: torch.Tensor) -> None:
+        e.f(x)
+
+    x = torch.zeros(32)
+    operator(x)
+    assert (x == 1).all()
