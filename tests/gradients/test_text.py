@@ -15,7 +15,9 @@ from rawkern.gradients.code.expressions import (
     element,
     infix,
     literal,
+    names,
     number,
+    renamed,
     special,
     total,
     where,
@@ -137,11 +139,17 @@ def test_sums() -> None:
         (Cast("float*", A, bits=True)[B], "reinterpret_cast<float*>(a)[b]"),
         (element(address(element("s", (0, 0))), ["i"]), "(&s[0][0])[i]"),
         (element("s", ["i"], ("v", "2")), "s[i].v[2]"),
-        (total([A] * 5000), " + ".join(["a"] * 5000)),
     ],
 )
 def test_parentheses_are_those_that_people_write(e, text) -> None:
     assert expression(e) == text
+
+
+def test_sums_of_any_length() -> None:
+    long = total([A] * 5000)
+    assert expression(long) == " + ".join(["a"] * 5000)
+    assert hash(long) == hash(total([A] * 5000))
+    assert set(names(renamed(long, {"a": "b"}))) == {"b"}
 
 
 def test_statements() -> None:

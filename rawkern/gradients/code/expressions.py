@@ -67,6 +67,9 @@ class Binary(Expression):
     left: Node
     right: Node
 
+    def __hash__(self) -> int:
+        return hash((self.sign, self.right))  # not of what stands left: sums may have thousands of terms
+
 
 @dataclass(frozen=True)
 class Ternary(Expression):
