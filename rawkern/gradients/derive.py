@@ -12,16 +12,18 @@ from rawkern.base.nearest import did_you_mean
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
-from rawkern.gradients.analysis.activity import activity, check_memory
+from rawkern.gradients.analysis.activity import Activity, activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
 from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.backward import helpers
-from rawkern.gradients.backward.block_redistribution import dealt
+from rawkern.gradients.backward.block_redistribution import Dealing, dealt
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.backward.stencil_gather import Gathering
+from rawkern.gradients.code import tree
 from rawkern.gradients.code.names import Names, spelling
-from rawkern.gradients.code.tree import rendered
+from rawkern.gradients.code.printing import function
+from rawkern.gradients.code.tree import Function, Parameter
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
 from rawkern.gradients.passes.grid_stride import flattened
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
@@ -29,9 +31,10 @@ from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import functions_of
-from rawkern.gradients.text import Text, backward_text, base_name, pointer_to, shared_lines, structs
+from rawkern.gradients.text import EXTERN, Text, backward_text, base_name, pointer_to, shared_lines, structs
 from rawkern.gradients.types import Aggregate
 
+TYPES, WORDS = ("float", "double", "int", "bool", "long", "short", "char"), ("for", "if", "while", "const", "return")
 DEAREST = 12  # loads and calls that gathering a window may take, by those of the forward; else it adds atomically
 
 
@@ -127,84 +130,40 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     frame = Frame(kernel.body, None, names, stores_all=True)
     frame.settle()
     params = [
-        pointer_to(kernel.arrays[n], names) if pointer else f"{spelling(kind, names)} {n}"
+        pointer_to(kernel.arrays[n], names) if pointer else Parameter(spelling(kind, names), n)
         for n, kind, pointer in kernel.params
     ]
-    lines = rendered([*shared_lines(kernel, names, {a for a in kernel.shared}), *frame.printed()])
-    head = f'extern "C" __global__ void {base_name(kernel.name)}_forward({", ".join(params)}) {{'
-    before = helpers.texts("\n".join([*params, *lines]), kernel.block)
-    return "\n".join([*structs(kernel, names), *before, head, *lines, "}", ""])
+    body = [*shared_lines(kernel, names, set(kernel.shared)), *frame.printed()]
+    made = Function(f"{EXTERN}__global__ void", f"{base_name(kernel.name)}_forward", params, body)
+    return "\n".join([*structs(kernel, names), *helpers.texts(tree.words([made]), kernel.block), function(made)])
 
 
 def _taken(kernel: Kernel, double: bool) -> set[str]:
     """Names that no variable of a derived text may have: it means something else by them."""
     words = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared} | {f"grad_{n}" for n, *_ in kernel.params}
-    words |= {f"grad_{a.name}" for a in kernel.shared} | set(helpers.HELPERS) | set(kernel.structs)
+    words |= {f"grad_{a.name}" for a in kernel.shared} | {"lane", *helpers.HELPERS, *kernel.structs}
     words |= {each for n in kernel.functions for each in (n, f"{n}_backward")}
     values = [i for i in walk(kernel.body) if isinstance(i, Value)]
     words |= functions_of({"double"} if double else {v.type for v in values})
     words |= {v.attr for v in values if v.op == "call" and isinstance(v.attr, str)}
-    return words | {
-        "lane",
-        "float",
-        "double",
-        "int",
-        "bool",
-        "long",
-        "short",
-        "char",
-        "unsigned",
-        "for",
-        "if",
-        "while",
-        "const",
-        "return",
-    }
+    return words | {"unsigned", *TYPES, *WORDS}
 
 
 def _derived(
-    reader: Reader,
-    passes: Options,
-    where: Where,
-    wrt: Sequence[str] | None,
-    max_iterations: int | None,
-    double: bool,
+    reader: Reader, passes: Options, where: Where, wrt: Sequence[str] | None, max_iterations: int | None, double: bool,
     given: Kernel,
-) -> Text:
+) -> Text:  # fmt: skip
     for same in {"lane", *helpers.HELPERS} & set(given.functions):  # which are then put in
         raise where.refuse(1, f"{same} is also a helper's name", "give it another")
     tell("read", given)
     kernel = prepared(given, passes)
-    written = {i.place.array for i in walk(kernel.body) if isinstance(i, Store)}
-    known = {
-        n: pointer
-        for n, kind, pointer in kernel.params
-        if n not in kernel.variables and (_has_floats(kind) if pointer else types.is_float(kind))
-    }
-    if wrt is None:
-        wrt = tuple(n for n, pointer in known.items() if pointer and kernel.arrays[n] not in written)
-    for each in wrt:
-        if each not in known:
-            raise ValueError(
-                f"wrt names {each!r}, which is no floating-point parameter of {kernel.name}; "
-                f"it has {', '.join(known) or 'none'}{did_you_mean(each, known)}"
-            )
-    wrt = tuple(wrt)
+    wrt = _chosen(kernel, wrt)
     check_memory(kernel, wrt, where)
     for item in walk(kernel.body):
         if isinstance(item, Loop):
             loops.check_condition(item, where.refuse)
     active = activity(kernel, wrt)
-    for array in active.outputs:
-        if not _has_floats(array.type):
-            raise where.refuse(
-                1, f"{array.name} points to structs", "use an array of float or of a vector type for each field"
-            )
-    for n, kind, pointer in kernel.params if not wrt else ():
-        if pointer and isinstance(kind, Aggregate) and not _has_floats(kind):
-            raise where.refuse(1, f"{n} points to structs", "pass an array of float or of vectors for each field")
-    if not active.outputs:
-        raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
+    _check_outputs(kernel, active, wrt, where)
     outputs = {a.name for a in active.outputs}
     active = activity(without_dead_code(kernel, outputs), wrt)
     names = Names(_taken(kernel, double) | reader.file.options, double)
@@ -219,9 +178,7 @@ def _derived(
     lines = [line for g in gathering for line in g.made]
     gathered = {g.gather.array.name: g for g in gathering}
     parts = dealt(deals(kernel, active, others, plain), again, kernel, names, where)
-    taken = frozenset(order for part in parts for order in part.deal.reads)
-    left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}
-    rest = activity(kernel, tuple(n for n in wrt if n not in gathered), left)
+    rest = _left(kernel, tuple(n for n in wrt if n not in gathered), parts)
     reverse = Reverse(kernel, rest, names, where, max_iterations, assumed)
     reverse.beside = frozenset(n for part in parts for n in part.deal.arrays)
     for part in parts:
@@ -229,6 +186,46 @@ def _derived(
         reverse.include(part.copy)
     lines += reverse.run() if reverse.active.outputs else []
     return backward_text(kernel, reverse, active.outputs, wrt, lines, names, reader.units, gathered)
+
+
+def _left(kernel: Kernel, wrt: tuple[str, ...], parts: Sequence[Dealing]) -> Activity:
+    """What is active without the reads whose gradients blocks deal out."""
+    taken = frozenset(order for part in parts for order in part.deal.reads)
+    left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}
+    return activity(kernel, wrt, left)
+
+
+def _chosen(kernel: Kernel, wrt: Sequence[str] | None) -> tuple[str, ...]:
+    """The parameters that get gradients: those that were named, or the arrays that are only read."""
+    written = {i.place.array for i in walk(kernel.body) if isinstance(i, Store)}
+    known = {
+        n: pointer
+        for n, kind, pointer in kernel.params
+        if n not in kernel.variables and (_has_floats(kind) if pointer else types.is_float(kind))
+    }
+    if wrt is None:
+        return tuple(n for n, pointer in known.items() if pointer and kernel.arrays[n] not in written)
+    for each in wrt:
+        if each not in known:
+            raise ValueError(
+                f"wrt names {each!r}, which is no floating-point parameter of {kernel.name}; "
+                f"it has {', '.join(known) or 'none'}{did_you_mean(each, known)}"
+            )
+    return tuple(wrt)
+
+
+def _check_outputs(kernel: Kernel, active: Activity, wrt: tuple[str, ...], where: Where) -> None:
+    """Refuse structs that are not of floats, and a kernel of which no output depends on a parameter."""
+    for array in active.outputs:
+        if not _has_floats(array.type):
+            raise where.refuse(
+                1, f"{array.name} points to structs", "use an array of float or of a vector type for each field"
+            )
+    for n, kind, pointer in kernel.params if not wrt else ():
+        if pointer and isinstance(kind, Aggregate) and not _has_floats(kind):
+            raise where.refuse(1, f"{n} points to structs", "pass an array of float or of vectors for each field")
+    if not active.outputs:
+        raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
 
 
 def _gathering(

@@ -1,18 +1,21 @@
 """The table of mathematical functions: what each is called for float and double, and its derivatives.
 
-A derivative is C in which ``{a}``, ``{b}``, ``{c}`` stand for the arguments, ``{r}`` for the result, and ``f_NAME`` for
-a function of the same table in the type at hand. Numbers stand without suffix as ``#0.5#``. None: an argument that has
-no derivative of its own (it is constant almost everywhere). With ``{g}``, what the result gets, it is what the argument
-gets: so is one that is 0 under a condition, because 0 times an infinite slope is not 0. Where two arguments meet in a
-maximum, each gets half, as in torch; a bound that has no gradient leaves 0 to what equals it, as relu does. A NaN is no
-maximum: the other argument is.
+A derivative is an expression of the arguments ``a`` to ``d`` and the result ``r``; functions of the table and numbers
+are of the type at hand. None: an argument that has no derivative of its own (it is constant almost everywhere). With
+``g``, what the result gets, it is what the argument gets: so is one that is 0 under a condition, because 0 times an
+infinite slope is not 0. Where two arguments meet in a maximum, each gets half, as in torch; a bound that has no
+gradient leaves 0 to what equals it, as relu does. A NaN is no maximum: the other argument is.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code.expressions import Binary, Call, Cast, Literal, Name, Node, Unary
+
+call, infix, where = expr.call, expr.infix, expr.where
 
 
 @dataclass(frozen=True)
@@ -20,85 +23,108 @@ class Rule:
     """A function: its derivative by each argument; the arguments that it has."""
 
     name: str  # for double; for float with an f behind, unless `single` says otherwise
-    derivatives: tuple[str | None, ...]
+    derivatives: tuple[Node | None, ...]
     whole: int | None = None  # the argument that is an int
 
 
-_LN2, _LN10, _TWO_OVER_ROOT_PI = "0.69314718055994530942", "2.30258509299404568402", "1.12837916709551257390"
-_PI, _ROOT_HALF_PI = "3.14159265358979323846", "0.39894228040143267794"
-_FIRST = "({a} %s {b}{or_b_is_nan} ? {g} : {a} == {b} ? #0.5# * {g} : #0#)"
-_SECOND = "({b} %s {a}{or_a_is_nan} ? {g} : {a} == {b} ? #0.5# * {g} : #0#)"
-_ANGLE = "({a} == #0# && {b} == #0# ? #0# : {g} * %s / ({a} * {a} + {b} * {b}))"
+A, B, C, D = map(Name, "abcd")
+R, G = Name("r"), Name("g")
+ZERO, HALF, ONE = (Literal(text) for text in ("0.0", "0.5", "1.0"))
+_LN2, _LN10 = Literal("0.69314718055994530942"), Literal("2.30258509299404568402")
+_TWO_OVER_ROOT_PI = Literal("1.12837916709551257390")
+_PI, _ROOT_HALF_PI = Literal("3.14159265358979323846"), Literal("0.39894228040143267794")
+
+
+def _is(e: Node, value: Node = ZERO) -> Node:
+    return infix(e, "==", value)
+
+
+def _bound(own: Node, sign: str, other: Node, equal: Node) -> Node:
+    """What one of two numbers gets of the gradient of their maximum or minimum; `equal`: where they are equal."""
+    return where(infix(infix(own, sign, other), "||", call("isnan", other)), G, equal)
+
+
+def _meeting(own: Node, sign: str, other: Node) -> Node:
+    return _bound(own, sign, other, where(_is(A, B), HALF * G, ZERO))
+
+
+def _angle(by: Node) -> Node:
+    return where(expr.both(_is(A), _is(B)), ZERO, G * by / (A * A + B * B))
+
+
+def _positive(e: Node, yes: Node, no: Node = ZERO) -> Node:
+    return where(infix(e, ">", ZERO), yes, no)
+
 
 RULES: dict[str, Rule] = {
     name: Rule(name, tuple(derivatives))
     for name, *derivatives in (
-        ("exp", "{r}"),
-        ("exp2", f"{{r}} * #{_LN2}#"),
-        ("exp10", f"{{r}} * #{_LN10}#"),
-        ("expm1", "({r} + #1#)"),
-        ("log", "#1# / {a}"),
-        ("log2", f"#1# / ({{a}} * #{_LN2}#)"),
-        ("log10", f"#1# / ({{a}} * #{_LN10}#)"),
-        ("log1p", "#1# / (#1# + {a})"),
-        ("sqrt", "#0.5# / {r}"),
-        ("rsqrt", "#-0.5# * {r} * {r} * {r}"),
-        ("cbrt", "#1# / (#3# * {r} * {r})"),
-        ("rcbrt", "-{r} / (#3# * {a})"),
-        ("sin", "f_cos({a})"),
-        ("cos", "-f_sin({a})"),
-        ("tan", "(#1# + {r} * {r})"),
-        ("sinpi", f"#{_PI}# * f_cospi({{a}})"),
-        ("cospi", f"#-{_PI}# * f_sinpi({{a}})"),
-        ("asin", "f_rsqrt((#1# - {a}) * (#1# + {a}))"),
-        ("acos", "-f_rsqrt((#1# - {a}) * (#1# + {a}))"),
-        ("atan", "#1# / (#1# + {a} * {a})"),
-        ("sinh", "f_cosh({a})"),
-        ("cosh", "f_sinh({a})"),
-        ("tanh", "(#1# - {r} * {r})"),
-        ("asinh", "f_rsqrt(#1# + {a} * {a})"),
-        ("acosh", "f_rsqrt(({a} - #1#) * ({a} + #1#))"),
-        ("atanh", "#1# / ((#1# - {a}) * (#1# + {a}))"),
-        ("erf", f"#{_TWO_OVER_ROOT_PI}# * f_exp(-{{a}} * {{a}})"),
-        ("erfc", f"#-{_TWO_OVER_ROOT_PI}# * f_exp(-{{a}} * {{a}})"),
-        ("erfcx", f"(#2# * {{a}} * {{r}} - #{_TWO_OVER_ROOT_PI}#)"),
-        ("erfinv", f"f_exp({{r}} * {{r}}) / #{_TWO_OVER_ROOT_PI}#"),
-        ("erfcinv", f"-f_exp({{r}} * {{r}}) / #{_TWO_OVER_ROOT_PI}#"),
-        ("normcdf", f"#{_ROOT_HALF_PI}# * f_exp(#-0.5# * {{a}} * {{a}})"),
-        ("normcdfinv", f"f_exp(#0.5# * {{r}} * {{r}}) / #{_ROOT_HALF_PI}#"),
-        ("j0", "-f_j1({a})"),
-        ("y0", "-f_y1({a})"),
-        ("j1", "({a} == #0# ? #0.5# : f_j0({a}) - {r} / {a})"),
-        ("y1", "(f_y0({a}) - {r} / {a})"),
-        ("fabs", "({a} > #0# ? {g} : {a} < #0# ? -{g} : #0#)"),
-        ("pow", "({b} == #0# ? #0# : {g} * {b} * f_pow({a}, {b} - #1#))",
-         "({a} == #0# && {b} >= #0# ? #0# : {g} * {r} * f_log({a}))"),
-        ("atan2", _ANGLE % "{b}", _ANGLE % "-{a}"),
-        ("hypot", "{a} / {r}", "{b} / {r}"),
-        ("rhypot", "-{a} * {r} * {r} * {r}", "-{b} * {r} * {r} * {r}"),
-        ("fmod", "#1#", "-f_rint(({a} - {r}) / {b})"),
-        ("fmax", _FIRST % ">", _SECOND % ">"),
-        ("fmin", _FIRST % "<", _SECOND % "<"),
-        ("fdim", "({a} > {b} ? {g} : #0#)", "({a} > {b} ? -{g} : #0#)"),
-        ("fma", "{b}", "{a}", "#1#"),
-        ("copysign", "({a} == #0# ? #0# : signbit({a}) == signbit({b}) ? {g} : -{g})", None),
-        ("remainder", "#1#", "-f_rint(({a} - {r}) / {b})"),
-        ("norm3d", "{a} / {r}", "{b} / {r}", "{c} / {r}"),
-        ("norm4d", "{a} / {r}", "{b} / {r}", "{c} / {r}", "{d} / {r}"),
-        ("rnorm3d", *(f"-{{{x}}} * {{r}} * {{r}} * {{r}}" for x in "abc")),
-        ("rnorm4d", *(f"-{{{x}}} * {{r}} * {{r}} * {{r}}" for x in "abcd")),
-        ("tgamma", "{r} * digamma({a})"),
-        ("lgamma", "digamma({a})"),
-        ("cyl_bessel_i0", "f_cyl_bessel_i1({a})"),
-        ("cyl_bessel_i1", "({a} == #0# ? #0.5# : f_cyl_bessel_i0({a}) - {r} / {a})"),
-        ("jn", None, "({b} == #0# ? ({a} == 1 ? #0.5# : #0#) : {a} / {b} * {r} - f_jn({a} + 1, {b}))"),
-        ("yn", None, "({a} / {b} * {r} - f_yn({a} + 1, {b}))"),
-        ("ldexp", "f_ldexp(#1#, {b})", None),
-        ("scalbn", "f_ldexp(#1#, {b})", None),
+        ("exp", R),
+        ("exp2", R * _LN2),
+        ("exp10", R * _LN10),
+        ("expm1", R + ONE),
+        ("log", ONE / A),
+        ("log2", ONE / (A * _LN2)),
+        ("log10", ONE / (A * _LN10)),
+        ("log1p", ONE / (ONE + A)),
+        ("sqrt", HALF / R),
+        ("rsqrt", -HALF * R * R * R),
+        ("cbrt", ONE / (Literal("3.0") * R * R)),
+        ("rcbrt", -R / (Literal("3.0") * A)),
+        ("sin", call("cos", A)),
+        ("cos", -call("sin", A)),
+        ("tan", ONE + R * R),
+        ("sinpi", _PI * call("cospi", A)),
+        ("cospi", -_PI * call("sinpi", A)),
+        ("asin", call("rsqrt", (ONE - A) * (ONE + A))),
+        ("acos", -call("rsqrt", (ONE - A) * (ONE + A))),
+        ("atan", ONE / (ONE + A * A)),
+        ("sinh", call("cosh", A)),
+        ("cosh", call("sinh", A)),
+        ("tanh", ONE - R * R),
+        ("asinh", call("rsqrt", ONE + A * A)),
+        ("acosh", call("rsqrt", (A - ONE) * (A + ONE))),
+        ("atanh", ONE / ((ONE - A) * (ONE + A))),
+        ("erf", _TWO_OVER_ROOT_PI * call("exp", -A * A)),
+        ("erfc", -_TWO_OVER_ROOT_PI * call("exp", -A * A)),
+        ("erfcx", Literal("2.0") * A * R - _TWO_OVER_ROOT_PI),
+        ("erfinv", call("exp", R * R) / _TWO_OVER_ROOT_PI),
+        ("erfcinv", -call("exp", R * R) / _TWO_OVER_ROOT_PI),
+        ("normcdf", _ROOT_HALF_PI * call("exp", -HALF * A * A)),
+        ("normcdfinv", call("exp", HALF * R * R) / _ROOT_HALF_PI),
+        ("j0", -call("j1", A)),
+        ("y0", -call("y1", A)),
+        ("j1", where(_is(A), HALF, call("j0", A) - R / A)),
+        ("y1", call("y0", A) - R / A),
+        ("fabs", _positive(A, G, where(infix(A, "<", ZERO), -G, ZERO))),
+        ("pow", where(_is(B), ZERO, G * B * call("pow", A, B - ONE)),
+         where(expr.both(_is(A), infix(B, ">=", ZERO)), ZERO, G * R * call("log", A))),
+        ("atan2", _angle(B), _angle(-A)),
+        ("hypot", A / R, B / R),
+        ("rhypot", -A * R * R * R, -B * R * R * R),
+        ("fmod", ONE, -call("rint", (A - R) / B)),
+        ("fmax", _meeting(A, ">", B), _meeting(B, ">", A)),
+        ("fmin", _meeting(A, "<", B), _meeting(B, "<", A)),
+        ("fdim", where(infix(A, ">", B), G, ZERO), where(infix(A, ">", B), -G, ZERO)),
+        ("fma", B, A, ONE),
+        ("copysign", where(_is(A), ZERO, where(_is(call("signbit", A), call("signbit", B)), G, -G)), None),
+        ("remainder", ONE, -call("rint", (A - R) / B)),
+        ("norm3d", A / R, B / R, C / R),
+        ("norm4d", A / R, B / R, C / R, D / R),
+        ("rnorm3d", *(-each * R * R * R for each in (A, B, C))),
+        ("rnorm4d", *(-each * R * R * R for each in (A, B, C, D))),
+        ("tgamma", R * call("digamma", A)),
+        ("lgamma", call("digamma", A)),
+        ("cyl_bessel_i0", call("cyl_bessel_i1", A)),
+        ("cyl_bessel_i1", where(_is(A), HALF, call("cyl_bessel_i0", A) - R / A)),
+        ("jn", None, where(_is(B), where(_is(A, expr.node(1)), HALF, ZERO), A / B * R - call("jn", A + 1, B))),
+        ("yn", None, A / B * R - call("yn", A + 1, B)),
+        ("ldexp", call("ldexp", ONE, B), None),
+        ("scalbn", call("ldexp", ONE, B), None),
         ("logb", None),
         ("floor", None), ("ceil", None), ("trunc", None), ("rint", None), ("round", None), ("nearbyint", None),
-        ("__saturatef", "({a} > #0# && {a} < #1# ? {g} : #0#)"),
-        ("__fdividef", "#1# / {b}", "-{r} / {b}"),
+        ("__saturatef", where(expr.both(infix(A, ">", ZERO), infix(A, "<", ONE)), G, ZERO)),
+        ("__fdividef", ONE / B, -R / B),
     )
 }  # fmt: skip
 for _name, _which in (("jn", 0), ("yn", 0), ("ldexp", 1), ("scalbn", 1)):
@@ -111,9 +137,9 @@ _ROUNDED = {
                            ("fsqrt", "dsqrt"), ("fmaf", "fma"))
     for mode in ("rn", "rz", "ru", "rd")
 }  # fmt: skip
-_LIKE = {
-    "add": ("#1#", "#1#"), "sub": ("#1#", "#-1#"), "mul": ("{b}", "{a}"), "div": ("#1# / {b}", "-{r} / {b}"),
-    "rcp": ("-{r} * {r}",), "sqrt": ("#0.5# / {r}",), "maf": ("{b}", "{a}", "#1#"), "ma": ("{b}", "{a}", "#1#"),
+_LIKE: dict[str, tuple[Node | None, ...]] = {
+    "add": (ONE, ONE), "sub": (ONE, -ONE), "mul": (B, A), "div": (ONE / B, -R / B),
+    "rcp": (-R * R,), "sqrt": (HALF / R,), "maf": (B, A, ONE), "ma": (B, A, ONE),
 }  # fmt: skip
 for _pair in _ROUNDED.items():
     for _name in _pair:
@@ -127,7 +153,7 @@ ALIASES = {
 }  # fmt: skip
 
 #: What values of half-precision types are rounded by: device functions of the derived text, nothing in double.
-ROUNDINGS = {kind: Rule(name, ("#1#",)) for kind, name in (("__half", "to_half"), ("__nv_bfloat16", "to_bfloat16"))}
+ROUNDINGS = {kind: Rule(name, (ONE,)) for kind, name in (("__half", "to_half"), ("__nv_bfloat16", "to_bfloat16"))}
 
 #: Functions of a float whose result has no derivative, with the type of that.
 TESTS = {"isnan": "bool", "isinf": "bool", "isfinite": "bool", "signbit": "bool", "__float2int_rd": "int",
@@ -150,10 +176,7 @@ PAIRS = {"__mul24": "int", "__umul24": "unsigned int", "__mulhi": "int", "__umul
 
 #: Functions of float alone: device functions for the text in double.
 _SINGLE = {"__saturatef": "saturated", "__fdividef": "divided", **_ROUNDED}
-_BOUNDS = {
-    name: (f"({{a}} {sign} {{b}}{{or_b_is_nan}} ? {{g}} : #0#)", f"({{b}} {sign} {{a}}{{or_a_is_nan}} ? {{g}} : #0#)")
-    for name, sign in (("fmax", ">"), ("fmin", "<"))
-}
+_BOUNDS = {name: (_bound(A, sign, B, ZERO), _bound(B, sign, A, ZERO)) for name, sign in (("fmax", ">"), ("fmin", "<"))}
 
 
 def rule_of(name: str) -> tuple[Rule, str | None] | None:
@@ -177,39 +200,51 @@ def spelled(rule: Rule, kind: str) -> str:
     return rule.name if kind == "double" or rule.name.startswith("__") else f"{rule.name}f"
 
 
-def derivative(
-    rule: Rule, which: int, kind: str, args: list[str], result: str, given: str, alike: list[bool]
-) -> str | None:
-    """C for what an argument gets where the result gets `given`; None where it has no derivative.
+def derivative(rule: Rule, which: int, alike: list[bool]) -> Node | None:
+    """The derivative by an argument, of `a`, `b`, `c`, `d` and `r`, or with `g`; None where there is none.
 
     `alike`: which arguments depend on anything that can have a gradient.
     """
-    text = rule.derivatives[which]
-    if rule.name in _BOUNDS and not all(alike):
-        text = _BOUNDS[rule.name][which]
-    if text is None:
-        return None
-    text = re.sub(r"\bf_(\w+)", lambda m: spelled(RULES[m[1]], kind), text)
-    text = re.sub(r"#(-?[\d.]+)#", lambda m: number(float(m[1]) if len(m[1]) < 9 else m[1], kind), text)
-    by_name = dict(zip("abcd", args, strict=False))
-    tests = {f"or_{n}_is_nan": "" if _LITERAL.fullmatch(a) else f" || isnan({a})" for n, a in by_name.items()}
-    found = text.format(**by_name, **tests, r=result, g=given)
-    one = number(1.0, kind)
-    if "{g}" in text:
+    return _BOUNDS[rule.name][which] if rule.name in _BOUNDS and not all(alike) else rule.derivatives[which]
+
+
+def gradient(slope: Node, kind: str, of: Mapping[str, Node], given: Node) -> Node:
+    """What an argument with this derivative gets where the result gets `given`; `of`: what its names stand for."""
+    found = _filled(slope, kind, {**of, "g": given})
+    one = expr.number(1.0, kind)
+    if "g" in expr.names(slope):
         return found
     if found == one:
         return given
-    return f"{given} / {found.removeprefix(one + ' / ')}" if found.startswith(f"{one} / ") else f"{given} * {found}"
+    if isinstance(found, Binary) and found.sign == "/" and found.left == one:
+        return given / found.right
+    return expr.times(given, found)
 
 
-_LITERAL = re.compile(r"(\((float|double)\))?-?(\d[\w.+-]*|\.\d+f?|INFINITY)")
+def _filled(slope: Node, kind: str, of: Mapping[str, Node]) -> Node:
+    def change(e: Node) -> Node | None:
+        match e:
+            case Name(name):
+                return of[name]
+            case Literal(text):
+                return expr.number(float(text) if len(text) < 9 else text, kind) if "." in text else e
+            case Binary(_, test, Call("isnan", (arg,))) if _is_number(filled(arg)):
+                return filled(test)
+            case Call(name, args) if name in RULES:
+                return Call(spelled(RULES[name], kind), tuple(map(filled, args)))
+        return None
+
+    def filled(e: Node) -> Node:
+        return expr.mapped(e, change)
+
+    return filled(slope)
 
 
-def number(value: float | str, kind: str) -> str:
-    """A literal of a type."""
-    text = value if isinstance(value, str) else f"{value:.17g}"
-    text = text if any(c in text for c in ".en") else f"{text}.0"
-    return text if kind == "double" else f"{text}f"
+def _is_number(e: Node) -> bool:
+    """Whether it is a constant, which is not a NaN."""
+    while isinstance(e, Cast) or (isinstance(e, Unary) and e.sign == "-"):
+        e = e.of
+    return isinstance(e, Literal)
 
 
 def functions_of(kinds: Collection[str]) -> set[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from rawkern.base import gpus
 from rawkern.gradients import types
@@ -14,21 +14,24 @@ from rawkern.gradients.backward import functions, helpers
 from rawkern.gradients.backward.privatized_sums import BlockSum, looped
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.backward.stencil_gather import Gathering
-from rawkern.gradients.code.expressions import thread_number, written
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import SUMS, Binary, Cast, Name, Node
 from rawkern.gradients.code.names import Names, spelling, summed_spelling
 from rawkern.gradients.code.passes.dce import set_at_once, without_unused
 from rawkern.gradients.code.passes.gradient_forwarding import handed
 from rawkern.gradients.code.passes.renumbering import finished
 from rawkern.gradients.code.passes.thread_coarsening import Several, several
 from rawkern.gradients.code.passes.unroll import Row, assumption, resident, rows
-from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Run, Statement, commented, rendered
+from rawkern.gradients.code.printing import expression, function
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, Function, If, Parameter, Run, Statement
 from rawkern.gradients.index.affine import Poly
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.passes.in_place import mixed
 from rawkern.gradients.reading.reader import Shape
-from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
 
+EXTERN = 'extern "C" '
 ALIGNMENT = 32  # of sums, for vectors of double
 ALIGNED = 16  # bytes that a thread reads or writes at once
 
@@ -87,123 +90,208 @@ def backward_text(
     names: Names, units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
 ) -> Text:  # fmt: skip
     """The whole text, with this body; `active`: the outputs whose gradients are read."""
-    assumed = list(dict.fromkeys((written(low), written(high)) for low, high in reverse.assumed or ()))
-    arrays = [
-        *_shadows(kernel, reverse, names),
-        *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
-        *reverse.exchanges,
-    ]
-    checks = [If(f"(long long){low} > (long long){high}", [Run("__trap()")], inline=True) for low, high in assumed]
-    body = set_at_once(without_unused(body), kernel.before)
-    sums = sorted((s for s in reverse.block_sums.values() if s), key=lambda s: -s.alignment)
-    sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
-    scalars = {n: a for n, a in kernel.arrays.items() if isinstance(a.type, str) and a not in reverse.exchanged}
-    body, passed = handed(body, sets, {n: a for n, a in scalars.items() if n not in kernel.before}, names.fresh)
-    more = None if sums or arrays else several(kernel, body, {g.size for g in gathered.values()}, names.fresh)
-    lengths, body = rows(kernel, body, names) if more is None else ((), body)
-    room = names.fresh("resident") if lengths else ""
-    lines = [*checks, *_zeroed(kernel, reverse, names), *(more.lines if more else body)]
-    while lines and isinstance(lines[-1], Barrier):
-        lines.pop()
-    shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
-    blocks: dict[str, str] = {"x": more.blocks} if more else {}
-    if sums:
-        shared_mem = -(-shared_mem // ALIGNMENT) * ALIGNMENT
-        memory = names.fresh("memory")
-        arrays += _memory(kernel, reverse, shared_mem, memory)
-        lines, blocks = looped(kernel, sums, memory, lines, thread_number(kernel.block), names.fresh)
-    arrays = [*([assumption(kernel)] if lengths else []), *arrays]
-    lines = [*arrays, *lines]
-    inner = "\n".join(rendered(lines))
     outputs = tuple(a.name for a in active)
-    parameters, spelled = [], []
-    for n, kind, pointer in kernel.params:
-        if re.search(rf"(?<![\w.]){n}\b", inner):
-            parameters.append(("variable" if n in kernel.variables else "value", n))
-            spelled.append(
-                f"const {pointer_to(kernel.arrays[n], names)}" if pointer else f"{spelling(kind, names)} {n}"
-            )
-    for n, kind, _ in kernel.params:
-        if n in outputs or n in wrt:
-            parameters.append(("grad", n))
-            const = "const " if n in outputs and kernel.arrays[n] not in reverse.exchanged else ""
-            spelled.append(f"{const}{summed_spelling(kind, names)}* __restrict__ grad_{n}")
-        if n in gathered:
-            parameters.append(("size", n))
-            spelled.append(f"long long {gathered[n].size}")
-    for each in sums:
-        if each.count != "1":
-            parameters.append(("size", each.of))
-            spelled.append(f"int {each.count}")
-    for axis, blocks_there in blocks.items():
-        parameters.append(("blocks", axis))
-        spelled.append(f"unsigned int {blocks_there}")
-    name = f"{base_name(kernel.name)}_backward"
-    rest = frozenset(n for n in kernel.before if n in wrt and mixed(kernel, n))
-    sets |= {n: g.sets(kernel) for n, g in gathered.items()}
-    used = reverse.helpers.union(*(g.helpers for g in gathered.values()))
-    given = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
-    functions.check_names(given, {f"grad_{n}" for n in given}, inner, reverse.where)
-    called, more_helpers = functions.texts(inner, kernel, names, reverse.where)
-    used |= more_helpers
-    shape = "x".join(map(str, kernel.block))
-    unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
-    title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
-    comment = [
-        f"// The backward of {kernel.name}, derived by rawkern from {title}.",
-        f"// For blocks of {shape} threads{unit}{''.join(f', {low} <= {high}' for low, high in assumed)}.",
-        *_variables([n for kind, n in parameters if kind == "variable"]),
-        *_effects(wrt, sets, reverse.exchanged, kernel.before, rest),
-        *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
-        *(
-            f"// {flag}: whether it sets grad_{n}. If it sets all of that, it is grad_{of}, which can be handed on."
-            for n, (of, flag) in passed.items()
-        ),
-        *_how_to_launch(sums, blocks, shared_mem, more),
-        *(row.comment for row in lengths),
-        *([f"// {room}: how many blocks a multiprocessor has registers for; changes no result."] if lengths else []),
-    ]
-    chosen = [f"bool {flag}" for flag in (*(s.flag for s in sums), *(flag for _, flag in passed.values()))]
-    chosen += [f"int {more.each}"] if more else []
-    chosen += [f"int {n}" for n in (*(row.name for row in lengths), room) if n]
-    kind = f"template <{', '.join(chosen)}>\n" if chosen else 'extern "C" '
-    kind += f"__global__ void {_bounds(kernel.block, room)} {name}"
-    head = f"{kind}({', '.join(spelled)}) {{"
-    if len(head) > 120:
-        head = f"{kind}(\n    " + ",\n    ".join(spelled) + ") {"
-    before = helpers.texts("\n".join([*spelled, *called, inner]), kernel.block, used)
-    if more and more.aligned:
-        pointers = [each for each in spelled if "* __restrict__ " in each and "(" not in each]
-        lines = [*(_aligned(each, more.each) for each in pointers), *lines]
-    free = helpers.unused("\n".join([*before, *called, inner]))
-    inner = "\n".join(rendered(finished(lines, names, head, free)))
-    text = "\n".join([*structs(kernel, names), *before, *called, *commented(comment), head, inner, "}", ""])
+    made = _Assembly(kernel, reverse, outputs, wrt, names, gathered)
+    made.optimize(body)
+    lines = made.lines()
+    parameters = made.parameters(lines)
+    numbers = tuple((each.kind, each.of) for each in parameters)
     assigned = tuple(
         a.name
         for a in active
         if any(isinstance(i, Store) and i.place.array == a and not i.adds for i in walk(kernel.body))
     )
-    saved = tuple(n for kind, n in parameters if kind == "value" and n in kernel.arrays)
     return Text(
-        name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
-        len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
-        shared_mem, tuple((each.of, types.size(each.inner)) for each in sums),
-        tuple((n, of) for n, (of, _) in passed.items()), lengths,
-        more.most if more else 1, _records(kernel),
-        tuple(reverse.assumed or ()), kernel.before, rest, kernel.variables,
+        f"{base_name(kernel.name)}_backward", made.source(lines, parameters, units), numbers, outputs, wrt,
+        tuple(n for kind, n in numbers if kind == "value" and n in kernel.arrays),
+        tuple(a.name for a in reverse.exchanged),
+        sum(name in ("atomicAdd", "warp_add") for e in tree.all_expressions(lines) for name in expr.calls(e)),
+        units, kernel.block, assigned, made.sets, made.shared_mem,
+        tuple((each.of, types.size(each.inner)) for each in made.sums),
+        tuple((n, of) for n, (of, _) in made.passed.items()), made.rows,
+        made.more.most if made.more else 1, _records(kernel),
+        tuple(reverse.assumed or ()), kernel.before, made.rest, kernel.variables,
     )  # fmt: skip
 
 
-def pointer_to(array: Array, names: Names) -> str:
+@dataclass(frozen=True)
+class _Given:
+    """A parameter of the kernel: the kind and name of `Text.parameters`, and its declaration."""
+
+    kind: str
+    of: str
+    declared: Parameter
+
+
+class _Assembly:
+    """Puts a kernel together: passes over its body, then what stands around that."""
+
+    def __init__(
+        self, kernel: Kernel, reverse: Reverse, outputs: tuple[str, ...], wrt: tuple[str, ...], names: Names,
+        gathered: Mapping[str, Gathering],
+    ) -> None:  # fmt: skip
+        self.kernel, self.reverse, self.outputs, self.wrt = kernel, reverse, outputs, wrt
+        self.names, self.gathered = names, gathered
+        self.assumed = list(
+            dict.fromkeys((expr.written(low), expr.written(high)) for low, high in reverse.assumed or ())
+        )
+        self.sums = sorted((s for s in reverse.block_sums.values() if s), key=lambda s: -s.alignment)
+        self.sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
+        self.arrays = [
+            *_shadows(kernel, reverse, names),
+            *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
+            *reverse.exchanges,
+        ]
+        self.blocks: dict[str, str] = {}  # by axis: the parameter with the number of the forward's blocks
+        self.rest = frozenset(n for n in kernel.before if n in wrt and mixed(kernel, n))
+        self.shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
+        if self.sums:
+            self.shared_mem = -(-self.shared_mem // ALIGNMENT) * ALIGNMENT
+
+    # The body -----------------------------------------------------------------------------------------------------
+
+    def optimize(self, body: list[Statement]) -> None:
+        """The passes over the body, in the order in which they run."""
+        kernel, names = self.kernel, self.names
+        body = set_at_once(without_unused(body), kernel.before)
+        own = {
+            n: a
+            for n, a in kernel.arrays.items()
+            if isinstance(a.type, str) and a not in self.reverse.exchanged and n not in kernel.before
+        }
+        body, self.passed = handed(body, self.sets, own, names.fresh)
+        self.more: Several | None = None
+        if not self.sums and not self.arrays:
+            self.more = several(kernel, body, {g.size for g in self.gathered.values()}, names.fresh)
+        self.rows: tuple[Row, ...] = ()
+        if self.more is None:
+            self.rows, body = rows(kernel, body, names)
+        else:
+            body, self.blocks = self.more.lines, {"x": self.more.blocks}
+        self.room = names.fresh("resident") if self.rows else ""
+        self.body = body
+        self.sets |= {n: g.sets(kernel) for n, g in self.gathered.items()}
+
+    def lines(self) -> list[Statement]:
+        """The statements of the kernel, from its arrays to the last."""
+        kernel, arrays = self.kernel, self.arrays
+        lines = [*map(_check, self.assumed), *_zeroed(kernel, self.reverse, self.names), *self.body]
+        while lines and isinstance(lines[-1], Barrier):
+            lines.pop()
+        if self.sums:
+            memory = self.names.fresh("memory")
+            arrays = [*arrays, *_memory(kernel, self.reverse, self.shared_mem, memory)]
+            thread = expr.thread_number(kernel.block)
+            lines, self.blocks = looped(kernel, self.sums, memory, lines, thread, self.names.fresh)
+        return [*([assumption(kernel)] if self.rows else []), *arrays, *lines]
+
+    # What stands around it ----------------------------------------------------------------------------------------
+
+    def parameters(self, lines: list[Statement]) -> list[_Given]:
+        """The kernel's parameters: those of the forward that it names, gradients, numbers of its own."""
+        kernel, names = self.kernel, self.names
+        used = {name for e in tree.all_expressions(lines) for name in expr.names(e)}
+        found = [
+            _Given("variable" if n in kernel.variables else "value", n, _value(kernel, n, kind, pointer, names))
+            for n, kind, pointer in kernel.params
+            if n in used
+        ]
+        for n, kind, _ in kernel.params:
+            if n in self.outputs or n in self.wrt:
+                const = "const " if n in self.outputs and kernel.arrays[n] not in self.reverse.exchanged else ""
+                pointer = f"{const}{summed_spelling(kind, names)}* __restrict__"
+                found.append(_Given("grad", n, Parameter(pointer, f"grad_{n}")))
+            if n in self.gathered:
+                found.append(_Given("size", n, Parameter("long long", self.gathered[n].size)))
+        for s in self.sums:
+            if isinstance(s.count, Name):
+                found.append(_Given("size", s.of, Parameter("int", s.count.name)))
+        return found + [_Given("blocks", axis, Parameter("unsigned int", n)) for axis, n in self.blocks.items()]
+
+    def source(self, lines: list[Statement], parameters: Sequence[_Given], units: tuple[bool, bool, bool]) -> str:
+        """The text: structs, helpers, device functions, the kernel."""
+        kernel, names, where = self.kernel, self.names, self.reverse.where
+        given = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
+        functions.check_names(given, {f"grad_{n}" for n in given}, tree.called(lines), where)
+        device, more_helpers = functions.called_functions(tree.called(lines), kernel, names, where)
+        asked = more_helpers.union(self.reverse.helpers, *(g.helpers for g in self.gathered.values()))
+        template = self._template()
+        made = Function(
+            f"{'' if template else EXTERN}__global__ void {_bounds(kernel.block, self.room)}",
+            f"{base_name(kernel.name)}_backward", [each.declared for each in parameters], lines, template,
+            self._comments([each.of for each in parameters if each.kind == "variable"], units),
+        )  # fmt: skip
+        vocabulary = tree.words([*device, made]) | asked
+        if self.more and self.more.aligned:
+            made.body = [*_aligned(made.parameters, self.more.each), *lines]
+        kept = {made.name, *(p.name for p in made.parameters), *(name for _, name in template)}
+        made.body = finished(made.body, names, kept, helpers.HELPERS.keys() - helpers.wanted(vocabulary))
+        return "\n".join(
+            [*structs(kernel, names), *helpers.texts(vocabulary, kernel.block), *map(function, device), function(made)]
+        )
+
+    def _template(self) -> list[tuple[str, str]]:
+        flags = [*(s.flag for s in self.sums), *(flag for _, flag in self.passed.values())]
+        counts = [*([self.more.each] if self.more else []), *(row.name for row in self.rows)]
+        return [("bool", n) for n in flags] + [("int", n) for n in (*counts, self.room) if n]
+
+    def _comments(self, variables: Sequence[str], units: tuple[bool, bool, bool]) -> list[str]:
+        kernel, gathered = self.kernel, self.gathered.items()
+        title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
+        unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
+        assumed = "".join(f", {expression(low)} <= {expression(high)}" for low, high in self.assumed)
+        memory = "" if len(variables) == 1 else "s"
+        registers = f"// {self.room}: how many blocks a multiprocessor has registers for; changes no result."
+        return [
+            f"// The backward of {kernel.name}, derived by rawkern from {title}.",
+            f"// For blocks of {'x'.join(map(str, kernel.block))} threads{unit}{assumed}.",
+            *([f"// {', '.join(variables)}: the memory of the forward's variable{memory}."] if variables else []),
+            *_effects(self.wrt, self.sets, self.reverse.exchanged, kernel.before, self.rest),
+            *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered),
+            *(
+                f"// {flag}: whether it sets grad_{n}. If it sets all of that, it is grad_{of}, which can be handed on."
+                for n, (of, flag) in self.passed.items()
+            ),
+            *_how_to_launch(self.sums, self.blocks, self.shared_mem, self.more),
+            *map(_how_often, self.rows),
+            *([registers] if self.room else []),
+        ]
+
+
+def _check(assumed: tuple[Node, Node]) -> Statement:
+    """Stop a launch whose numbers are not as the text assumes."""
+    low, high = map(_wide, assumed)
+    return If(expr.infix(low, ">", high), [Run(expr.call("__trap"))], inline=True)
+
+
+def _wide(e: Node) -> Node:
+    """An integer, computed with 64 bits."""
+    if not isinstance(e, Binary):
+        return Cast("long long", e)
+    return Binary(e.sign, _wide(e.left), _wide(e.right) if e.sign in SUMS else e.right)
+
+
+def _value(kernel: Kernel, name: str, kind: types.Type, pointer: bool, names: Names) -> Parameter:
+    """A parameter that is one of the forward's."""
+    if not pointer:
+        return Parameter(spelling(kind, names), name)
+    found = pointer_to(kernel.arrays[name], names)
+    return replace(found, type=f"const {found.type}")
+
+
+def pointer_to(array: Array, names: Names) -> Parameter:
     """The declaration of a parameter that points to an array."""
-    kind, rows = spelling(array.type, names), "".join(f"[{size}]" for size in array.sizes[1:])
-    return f"{kind} (* __restrict__ {array.name}){rows}" if rows else f"{kind}* __restrict__ {array.name}"
+    kind, rows = spelling(array.type, names), array.sizes[1:]
+    return Parameter(kind, array.name, rows) if rows else Parameter(f"{kind}* __restrict__", array.name)
 
 
-def _aligned(parameter: str, each: str) -> Statement:
-    """What the compiler may count on of a pointer, where a thread has several elements."""
-    kind, _, name = parameter.partition("* __restrict__ ")
-    return Assign(name, f"({kind}*)__builtin_assume_aligned({name}, {each} > 1 ? {ALIGNED} : 1)")
+def _aligned(parameters: Sequence[Parameter], each: str) -> Iterator[Statement]:
+    """What the compiler may count on of pointers, where a thread has several elements."""
+    bytes_of = expr.where(expr.infix(each, ">", 1), ALIGNED, 1)
+    for p in parameters:
+        if p.type.endswith("* __restrict__"):
+            aligned = expr.call("__builtin_assume_aligned", p.name, bytes_of)
+            yield tree.assign(p.name, Cast(p.type.removesuffix(" __restrict__"), aligned))
 
 
 def _bounds(block: Shape, room: str) -> str:
@@ -234,10 +322,6 @@ def _effects(
     found += [f"// Changes grad_{n}, which begins with a copy of grad_{of}." for n, of in changed]
     found += [f"// Add to grad_{n} what is left in grad_{before[n]}." for n in sorted(rest)]
     return [*found, *(f"// Sets grad_{a} to 0." for a in sorted(a.name for a in exchanged))]
-
-
-def _variables(names: Sequence[str]) -> list[str]:
-    return [f"// {', '.join(names)}: the memory of the forward's variable{'s' * (len(names) > 1)}."] if names else []
 
 
 def _bytes(array: Array, reverse: Reverse, names: Names) -> int:
@@ -280,35 +364,29 @@ def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[A
     for a in kernel.shared:
         kind = spelling(a.type, names)
         if a in wanted and a in (behind or ()) and a.dynamic:
-            found.append(Declare(f"{kind}*", a.name, f"reinterpret_cast<{kind}*>(grad_{a.name} + {a.sizes[0]})"))
+            behind_it = Cast(f"{kind}*", Name(f"grad_{a.name}") + a.sizes[0], bits=True)
+            found.append(tree.variable(f"{kind}*", a.name, behind_it))
         elif a in wanted:
-            found.append(Declare(f"{'extern ' if a.dynamic else ''}__shared__ {kind}", a.name, extent=_extents(a)))
+            found.append(_shared(a, kind, a.name))
     return found
 
 
-def _extents(array: Array) -> str:
-    return "[]" if array.dynamic else "".join(f"[{size}]" for size in array.sizes)
+def _shared(array: Array, kind: str, name: str) -> Statement:
+    extents = (None,) if array.dynamic else array.sizes
+    return Declare(f"{'extern ' if array.dynamic else ''}__shared__ {kind}", name, extents=extents)
 
 
 def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[Statement]:
-    return [
-        Declare(
-            f"{'extern ' if a.dynamic else ''}__shared__ {summed_spelling(a.type, names)}",
-            f"grad_{a.name}",
-            extent=_extents(a),
-        )
-        for a in kernel.shared
-        if a in reverse.shadows
-    ]
+    return [_shared(a, summed_spelling(a.type, names), f"grad_{a.name}") for a in kernel.shared if a in reverse.shadows]
 
 
 def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[Statement]:
     """Lines that declare dynamic shared memory for sums, behind that of the kernel."""
     dynamic = [a for a in kernel.shared if a.dynamic and (a in reverse.shadows or a in reverse.read)]
     if not dynamic:
-        return [Declare(f"extern __shared__ __align__({ALIGNMENT}) char", name, extent="[]")]
+        return [Declare(f"extern __shared__ __align__({ALIGNMENT}) char", name, extents=(None,))]
     first = f"grad_{dynamic[0].name}" if dynamic[0] in reverse.shadows else dynamic[0].name
-    return [Declare("char*", name, f"reinterpret_cast<char*>({first}) + {start}")]
+    return [tree.variable("char*", name, Cast("char*", Name(first), bits=True) + start)]
 
 
 def _how_to_launch(
@@ -325,26 +403,27 @@ def _how_to_launch(
         return []
     return [
         f"// {', '.join(blocks.values())}: how many blocks the forward had. As many as run at a time do their work.",
-        *(f"// {s.flag}: each has sums of its own for all {s.count} of grad_{s.of}." for s in sums),
+        *(f"// {s.flag}: each has sums of its own for all {expression(s.count)} of grad_{s.of}." for s in sums),
         f"// They are in dynamic shared memory{f', behind {shared_mem} bytes' if shared_mem else ''}.",
     ]
+
+
+def _how_often(row: Row) -> str:
+    times = expression(expr.written(row.length) / row.step)
+    return f"// {row.name}: {times} rounded up, or 0; how often a thread goes through a row."
 
 
 def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[Statement]:
     """Lines that set the shadows to 0, all threads of the block together."""
     found: list[Statement] = []
-    thread = thread_number(kernel.block)
+    thread = expr.thread_number(kernel.block)
     for a in kernel.shared:
         if a not in reverse.shadows or a in reverse.set_whole:
             continue
-        count = 1
-        for size in a.sizes:
-            count *= size
-        kind = summed_spelling(a.type, names)
-        zero = f"{kind}()" if isinstance(a.type, Aggregate) else number(0.0, kind)
-        place = f"grad_{a.name}" if not a.sizes else f"(&grad_{a.name}{'[0]' * len(a.sizes)})[i]"
-        place = f"grad_{a.name}[i]" if len(a.sizes) == 1 else place
-        step = Assign("i", str(math.prod(kernel.block)), "+=")
-        start = Declare("int", "i", thread)
-        found.append(For(start, f"i < {count}", step, [Assign(place, zero)], inline=True))
+        kind, grad = summed_spelling(a.type, names), Name(f"grad_{a.name}")
+        zero = expr.call(kind) if isinstance(a.type, Aggregate) else expr.number(0.0, kind)
+        place: Node = grad if len(a.sizes) < 2 else expr.address(expr.element(grad, [0] * len(a.sizes)))
+        sets = Assign(place["i"] if a.sizes else place, zero)
+        threads = math.prod(kernel.block)
+        found.append(tree.counting(tree.variable("int", "i", thread), math.prod(a.sizes), threads, [sets], inline=True))
     return [*found, BARRIER] if found else []

@@ -7,12 +7,26 @@ import re
 import pytest
 
 import rawkern
-from rawkern.gradients.code.expressions import total
+from rawkern.gradients.code.expressions import (
+    Cast,
+    Name,
+    address,
+    call,
+    element,
+    infix,
+    literal,
+    names,
+    number,
+    renamed,
+    special,
+    total,
+    where,
+)
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.renumbering import finished
+from rawkern.gradients.code.printing import expression, rendered
 from rawkern.gradients.code.tree import (
     BARRIER,
-    Assign,
     Declare,
     For,
     If,
@@ -22,8 +36,13 @@ from rawkern.gradients.code.tree import (
     Scope,
     Statement,
     While,
+    assign,
+    constant,
     continued,
-    rendered,
+    counting,
+    increment,
+    length,
+    variable,
 )
 
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
@@ -36,77 +55,119 @@ def body(text: str, before: str = "", **more) -> str:
     return kernel.derive(block=64, wrt=("x",), **more).source.rpartition("__global__")[2]
 
 
-def printed(lines: list, *hints: str, head: str = "", free: frozenset = frozenset()) -> list[str]:
+def printed(lines: list, *hints: str, kept: frozenset = frozenset(), free: frozenset = frozenset()) -> list[str]:
     """Lines as they are finished, with names that were made of these hints."""
     names = Names({"lane"}, False)
     for hint in hints:
         names.fresh(hint)
-    return rendered(finished(lines, names, head, free), 0)
+    return rendered(finished(lines, names, kept, free), 0)
 
 
 def test_names_are_numbered_in_the_order_of_the_text() -> None:
-    lines = [Declare("int", "t_2", "1"), Declare("int", "t", "t_2"), Declare("int", "t_3", "t + t_2")]
+    lines = [variable("int", "t_2", 1), variable("int", "t", "t_2"), variable("int", "t_3", Name("t") + "t_2")]
     assert printed(lines, "t", "t", "t") == ["int t = 1;", "int t_2 = t;", "int t_3 = t_2 + t;"]
 
 
 def counted(name: str, *body: Statement) -> For:
-    return For(Declare("int", name, "0"), f"{name} < 3", Assign(name, "1", "+="), list(body))
+    return counting(variable("int", name, 0), 3, 1, list(body))
 
 
 def test_blocks_that_lie_apart_share_names() -> None:
-    first, second = (counted(f"k_{n}", Assign(f"x[k_{n}]", "1")) for n in (2, 3))
-    found = printed([Declare("int", "j", "0"), first, second], "k", "k", "k")
+    first, second = (counted(f"k_{n}", assign(Name("x")[f"k_{n}"], 1)) for n in (2, 3))
+    found = printed([variable("int", "j", 0), first, second], "k", "k", "k")
     assert found.count("for (int k = 0; k < 3; ++k) {") == 2
     assert "for (int k_2 = 0; k_2 < 3; ++k_2) {" in "".join(printed([counted("k_2", second)], "k", "k", "k"))
 
 
 def test_a_name_of_an_outer_block_is_taken_within() -> None:
-    inner = If("n", [Declare("int", "t", "t_2"), Assign("y[0]", "t")])
-    lines = [Declare("int", "t_2", "1"), inner, Assign("y[1]", "t_2")]
+    y = Name("y")
+    inner = If(Name("n"), [variable("int", "t", "t_2"), assign(y[0], "t")])
+    lines = [variable("int", "t_2", 1), inner, assign(y[1], "t_2")]
     assert printed(lines, "t", "t")[:3] == ["int t = 1;", "if (n) {", "    int t_2 = t;"]
 
 
 def test_one_name_declared_in_several_blocks() -> None:
-    apart = [If("n", [Declare("float", "t_2", "1", const=True), Assign("y[0]", "t_2")]) for _ in range(2)]
+    y, n = Name("y")[0], Name("n")
+    apart = [If(n, [constant("float", "t_2", 1), assign(y, "t_2")]) for _ in range(2)]
     assert "t_2" not in "\n".join(printed(apart, "t", "t"))
     around = [
         Declare("float", "t_2"),
-        If("n", [Assign("t_2", "1")]),
-        If("m", [Declare("float", "t", "t_2", const=True), Assign("y[0]", "t")]),
+        If(n, [assign("t_2", 1)]),
+        If(Name("m"), [constant("float", "t", "t_2"), assign(y, "t")]),
     ]
     assert "const float t_2 = t;" in "\n".join(printed(around, "t", "t"))
 
 
-def test_words_of_the_head_and_what_is_called_keep_their_meaning() -> None:
-    assert printed([Declare("int", "lane_2", "lane()")], "lane") == ["int lane_2 = lane();"]
-    assert printed([Declare("int", "lane_2", "1")], "lane", free=frozenset({"lane"})) == ["int lane = 1;"]
-    assert printed([Declare("int", "n_2", "n")], "n", "n", head="void f(int n)") == ["int n_2 = n;"]
-    lines = [Declare("int", "each", "s.t"), Declare("int", "t_2", "each")]
+def test_names_of_parameters_and_of_what_is_called_keep_their_meaning() -> None:
+    assert printed([variable("int", "lane_2", call("lane"))], "lane") == ["int lane_2 = lane();"]
+    assert printed([variable("int", "lane_2", 1)], "lane", free=frozenset({"lane"})) == ["int lane = 1;"]
+    assert printed([variable("int", "n_2", "n")], "n", "n", kept=frozenset({"n"})) == ["int n_2 = n;"]
+    lines = [variable("int", "each", element("s", (), ("t",))), variable("int", "t_2", "each")]
     assert printed(lines, "t", "t") == ["int each = s.t;", "int t = each;"]
 
 
+A, B, C, D = map(Name, "abcd")
+
+
 def test_sums() -> None:
-    assert total(["d_a", "-d_b * c", "(p ? d : 0.0f)"]) == "d_a - d_b * c + (p ? d : 0.0f)"
-    assert total(["-d_a", "-(a + b) * c"]) == "-d_a - (a + b) * c"
-    assert total(["d_a", "-d_b + c"]) == "d_a + (-d_b + c)"
-    lines = [Assign("d_x", "-d_y * z", "+="), Assign("d_x", "-d_y + z", "+=")]
-    assert printed(lines) == ["d_x -= d_y * z;", "d_x += -d_y + z;"]
+    chosen = where(Name("p"), D, number(0.0, "float"))
+    assert expression(total([A, -B * C, chosen])) == "a - b * c + (p ? d : 0.0f)"
+    assert expression(total([-A, -(A + B) * C])) == "-a - (a + b) * c"
+    assert expression(total([A, -B + C])) == "a + (-b + c)"
+    lines = [assign("d_x", -A * B, "+="), assign("d_x", -A + B, "+=")]
+    assert printed(lines) == ["d_x -= a * b;", "d_x += -a + b;"]
+
+
+@pytest.mark.parametrize(
+    ("e", "text"),
+    [
+        (A - (B - C), "a - (b - c)"),
+        (A - B - C, "a - b - c"),
+        (A * B / C, "a * b / c"),
+        (A / (B * C), "a / (b * c)"),
+        (-A * -B - -C, "-a * -b - (-c)"),
+        (-(A + B), "-(a + b)"),
+        ((A + B)["i"], "(a + b)[i]"),
+        (A % B * C, "(a % b) * c"),
+        (infix(A + 1, "<", B * C), "a + 1 < b * c"),
+        (infix(infix(A, "<", B), "&&", infix(C, "&&", D)), "a < b && (c && d)"),
+        (infix(infix(A, "&&", B), "||", C), "(a && b) || c"),
+        (infix(A + B, ">>", 1), "(a + b) >> 1"),
+        (where(infix(A, "<", B), A, where(C, B, D)), "a < b ? a : c ? b : d"),
+        (where(where(A, B, C), A, B) * C, "((a ? b : c) ? a : b) * c"),
+        (Cast("int", A + B) * C, "(int)(a + b) * c"),
+        (Cast("float*", A, bits=True)[B], "reinterpret_cast<float*>(a)[b]"),
+        (element(address(element("s", (0, 0))), ["i"]), "(&s[0][0])[i]"),
+        (element("s", ["i"], ("v", "2")), "s[i].v[2]"),
+    ],
+)
+def test_parentheses_are_those_that_people_write(e, text) -> None:
+    assert expression(e) == text
+
+
+def test_sums_of_any_length() -> None:
+    long = total([A] * 5000)
+    assert expression(long) == " + ".join(["a"] * 5000)
+    assert hash(long) == hash(total([A] * 5000))
+    assert set(names(renamed(long, {"a": "b"}))) == {"b"}
 
 
 def test_statements() -> None:
-    step = Assign("i", "64", "+=")
-    loop = For(Declare("int", "i", "threadIdx.x"), "i < n", step, [Assign("s[i]", "0.0f")], inline=True)
+    s, n, at, k = map(Name, ("s", "n", "at", "k"))
+    start = variable("int", "i", special("threadIdx.x"))
+    loop = counting(start, "n", 64, [assign(s["i"], number(0.0, "float"))], inline=True)
+    below = infix(at, "<", k)
     lines: list[Statement] = [
         Note("// All threads."),
-        Declare("__shared__ float", "s", extent="[64]"),
-        Declare("int", "at", "-1", also=(("k", "0"),)),
-        If("flag", [loop], inline=True),
+        Declare("__shared__ float", "s", extents=(64,)),
+        Declare("int", "at", literal("-1"), also=(("k", literal("0")),)),
+        If(Name("flag"), [loop], inline=True),
         BARRIER,
         BARRIER,
-        If("flag", [Run("f(s)")], [Run("g(s)")], inline=True),
-        If("at < k", [Assign("at", "k"), Assign("k", "0")], inline=True),
-        If("at < k", [Jump("return", "at")], [Scope([Jump("break")])]),
-        While("k > 0", [Assign("k", "1", "-=")]),
+        If(Name("flag"), [Run(call("f", s))], [Run(call("g", s))], inline=True),
+        If(below, [assign(at, k), assign(k, 0)], inline=True),
+        If(below, [Jump("return", at)], [Scope([Jump("break")])]),
+        While(infix(k, ">", 0), [assign(k, 1, "-="), increment("k")]),
     ]
     assert rendered(lines, 0) == [
         "// All threads.",
@@ -126,10 +187,12 @@ def test_statements() -> None:
         "}",
         "while (k > 0) {",
         "    --k;",
+        "    ++k;",
         "}",
     ]
-    assert [s for s in continued(lines) if isinstance(s, If)][-1].body == [Jump("return", "at")]
-    assert continued([If("n", [Jump()])]) == [If("n", [Jump("continue")])]
+    assert [s for s in continued(lines) if isinstance(s, If)][-1].body == [Jump("return", at)]
+    assert continued([If(n, [Jump()])]) == [If(n, [Jump("continue")])]
+    assert length(lines) == len(rendered(lines, 0)) + 1  # a barrier that does what two do
 
 
 @pytest.mark.parametrize(

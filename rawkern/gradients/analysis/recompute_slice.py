@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.code.expressions import bare, masked, operand
-from rawkern.gradients.code.names import Names
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code.expressions import Binary, Literal, Name, Node, Unary
+from rawkern.gradients.code.names import Names, identifier
 from rawkern.gradients.index.scev import induction
 from rawkern.gradients.ir import (
     COLLECTIVE,
@@ -65,14 +65,14 @@ class Copy:
 
     # What is needed -----------------------------------------------------------------------------------------------
 
-    def use(self, value: Value) -> str:
+    def use(self, value: Value) -> Node:
         """The value's name, for the reverse or a copy within this one."""
         if value.op in TRIVIAL or (value.op == "cast" and value.args[0].op in TRIVIAL and value.name is None):
-            return self._trivial(value)
+            return self.cast(value, self.text(value.args[0])) if value.op == "cast" else self.text(value)
         owner = self.owner(value)
         owner.needed[value] = None
         owner.named.add(value)
-        return self.name(value)
+        return Name(self.name(value))
 
     def watch(self, loop: Loop, before: list[Any], last: list[Any]) -> None:
         """Let a loop of this block be printed with these lines; a result of it has to be used."""
@@ -83,7 +83,7 @@ class Copy:
         if value.op == "result" and isinstance(value.attr, Loop):  # one variable before, in and after the loop
             value = next(c.phi for c in value.attr.carried if c.result is value)
         hint = value.name or (value.attr.array.name + "_value" if value.op == "load" else "t")
-        return self.names.of(value, re.sub(r"\W", "_", hint))
+        return self.names.of(value, identifier(hint))
 
     def _demand(self, value: Value) -> None:
         if value.op in TRIVIAL:
@@ -120,7 +120,7 @@ class Copy:
         self.uses.update(v for item in loop.test.items for v in item.args)
         self.uses.update(c.next for c in loop.carried if c.phi in self.needed and c.phi not in steps)
 
-    def express(self, value: Value, depth: int = 0) -> str:
+    def express(self, value: Value, depth: int = 0) -> Node:
         """The value as an expression of what has a name, for the reverse."""
         if value.op in TRIVIAL or value.name or value.op not in ("binary", "unary", "cast") or depth > 6:
             return self.use(value)
@@ -129,10 +129,10 @@ class Copy:
         if value.op == "binary":
             given = self.without_implied(value, lambda a: bool(a.name) or depth > 5)
             return self.joined(value, given, lambda a: self.express(a, depth + 1))
-        arg = operand(self.express(value.args[0], depth + 1), None)
-        return f"{value.attr}{arg}" if value.op == "unary" else self.cast(value, arg)
+        arg = self.express(value.args[0], depth + 1)
+        return Unary(value.attr, arg) if value.op == "unary" else self.cast(value, arg)
 
-    def outside(self, value: Value, loop: Loop) -> str:
+    def outside(self, value: Value, loop: Loop) -> Node:
         """What is the same in all iterations, in terms of what is there before the loop."""
         if not (inside(value.block, loop.body) or inside(value.block, loop.test)):
             return self.express(value)
@@ -140,10 +140,10 @@ class Copy:
             return self.text(value)
         if value.op == "binary":
             return self.joined(value, value.args, lambda a: self.outside(a, loop))
-        args = [operand(self.outside(a, loop), None) for a in value.args]
+        args = [self.outside(a, loop) for a in value.args]
         if value.op == "select":
-            return f"{args[0]} ? {args[1]} : {args[2]}"
-        return f"{value.attr}{args[0]}" if value.op == "unary" else self.cast(value, args[0])
+            return expr.where(*args)
+        return Unary(value.attr, args[0]) if value.op == "unary" else self.cast(value, args[0])
 
     def without_implied(self, value: Value, named: Callable[[Value], bool]) -> list[Value]:
         """The operands of a binary operator, without conversions that C makes by itself."""
@@ -155,31 +155,25 @@ class Copy:
                     found[k] = a.args[0]  # the other keeps its type
         return found
 
-    def negated(self, condition: Value, spelled: Callable[[Value], str]) -> str:
+    def negated(self, condition: Value, spelled: Callable[[Value], Node]) -> Node:
         """That a condition does not hold, as an expression."""
-        text = spelled(condition)
-        if re.fullmatch(r"\w+", text):
-            return f"!{text}"
+        found = spelled(condition)
+        if isinstance(found, Name | Literal):
+            return Unary("!", found)
         if condition.op == "unary" and condition.attr == "!" and condition.args[0].type == "bool":
-            return bare(spelled(condition.args[0]))
-        if condition.op == "binary" and condition.attr in OPPOSITES:
-            exact = not any(types.is_float(a.type) for a in condition.args) or condition.attr in ("==", "!=")
-            found = list(re.finditer(r"[<>=!]+|[?&|^]", masked(text)))
-            if exact and [m[0] for m in found] == [condition.attr]:
-                return f"{text[: found[0].start()]}{OPPOSITES[condition.attr]}{text[found[0].end() :]}"
-        return f"!{operand(text, None)}"
+            return spelled(condition.args[0])
+        exact = not any(types.is_float(a.type) for a in condition.args) or condition.attr in ("==", "!=")
+        if exact and isinstance(found, Binary) and found.sign in OPPOSITES:
+            return Binary(OPPOSITES[found.sign], found.left, found.right)
+        return Unary("!", found)
 
     @staticmethod
-    def joined(value: Value, args: Sequence[Value], spelled: Callable[[Value], str]) -> str:
+    def joined(value: Value, args: Sequence[Value], spelled: Callable[[Value], Node]) -> Node:
         """A binary operation of these operands."""
-        right = args[1]
+        left, right = spelled(args[0]), args[1]
         if value.attr == "+" and right.op == "const" and right.attr[0] == "-" and -(2**31) < (right.const or 0) < 0:
-            left = operand(spelled(args[0]), args[0].attr if args[0].op == "binary" else None, "-", last=False)
-            return f"{left} - {right.attr[1:]}"
-        texts = []
-        for k, (a, text) in enumerate((a, spelled(a)) for a in args):
-            texts.append(operand(text, a.attr if a.op == "binary" else None, value.attr, last=k == 1))
-        return f"{texts[0]} {value.attr} {texts[1]}"
+            return left - expr.literal(right.attr[1:])
+        return Binary(value.attr, left, spelled(right))
 
     def _read(self, item: Any) -> tuple[Value, ...]:
         """The values that the printed text of an item reads."""
@@ -265,15 +259,12 @@ class Copy:
             self._demand(item.condition)
             self._mark(item.test, live)
 
-    def _trivial(self, value: Value) -> str:
-        return self.cast(value, self.text(value.args[0])) if value.op == "cast" else self.text(value)
-
     # Of `Frame`.
-    def text(self, value: Value) -> str:
+    def text(self, value: Value) -> Node:
         """An expression for a value."""
         raise NotImplementedError
 
-    def cast(self, value: Value, arg: str) -> str:
+    def cast(self, value: Value, arg: Node) -> Node:
         """A conversion."""
         raise NotImplementedError
 

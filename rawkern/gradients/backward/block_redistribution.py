@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,26 +10,16 @@ from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.blocks import Deal
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Cast, Name
 from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.barrier_elimination import sparse
-from rawkern.gradients.code.tree import (
-    BARRIER,
-    Assign,
-    Declare,
-    For,
-    If,
-    Note,
-    Run,
-    Statement,
-    declared,
-    every,
-    expressions,
-)
+from rawkern.gradients.code.tree import BARRIER, Assign, If, Note, Run, Statement
 from rawkern.gradients.index import scev
 from rawkern.gradients.ir import Block, Kernel, Loop, Store, Value, operands, walk
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
-from rawkern.gradients.rules import number
 
 UNKNOWN = "of_all_iterations"  # in place of what one iteration does not know
 
@@ -38,12 +27,12 @@ UNKNOWN = "of_all_iterations"  # in place of what one iteration does not know
 class _Copy(Reverse):
     """The reverse of one iteration; what the reads are given is added up."""
 
-    totals: dict[int, str]
+    totals: dict[int, Name]
 
     def injective(self, s: Store) -> bool:
         return True  # asked of the kernel before
 
-    def load(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
+    def load(self, v: Value, d: Name, frame: Frame, out: list[Statement]) -> None:
         if v.order not in self.totals:
             return super().load(v, d, frame, out)
         out.append(Assign(self.totals[v.order], d, "+="))
@@ -75,53 +64,53 @@ class Dealing:
         head.settle()
         begin, totals, ends = self._elements(at, kind)
         inner = self._iteration(at, kind, block, totals)
-        blocks = f"({kind})gridDim.{axis}"
-        few = f"{blocks} > {count}" if count.isdigit() else f"{count} > 0 && {blocks} > {count}"
+        blocks = Cast(kind, expr.special(f"gridDim.{axis}"))
+        few = expr.infix(blocks, ">", count)
+        few = few if expr.integer(count) is not None else expr.both(expr.infix(count, ">", 0), few)
         shared = {a.name for a in kernel.shared} | {f"grad_{a.name}" for a in kernel.shared}
-        shared |= {name for s in self.copy.exchanges for name in declared(s)}
+        shared |= {name for s in self.copy.exchanges for name in tree.declared(s)}
         before = [*head.printed(), *out]
-        for s in every([*before, *begin, *inner, *ends]):
-            if any(re.search(rf"\bblockIdx\.{axis}\b|\b{UNKNOWN}\b", text) for text in expressions(s)):
-                return None
-        each = For(
-            Declare("unsigned int", block, f"{turn} / {count}"),
-            f"{block} < gridDim.{axis}",
-            Assign(block, parts, "+="),
-            sparse(inner, shared),
+        own = expr.special(f"blockIdx.{axis}"), Name(UNKNOWN)  # what other blocks, or one iteration, do not know
+        if any(each in own for e in tree.all_expressions([*before, *begin, *inner, *ends]) for each in expr.nodes(e)):
+            return None
+        grid = expr.special(f"gridDim.{axis}")
+        each = tree.counting(
+            tree.variable("unsigned int", block, Name(turn) / count), grid, parts, sparse(inner, shared)
         )
-        turns = For(
-            Declare(kind, turn, f"blockIdx.{axis}"),
-            f"{turn} < {count} * {parts}",
-            Assign(turn, f"gridDim.{axis}", "+="),
-            [Declare(kind, at, f"{turn} % {count}", const=True), *begin, each, *ends],
+        turns = tree.counting(
+            tree.variable(kind, turn, own[0]),
+            count * Name(parts),
+            grid,
+            [tree.constant(kind, at, Name(turn) % count), *begin, each, *ends],
         )
         return [
             Note("// Blocks that read the same elements deal the iterations out: each adds up what all of them give."),
             *before,
-            Declare(kind, parts, f"{few} ? {blocks} / {count} : 1", const=True),
+            tree.constant(kind, parts, expr.where(few, blocks / count, 1)),
             turns,
             BARRIER,
         ]
 
-    def _elements(self, at: str, kind: str) -> tuple[list[Statement], dict[int, str], list[Statement]]:
+    def _elements(self, at: str, kind: str) -> tuple[list[Statement], dict[int, Name], list[Statement]]:
         """Lines before, the name of the sum for each read, and lines that add the sums to the gradients."""
         kernel = self.again()
         reads = self._alone(kernel, at, kind, UNKNOWN)
         frame = Frame(kernel.body, None, self.names)
         begin: list[Statement] = []
         ends: list[Statement] = []
-        totals: dict[int, str] = {}
+        totals: dict[int, Name] = {}
         for r in reads:
             place = frame.used(r.attr, r.args, f"grad_{r.attr.array.name}")
-            total, of = self.names.fresh(f"d_{r.attr.array.name}"), self.names.type(r.type)
-            zero = number(0.0, of)
-            begin.append(Declare(of, total, zero))
-            ends.append(If(f"{total} != {zero}", [Run(f"atomicAdd(&{place}, {total})")], inline=True))
+            total, of = Name(self.names.fresh(f"d_{r.attr.array.name}")), self.names.type(r.type)
+            zero = expr.number(0.0, of)
+            begin.append(tree.variable(of, total.name, zero))
+            adds = Run(expr.call("atomicAdd", expr.address(place), total))
+            ends.append(If(expr.infix(total, "!=", zero), [adds], inline=True))
             totals[r.order] = total
         frame.settle()
         return [*frame.printed(), *begin], totals, ends
 
-    def _iteration(self, at: str, kind: str, block: str, totals: dict[int, str]) -> list[Statement]:
+    def _iteration(self, at: str, kind: str, block: str, totals: dict[int, Name]) -> list[Statement]:
         kernel = self.again()
         reads = self._alone(kernel, at, kind, block)
         self.copy = copy = _Copy(kernel, activity(kernel, self.deal.arrays, set(reads)), self.names, self.where, None)

@@ -6,12 +6,13 @@ asks for by `use` is printed, with all that it is computed from, in the order of
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from rawkern.gradients import ir, types
 from rawkern.gradients.analysis.recompute_slice import TRIVIAL, Copy
-from rawkern.gradients.code.expressions import bare, is_product, operand
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import PRODUCTS, SUMS, Binary, Cast, Name, Node, Unary
 from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Jump, Run, Statement, While
 from rawkern.gradients.index.scev import induction, plain
 from rawkern.gradients.ir import (
@@ -28,6 +29,7 @@ from rawkern.gradients.ir import (
     operands,
     walk,
 )  # fmt: skip
+from rawkern.gradients.rules import spelled
 
 CONVERSIONS = {"__half": "__half2float", "__nv_bfloat16": "__bfloat162float"}
 
@@ -37,17 +39,14 @@ class Frame(Copy):
 
     # Printing -----------------------------------------------------------------------------------------------------
 
-    def text(self, value: Value) -> str:
+    def text(self, value: Value) -> Node:
         """An expression for a value."""
         if value.op == "const":
-            if value.type == "float" and self.names.double:
-                return value.attr.rstrip("fF") if value.attr[-1] in "fF" else value.attr
-            return value.attr
+            single = value.type == "float" and self.names.double
+            return expr.literal(value.attr.rstrip("fF") if single else value.attr)
         if value.op in ("param", "special"):
-            return value.attr
-        if self._is_named(value):
-            return self.name(value)
-        return self.right(value)
+            return expr.special(value.attr)
+        return Name(self.name(value)) if self._is_named(value) else self.right(value)
 
     def _is_named(self, value: Value) -> bool:
         if value.op in (*COLLECTIVE, "phi", "result"):
@@ -59,63 +58,52 @@ class Frame(Copy):
         owner = self.owner(value)
         return value.op == "load" or value in owner.named or owner.uses[value] > 1 or owner is not self
 
-    def right(self, value: Value) -> str:
+    def right(self, value: Value) -> Node:
         """What a value is computed by."""
         if value.op == "binary":
             return self.joined(value, self.without_implied(value, self._is_named), self.text)
         if value.op == "unary" and value.attr == "!":
             return self.negated(value.args[0], self.text)
-        args = [operand(self.text(a), None) for a in value.args]
+        args = [self.text(a) for a in value.args]
         if value.op == "unary":
-            return f"{value.attr}{args[0]}"
+            return Unary(value.attr, args[0])
         if value.op == "cast":
             return self.cast(value, args[0])
         if value.op == "select":
-            return f"{args[0]} ? {args[1]} : {args[2]}"
-        plain = [bare(a) for a in args]
+            return expr.where(*args)
         if value.op == "call":
-            return f"{self._function(value)}({', '.join(plain)})"
+            return expr.call(self._function(value), *args)
         if value.op == "shfl":
-            suffix = "" if value.attr == "idx" else f"_{value.attr}"
-            return f"__shfl{suffix}_sync(0xffffffff, {', '.join(plain)})"
+            return shuffle(value.attr, *args)
         if value.op == "reduce":
-            return f"{value.attr}({plain[0]})"
-        if value.op == "load":
-            element, kind = self.element(value.attr, value.args), value.attr.type
-            known = kind in types.HALVES and not self.names.double
-            return f"{CONVERSIONS[kind]}({element})" if known else element
-        return value.attr
+            return expr.call(value.attr, *args)
+        assert value.op == "load", value.op
+        found, kind = expr.element(value.attr.array.name, args, value.attr.fields), value.attr.type
+        return expr.call(CONVERSIONS[kind], found) if kind in types.HALVES and not self.names.double else found
 
     def _function(self, value: Value) -> str:
         if isinstance(value.attr, str):
             return value.attr
         rule, name = value.attr
-        from rawkern.gradients.rules import spelled
-
         return spelled(rule, "double") if self.names.double and value.type == "float" else name
 
-    def cast(self, value: Value, arg: str) -> str:
+    def cast(self, value: Value, arg: Node) -> Node:
         kind = self.names.type(value.type)
         source = value.args[0]
-        return arg if self.names.type(source.type) == kind else f"({kind}){arg}"
+        return arg if self.names.type(source.type) == kind else Cast(kind, arg)
 
-    def element(self, place: Place, index: tuple[Value, ...], name: str | None = None) -> str:
-        inner = "".join(f"[{self.text(i)}]" for i in index)
-        return f"{name or place.array.name}{inner}{place.suffix}"
-
-    def used(self, place: Place, index: tuple[Value, ...], name: str) -> str:
+    def used(self, place: Place, index: tuple[Value, ...], name: str) -> Node:
         """An element, for the reverse."""
-        inner = "".join(f"[{bare(self.express(i))}]" for i in index)
-        return f"{name}{inner}{place.suffix}"
+        return expr.element(name, [self.express(i) for i in index], place.fields)
 
     def printed(self) -> list[Statement]:
         """The statements of the copy; after `settle`."""
         return self.lines(self.block)
 
-    def _converted(self, value: Value) -> str:
+    def _converted(self, value: Value) -> Node:
         """What a declaration begins with, without the conversion that it makes by itself."""
         once = value.op == "cast" and not self._is_named(value) and not types.is_float(value.args[0].type)
-        return bare(self.text(value.args[0] if once else value))
+        return self.text(value.args[0] if once else value)
 
     def lines(self, block: Block) -> list[Statement]:
         out: list[Statement] = []
@@ -123,36 +111,43 @@ class Frame(Copy):
             if item in self.skip:
                 continue
             if isinstance(item, Value):
-                if item in self.needed and item.op not in (*TRIVIAL, "phi", "result") and self._is_named(item):
-                    # A declaration converts by itself.
-                    right = bare(self.text(item.args[0]) if item.op == "cast" else self.right(item))
-                    out.append(self._set(item, self.name(item), right, const=True))
-            elif isinstance(item, Store) and item in self.kept:
-                target, value = self.element(item.place, item.index), self.text(item.value)
-                half = f"({item.place.type})" if item.place.type in types.HALVES and not self.names.double else ""
-                out.append(
-                    Run(f"atomicAdd(&{target}, {half}{value})")
-                    if item.adds == "atomic"
-                    else Assign(target, value, "+=" if item.adds else "=")
-                )
-            elif isinstance(item, ir.Barrier) and self.syncs:
-                out.append(Barrier(item.text))
+                out += self._value(item)
             elif isinstance(item, Exit):
-                out.append(If(bare(self.text(item.condition)), [Jump("return")], inline=True))
-            elif isinstance(item, ir.If | Loop) and item in self.kept:
-                out += self._if(item) if isinstance(item, ir.If) else self._watched(item)
-            elif (
-                isinstance(item, ir.If | Loop)
-                and self.syncs
-                and any(isinstance(i, ir.Barrier) for b in children(item) for i in walk(b))
-            ):
+                out.append(If(self.text(item.condition), [Jump("return")], inline=True))
+            elif item in self.kept:
+                out += self._kept(item)
+            elif self.syncs and isinstance(item, ir.Barrier):
+                out.append(Barrier(item.text))
+            elif self.syncs and any(isinstance(i, ir.Barrier) for b in children(item) for i in walk(b)):
                 out.append(BARRIER)
         return out
 
-    def _set(self, value: Value, name: str, right: str, const: bool = False) -> Statement:
+    def _value(self, item: Value) -> list[Statement]:
+        if item not in self.needed or item.op in (*TRIVIAL, "phi", "result") or not self._is_named(item):
+            return []
+        right = self.text(item.args[0]) if item.op == "cast" else self.right(item)  # a declaration converts by itself
+        return [self._set(item, self.name(item), right, const=True)]
+
+    def _kept(self, item: Any) -> list[Statement]:
+        if isinstance(item, Store):
+            return [self._stored(item)]
+        return self._if(item) if isinstance(item, ir.If) else self._watched(item)
+
+    def _stored(self, item: Store) -> Statement:
+        target = expr.element(item.place.array.name, [self.text(i) for i in item.index], item.place.fields)
+        value, kind = self.text(item.value), item.place.type
+        if item.adds == "atomic":
+            if isinstance(kind, str) and kind in types.HALVES and not self.names.double:
+                value = Cast(kind, value)
+            return Run(expr.call("atomicAdd", expr.address(target), value))
+        return Assign(target, value, "+=" if item.adds else "=")
+
+    def _set(self, value: Value, name: str, right: Node, const: bool = False) -> Statement:
         """The declaration of a value; its assignment where it was declared before."""
         return (
-            Assign(name, right) if value in self.hoisted else Declare(self.names.type(value.type), name, right, const)
+            tree.assign(name, right)
+            if value in self.hoisted
+            else Declare(self.names.type(value.type), name, right, const)
         )
 
     def _if(self, item: ir.If) -> list[Statement]:
@@ -163,7 +158,7 @@ class Frame(Copy):
                 if wanted and each not in self.hoisted and not _in_loop(each.block, block):
                     self.hoisted.add(each)
                     out.append(Declare(self.names.type(each.type), self.name(each)))
-        condition = bare(self.text(item.condition))
+        condition = self.text(item.condition)
         then, other = self.lines(item.then), self.lines(item.other)
         for r, a, b in item.results:
             if r not in self.needed:
@@ -173,8 +168,8 @@ class Frame(Copy):
                 out.append(self._set(r, name, self.text(b)))
             else:
                 out += [] if r in self.hoisted else [Declare(self.names.type(r.type), name)]
-                other.append(Assign(name, self.text(b)))
-            then.append(Assign(name, self.text(a)))
+                other.append(tree.assign(name, self.text(b)))
+            then.append(tree.assign(name, self.text(a)))
         if not then and other:
             return [*out, If(self.negated(item.condition, self.text), other)]
         return [*out, If(condition, then, other)] if then or other else out
@@ -194,17 +189,17 @@ class Frame(Copy):
         for c in carried:
             if c is not header or c.result in self.needed:
                 name, start = self.name(c.phi), self._converted(c.init)
-                new = Declare(self.names.type(c.phi.type), name, start)
-                out.append(Assign(name, start) if c.result in self.hoisted else new)
+                new = tree.variable(self.names.type(c.phi.type), name, start)
+                out.append(tree.assign(name, start) if c.result in self.hoisted else new)
         body = [*(first or []), *self.lines(item.body), *(last or [])]
-        condition = bare(self.text(item.condition))
+        condition = self.text(item.condition)
         advance = self._advance([c for c in carried if c is not header])
         if header is None:
             return [*out, While(condition, [*body, *advance])]
         name = self.name(header.phi)
         start = None if header.result in self.needed else Declare(header.phi.type, name, self._converted(header.init))
         by = self.outside(steps[header.phi][1], item) if header.phi in steps else None
-        step = Assign(name, by, "+=") if by is not None else _update(name, self._next(header))
+        step = tree.assign(name, by, "+=") if by is not None else _update(name, self._next(header))
         return [*out, For(start, condition, step, [*body, *advance], loop=item)]
 
     def _stepping(self, item: Loop, carried: list[Carried]) -> Carried | None:
@@ -218,42 +213,34 @@ class Frame(Copy):
         compared = [plain(a) for a in item.condition.args]
         return next((c for c in carried if c.phi in compared and c.next.args and own(c.next, c)), None)
 
-    def _next(self, c: Carried) -> str:
+    def _next(self, c: Carried) -> Node:
         steps = induction(c.phi.attr)
-        return (
-            f"{self.name(c.phi)} + {self._paren(self.outside(steps[c.phi][1], c.phi.attr))}"
-            if c.phi in steps
-            else self.text(c.next)
-        )
-
-    @staticmethod
-    def _paren(text: str) -> str:
-        return text if re.fullmatch(r"[\w.]+", text) else f"({text})"
+        if c.phi in steps:
+            return Name(self.name(c.phi)) + self.outside(steps[c.phi][1], c.phi.attr)
+        return self.text(c.next)
 
     def _advance(self, carried: list[Carried]) -> list[Statement]:
         """Assignments at the end of an iteration; through temporaries where one would overwrite what another reads."""
         pairs = [(self.name(c.phi), self._next(c), c.phi.type) for c in carried]
-        pairs = [p for p in pairs if p[0] != p[1]]
+        pairs = [p for p in pairs if Name(p[0]) != p[1]]
         lines: list[Statement] = []
-        while ready := [a for a in pairs if not any(_mentions(b[1], a[0]) for b in pairs if b is not a)]:
+        while ready := [a for a in pairs if not any(a[0] in expr.names(b[1]) for b in pairs if b is not a)]:
             lines += [_update(name, right) for name, right, _ in ready[:1]]
             pairs.remove(ready[0])
         temporary = [(name, self.names.fresh(f"{name}_next"), right, kind) for name, right, kind in pairs]
-        lines += [Declare(self.names.type(k), t, r, const=True) for _, t, r, k in temporary]
-        return [*lines, *(Assign(n, t) for n, t, _, _ in temporary)]
+        lines += [tree.constant(self.names.type(k), t, r) for _, t, r, k in temporary]
+        return [*lines, *(tree.assign(n, t) for n, t, _, _ in temporary)]
 
 
-def _mentions(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w.]){name}\b", text) is not None
+def shuffle(how: str, *args: Node) -> Node:
+    """What lanes of a warp have of others; `how`: by xor, up or down, or idx."""
+    return expr.call(f"__shfl{'' if how == 'idx' else f'_{how}'}_sync", expr.literal("0xffffffff"), *args)
 
 
-def _update(name: str, right: str) -> Statement:
-    found = re.fullmatch(rf"{re.escape(name)} ([-+*/]|<<|>>) (.*)", right)
-    if found is None:
-        return Assign(name, right)
-    sign, by = found[1], found[2]
-    whole = is_product(by) if sign in ("+", "-") else re.fullmatch(r"[\w.]+", by) or bare(by) != by
-    return Assign(name, bare(by), f"{sign}=") if whole else Assign(name, right)
+def _update(name: str, right: Node) -> Statement:
+    if isinstance(right, Binary) and right.left == Name(name) and right.sign in (*SUMS, *PRODUCTS, "<<", ">>"):
+        return tree.assign(name, right.right, f"{right.sign}=")
+    return tree.assign(name, right)
 
 
 def header_of(loop: Loop, carried: list[Carried], steps: dict[Value, Any]) -> Carried | None:

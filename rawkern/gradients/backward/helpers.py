@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Set
 
-from rawkern.gradients.code.expressions import thread_number
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code.printing import expression
 
 HEADERS = {
     "cuda_fp16.h": "__half",
@@ -159,20 +159,26 @@ NEEDS = {
 }
 
 
-def texts(code: str, block: tuple[int, int, int], asked: Set[str] = frozenset()) -> list[str]:
-    """What a text for such blocks needs before it: headers, helpers and those that they call, so that it compiles."""
-    names = asked | {name for name in HELPERS if re.search(rf"\b{name}\(", code)}
-    wanted = names | {inner for name in names for inner in NEEDS.get(name, ())}
-    found = [_for_blocks(text, block) for name, text in HELPERS.items() if name in wanted]
-    headers = [h for h, mark in HEADERS.items() if mark in code or any(mark in text for text in found)]
+def wanted(words: Set[str]) -> set[str]:
+    """The helpers among what a text calls, and those that they call."""
+    names = {name for name in HELPERS if name in words}
+    return names | {inner for name in names for inner in NEEDS.get(name, ())}
+
+
+def texts(words: Set[str], block: tuple[int, int, int]) -> list[str]:
+    """What a text with these types and calls needs before it, for such blocks: headers and helpers."""
+    names = wanted(words)
+    found = [_for_blocks(text, block) for name, text in HELPERS.items() if name in names]
+    headers = [h for h, mark in HEADERS.items() if any(mark in each for each in (*words, *found))]
     return [*(f"#include <{h}>" for h in headers), *found]
 
 
 def _for_blocks(text: str, block: tuple[int, int, int]) -> str:
     """A helper for blocks of this shape."""
     warps = math.prod(block) // 32
-    text = text.replace("WARPS", str(warps)).replace("THREAD", thread_number(block))
-    return re.sub(r"OF_PARTS\((\w+)\)", lambda m: "\n    ".join(_of_parts(m[1], warps)), text)
+    for name in ("sum", "max", "min"):
+        text = text.replace(f"OF_PARTS({name})", "\n    ".join(_of_parts(name, warps)))
+    return text.replace("WARPS", str(warps)).replace("THREAD", expression(expr.thread_number(block)))
 
 
 def _of_parts(name: str, warps: int) -> list[str]:
@@ -184,8 +190,3 @@ def _of_parts(name: str, warps: int) -> list[str]:
     part = f"parts[{lane}]" if warps == 32 else f"{there} ? parts[{lane}] : T()"
     part = part if name == "sum" or warps == 32 else f"parts[{there} ? {lane} : 0]"
     return [f"return warp_{name}({part});"]
-
-
-def unused(code: str) -> frozenset[str]:
-    """The names of helpers that a text does not mention."""
-    return frozenset(HELPERS) - set(re.findall(r"\w+", code))

@@ -13,36 +13,21 @@ from rawkern.gradients.backward import privatized_sums
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.privatized_sums import BlockSum
 from rawkern.gradients.backward.tile_reverse import TileReverse
-from rawkern.gradients.code.expressions import bare, thread_number
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Call, Name, Node
 from rawkern.gradients.code.passes.accumulation_sinking import Added
-from rawkern.gradients.code.tree import Assign, Declare, If, Run, Statement, declared
+from rawkern.gradients.code.tree import Assign, If, Run, Statement
 from rawkern.gradients.index import scev
 from rawkern.gradients.index.affine import poly
-from rawkern.gradients.index.injective import AtMost, injective
+from rawkern.gradients.index.injective import injective
 from rawkern.gradients.index.uniform import together, uniform
 from rawkern.gradients.ir import Array, Block, Loop, Store, Value, inside, walk
 from rawkern.gradients.passes import in_place
-from rawkern.gradients.rules import number
 
 
 class MemoryReverse(TileReverse):
     """Loads and stores; `Reverse` has the rest."""
-
-    pending: dict[Value, list[str]]
-    after_loop: dict[Loop, list[tuple[Value, Value, Frame]]]
-    helpers: set[str]
-    exchanged: set[Array]
-    assumed: list[AtMost] | None  # of numbers of the launch: at most; None: nothing
-    beside: frozenset[str]  # arrays to whose gradients other lines add, too
-    owned: dict[Array, bool]
-    set_alone: dict[Array, bool]
-    shadows: set[Array]
-    set_by: dict[Array, list[Value]]
-    phases: Phases | None
-    block_sums: dict[str, BlockSum | None]
-    set_lines: dict[Any, list[Added]]  # by place and index
-    steady: set[Any]  # loops in which adjoints of what lies outside stay as they are
-    give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
 
     def store(self, s: Store, frame: Frame, out: list[Statement]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
@@ -57,34 +42,36 @@ class MemoryReverse(TileReverse):
             return
         place = frame.used(s.place, s.index, self.grad(array.name))
         kind = self.names.type(s.value.type)
-        if s.adds:
-            text, clear = place, False
-        elif array.shared:
-            if not array.private and injective(self.kernel, [s], within_block=True) is None:
-                self.helpers.add("take")
-                text, clear = f"take(&{place})", False
-            else:
-                text, clear = place, array not in self.set_whole
-        elif self.injective(s) and not (before is not None and in_place.mixed(self.kernel, before.name)):
-            text, clear = place, False
-        else:
-            self.helpers.add("take")
-            self.exchanged.add(array)
-            text, clear = f"take(&{place})", False
+        given, clear = self._taken(s, place, before)
         if s.value in self.active.values:
-            name = self.names.fresh(f"d_{array.name}")
-            out += [Declare(kind, name, text, const=True), *self._lost(s, before, frame)]
+            name = Name(self.names.fresh(f"d_{array.name}"))
+            out += [tree.constant(kind, name.name, given), *self._lost(s, before, frame)]
             kept = self._kept(s) if clear else None
             if kept is not None:
                 self.dropped.add(kept[0])  # its part stays where it is
-                self.contribute(kept[1], f"{kept[2]}{name}", out)
+                self.contribute(kept[1], -name if kept[2] else name, out)
                 return
             self.contribute(s.value, name, out)
         elif not clear:
-            out += [Run(text)] if text != place else []
+            out += [Run(given)] if isinstance(given, Call) else []
             out += self._lost(s, before, frame)
         if clear:
-            out.append(Assign(place, number(0.0, kind)))
+            out.append(Assign(place, expr.number(0.0, kind)))
+
+    def _taken(self, s: Store, place: Node, before: Array | None) -> tuple[Node, bool]:
+        """What a store's place is given, read or taken; and whether it has to be cleared afterwards."""
+        array = s.place.array
+        if s.adds:
+            return place, False
+        if array.shared:
+            if array.private or injective(self.kernel, [s], within_block=True) is not None:
+                return place, array not in self.set_whole
+        elif self.injective(s) and not (before is not None and in_place.mixed(self.kernel, before.name)):
+            return place, False
+        else:
+            self.exchanged.add(array)
+        self.helpers.add("take")
+        return expr.call("take", expr.address(place)), False
 
     def _before(self, array: Array) -> Array | None:
         """An array as it was before, if that has a gradient."""
@@ -96,7 +83,7 @@ class MemoryReverse(TileReverse):
         if before is None or in_place.mixed(self.kernel, before.name):
             return []
         place = frame.used(s.place, s.index, self.grad(before.name))
-        return [Assign(place, number(0.0, self.names.type(s.value.type)))]
+        return [Assign(place, expr.number(0.0, self.names.type(s.value.type)))]
 
     def _overwrites(self, s: Store) -> bool:
         """Whether a store may come after one of a value that has a gradient, which is lost then."""
@@ -107,14 +94,17 @@ class MemoryReverse(TileReverse):
             for i in loops.stores(self.kernel.body, s.place.array)
         )  # fmt: skip
 
-    def _kept(self, s: Store) -> tuple[Value, Value, str] | None:
-        """Of ``s[i] = s[i] + v``: the load, v and its sign; what the place had as gradient is that of its old value."""
+    def _kept(self, s: Store) -> tuple[Value, Value, bool] | None:
+        """Of ``s[i] = s[i] + v``: the load, v, whether it is subtracted.
+
+        What the place had as gradient is that of its old value.
+        """
         v = s.value
         for k, r in enumerate(v.args if v.op == "binary" and v.attr in ("+", "-") and self.uses[v] == 1 else ()):
             same = r.op == "load" and (r.attr, r.args, r.block) == (s.place, s.index, s.block) and self.uses[r] == 1
             between = [i for i in loops.stores(self.kernel.body, s.place.array) if r.order < i.order < s.order]
             if same and not between and (k == 0 or v.attr == "+"):
-                return r, v.args[1 - k], "" if v.attr == "+" else "-"
+                return r, v.args[1 - k], v.attr == "-"
         return None
 
     def injective(self, s: Store) -> bool:
@@ -178,7 +168,7 @@ class MemoryReverse(TileReverse):
         """Whether no two executions of a read, in any threads and iterations, mean the same element."""
         return injective(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
 
-    def load(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
+    def load(self, v: Value, d: Name, frame: Frame, out: list[Statement]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
         array = v.attr.array
         if self.give is not None:
@@ -211,7 +201,7 @@ class MemoryReverse(TileReverse):
             self.declare(total, self.home[outermost.block], const=False)
         return None
 
-    def add(self, v: Value, d: str, frame: Frame, out: list[Statement], some: bool = False) -> None:
+    def add(self, v: Value, d: Name, frame: Frame, out: list[Statement], some: bool = False) -> None:
         """Add to the gradient of a place; `some`: under a condition of the backward's own."""
         array = v.attr.array
         place = frame.used(v.attr, v.args, self.grad(array.name))
@@ -227,22 +217,27 @@ class MemoryReverse(TileReverse):
         elif self.owns(array) or (array.shared and (array.private or self.alone(v))):
             out.append(Assign(place, d, "+="))
         else:
-            sums = None if array.shared else self.block_sum(array.name, v.attr.type)
-            index = bare(frame.express(v.args[0])) if sums else ""
+            self._add_atomically(v, d, place, frame, out, some)
 
-            def adds(line: Callable[[str], Statement]) -> Statement:
-                return sums.adding(place, index, v.attr.suffix, line) if sums else line(place)
+    def _add_atomically(self, v: Value, d: Name, place: Node, frame: Frame, out: list[Statement], some: bool) -> None:
+        """Add to the gradient of a place that other threads add to; first to sums of the block or the warp."""
+        shared = v.attr.array.shared
+        sums = None if shared else self.block_sum(v.attr.array.name, v.attr.type)
+        index = frame.express(v.args[0]) if sums else 0
 
-            if sums is not None and sums.own:
-                out.append(adds(lambda p: Assign(p, d, "+=") if p != place else Run(f"atomicAdd(&{p}, {d})")))
-            elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
-                first = array.shared and math.prod(self.kernel.block) > 32 and self.alone(v, but_itself=True)
-                self.add_once(adds, v.type, d, out, self.outer_of(v.block, d, out), alone=first)
-            elif not any(self._by_lane(i) for i in v.args):
-                self.helpers.add("warp_add")
-                out.append(adds(lambda p: Run(f"warp_add(&{p}, {d})")))
-            else:
-                out.append(adds(lambda p: Run(f"atomicAdd(&{p}, {d})")))
+        def adds(line: Callable[[Node], Statement]) -> Statement:
+            return sums.adding(place, index, v.attr.fields, line) if sums else line(place)
+
+        if sums is not None and sums.own:
+            out.append(adds(lambda p: Assign(p, d, "+=") if p != place else _atomic(p, d)))
+        elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
+            first = shared and math.prod(self.kernel.block) > 32 and self.alone(v, but_itself=True)
+            self.add_once(adds, v.type, d, out, self.outer_of(v.block, d, out), alone=first)
+        elif not any(self._by_lane(i) for i in v.args):
+            self.helpers.add("warp_add")
+            out.append(adds(lambda p: Run(expr.call("warp_add", expr.address(p), d))))
+        else:
+            out.append(adds(lambda p: _atomic(p, d)))
 
     def block_sum(self, name: str, kind: types.Type) -> BlockSum | None:
         """Sums of a block's own for the gradient of an array or a number, if all blocks add to the same elements."""
@@ -258,15 +253,16 @@ class MemoryReverse(TileReverse):
         """Whether whole warps come to a block."""
         return math.prod(self.kernel.block) % 32 == 0 and together(self.kernel, block)
 
-    def outer_of(self, block: Block, d: str, out: list[Statement]) -> list[Statement]:
+    def outer_of(self, block: Block, d: Node, out: list[Statement]) -> list[Statement]:
         """Where the sum over a warp of an adjoint is made: before a loop that leaves it as it is."""
-        changes = any(d in declared(s) or (isinstance(s, Assign) and s.target == d) for s in out)
+        name = d.name if isinstance(d, Name) else None
+        changes = any(name in tree.declared(s) or (isinstance(s, Assign) and s.target == d) for s in out)
         if block.parent not in self.steady or changes:
             return out
         return self.home[block.parent.block]
 
     def add_once(
-        self, adds: Callable[..., Statement], kind: str, d: str, out: list[Statement], sum_at: list[Statement],
+        self, adds: Callable[..., Statement], kind: str, d: Name, out: list[Statement], sum_at: list[Statement],
         alone: bool = False,
     ) -> None:  # fmt: skip
         """Add to a place that all threads mean, once for each block; `adds` makes lines of one for a place.
@@ -274,12 +270,14 @@ class MemoryReverse(TileReverse):
         `alone`: only this line of the text adds to the place between two barriers.
         """
         block = self.kernel.block
-        whole, first = ("warp_sum", "lane()") if math.prod(block) == 32 else ("block_sum", thread_number(block))
+        whole, first = (
+            ("warp_sum", expr.call("lane")) if math.prod(block) == 32 else ("block_sum", expr.thread_number(block))
+        )
         self.helpers |= {whole, "lane"}
-        name = self.names.fresh(f"{d}_all")
-        sum_at.append(Declare(self.names.type(kind), name, f"{whole}({d})", const=True))
-        does = adds(lambda p: Assign(p, name, "+=") if alone else Run(f"atomicAdd(&{p}, {name})"))
-        out.append(If(f"{first} == 0", [does], inline=not isinstance(does, If)))
+        name = Name(self.names.fresh(f"{d.name}_all"))
+        sum_at.append(tree.constant(self.names.type(kind), name.name, expr.call(whole, d)))
+        does = adds(lambda p: Assign(p, name, "+=") if alone else _atomic(p, name))
+        out.append(If(expr.infix(first, "==", 0), [does], inline=not isinstance(does, If)))
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""
@@ -293,9 +291,6 @@ class MemoryReverse(TileReverse):
                     return True
         return False
 
-    # Of `Reverse`.
-    def grad(self, name: str) -> str:
-        raise NotImplementedError
 
-    def declare(self, value: Value, out: list[Statement], const: bool) -> None:
-        raise NotImplementedError
+def _atomic(place: Node, d: Node) -> Statement:
+    return Run(expr.call("atomicAdd", expr.address(place), d))

@@ -9,17 +9,18 @@ own in shared memory, and in the end these to the gradient.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rawkern.gradients import ir, types
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Cast, Given, Literal, Name, Node
 from rawkern.gradients.code.names import Names, summed_spelling
-from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, If, Run, Statement, continued, deep
+from rawkern.gradients.code.tree import BARRIER, Assign, If, Run, Statement
 from rawkern.gradients.index.injective import Question, signature
 from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import Exit, Kernel, Value, made_of, walk
-from rawkern.gradients.rules import number
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class BlockSum:
     of: str
     name: str
     flag: str  # a template parameter: whether there are sums
-    count: str  # how many numbers the gradient has
+    count: Node  # how many numbers the gradient has
     kind: str
     inner: str  # the type of its numbers
     fields: int
@@ -40,13 +41,13 @@ class BlockSum:
         """Bytes that the place of an element is a multiple of."""
         return types.size(self.inner) * (1 if self.fields == 3 else self.fields)
 
-    def numbers(self, array: str) -> str:
+    def numbers(self, array: str) -> Node:
         """An array as one of numbers."""
-        return array if self.fields == 1 else f"reinterpret_cast<{self.inner}*>({array})"
+        return Name(array) if self.fields == 1 else Cast(f"{self.inner}*", Name(array), bits=True)
 
-    def adding(self, place: str, index: str, suffix: str, line: Callable[[str], Statement]) -> If:
+    def adding(self, place: Node, index: Given, path: Sequence[str], line: Callable[[Node], Statement]) -> If:
         """Adds, as `line` does it, to the sum of an element if there are sums, else to its place in the gradient."""
-        return If(self.flag, [line(f"{self.name}[{index}]{suffix}")], [line(place)], inline=True)
+        return If(Name(self.flag), [line(expr.element(self.name, [index], path))], [line(place)], inline=True)
 
 
 def block_sum(kernel: Kernel, name: str, kind: types.Type, reads: Sequence[Value], names: Names) -> BlockSum | None:
@@ -62,7 +63,7 @@ def block_sum(kernel: Kernel, name: str, kind: types.Type, reads: Sequence[Value
     if vector is not None and kind not in types.VECTORS.values():
         return None
     inner = vector.fields[0][1] if vector else kind
-    flag, count = names.fresh(f"sums_{name}"), names.fresh(f"size_{name}") if reads else "1"
+    flag, count = names.fresh(f"sums_{name}"), Name(names.fresh(f"size_{name}")) if reads else Literal("1")
     return BlockSum(
         name, names.fresh(f"sum_{name}"), flag, count, summed_spelling(kind, names), summed_spelling(inner, names),
         len(vector.fields) if vector else 1, bool(reads) and _one_thread(kernel, reads),
@@ -96,7 +97,7 @@ def _one_thread(kernel: Kernel, reads: Sequence[Value]) -> bool:
     return len(found) == 1 and None not in found and "blockIdx" not in repr(found)
 
 
-def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Statement], thread: str,
+def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Statement], thread: Node,
            fresh: Callable[[str], str]) -> tuple[list[Statement], dict[str, str]]:  # fmt: skip
     """A backward's statements with sums, and parameters by axes of the grid: how many blocks the forward had there.
 
@@ -106,40 +107,41 @@ def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Sta
     axes = [a for a, extent in zip("xyz", kernel.grid, strict=True) if extent != 1]
     blocks, here = ({a: fresh(f"{hint}_{a}") for a in axes} for hint in ("blocks", "block"))
     lines: list[Statement] = []
-    at = memory
+    at: Node = Name(memory)
     for s in sums:
-        lines.append(Declare(f"{s.kind}*", s.name, f"reinterpret_cast<{s.kind}*>({at})"))
-        at = f"{s.numbers(s.name)} + ({s.flag} ? {s.count} : 0)"
-    lines += [_each(s, thread, threads, Assign(f"{s.numbers(s.name)}[i]", number(0.0, s.inner))) for s in sums]
+        lines.append(tree.variable(f"{s.kind}*", s.name, Cast(f"{s.kind}*", at, bits=True)))
+        at = s.numbers(s.name) + expr.where(Name(s.flag), s.count, 0)
+    lines += [_each(s, thread, threads, Assign(s.numbers(s.name)["i"], expr.number(0.0, s.inner))) for s in sums]
     lines.append(BARRIER)
     if len(axes) == 1:
-        counter, kind, total, inner = here[axes[0]], "unsigned int", blocks[axes[0]], list[Statement]()
+        counter, kind, total, inner = here[axes[0]], "unsigned int", Name(blocks[axes[0]]), list[Statement]()
     else:
-        counter, kind, total = fresh("block"), "long long", " * ".join(["1LL", *blocks.values()])
+        counter, kind, total = fresh("block"), "long long", expr.chained("*", [Literal("1LL"), *blocks.values()])
         inner: list[Statement] = []
-        rest = counter
+        rest: Node = Name(counter)
         for a in axes:
-            index = rest if a == axes[-1] else f"{rest} % {blocks[a]}"
-            inner.append(Declare("unsigned int", here[a], index, const=True))
-            rest = f"{rest} / {blocks[a]}"
+            inner.append(tree.constant("unsigned int", here[a], rest if a == axes[-1] else rest % blocks[a]))
+            rest = rest / blocks[a]
     if _meets(kernel):
         inner.append(BARRIER)  # what is left of the block before is read no more
-    new = {f"blockIdx.{a}": here.get(a, "0u") for a in "xyz"} | {f"gridDim.{a}": blocks.get(a, "1u") for a in "xyz"}
-    renamed = continued(deep(body, lambda text: re.sub(r"\b(blockIdx|gridDim)\.[xyz]", lambda m: new[m[0]], text)))
-    step = Assign(counter, "gridDim.x", "+=")
-    start = Declare(kind, counter, "blockIdx.x")
-    lines += [For(start, f"{counter} < {total}", step, [*inner, *renamed]), BARRIER]
+    new: dict[str, Node] = {}
+    for a in "xyz":
+        new[f"blockIdx.{a}"] = Name(here[a]) if a in here else Literal("0u")
+        new[f"gridDim.{a}"] = Name(blocks[a]) if a in blocks else Literal("1u")
+    work = tree.continued(tree.deep(body, lambda e: expr.substituted(e, new)))
+    start = tree.variable(kind, counter, expr.special("blockIdx.x"))
+    lines += [tree.counting(start, total, expr.special("gridDim.x"), [*inner, *work]), BARRIER]
     lines += [_each(s, thread, threads, _given(s)) for s in sums]
     return lines, blocks
 
 
-def _each(s: BlockSum, thread: str, threads: int, does: Statement) -> Statement:
+def _each(s: BlockSum, thread: Node, threads: int, does: Statement) -> Statement:
     """For all numbers of the sums, shared out among the threads."""
-    step = Assign("i", str(threads), "+=")
-    return If(s.flag, [For(Declare("int", "i", thread), f"i < {s.count}", step, [does], inline=True)], inline=True)
+    each = tree.counting(tree.variable("int", "i", thread), s.count, threads, [does], inline=True)
+    return If(Name(s.flag), [each], inline=True)
 
 
 def _given(s: BlockSum) -> Statement:
-    own = f"{s.numbers(s.name)}[i]"
-    adds = Run(f"atomicAdd({s.numbers(f'grad_{s.of}')} + i, {own})")
-    return If(f"{own} != {number(0.0, s.inner)}", [adds], inline=True)
+    own = s.numbers(s.name)["i"]
+    adds = Run(expr.call("atomicAdd", s.numbers(f"grad_{s.of}") + "i", own))
+    return If(expr.infix(own, "!=", expr.number(0.0, s.inner)), [adds], inline=True)

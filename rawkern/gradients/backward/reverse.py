@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from rawkern.gradients import ir
-from rawkern.gradients.analysis import loops, privatizable
-from rawkern.gradients.analysis.activity import Activity
-from rawkern.gradients.analysis.barrier_intervals import Phases
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
-from rawkern.gradients.code.expressions import bare, total
-from rawkern.gradients.code.names import Names
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code.expressions import Name, Node
 from rawkern.gradients.code.passes.accumulation_sinking import defer
-from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, If, Run, Statement
+from rawkern.gradients.code.tree import BARRIER, Barrier, If, Run, Statement
 from rawkern.gradients.ir import (
     COLLECTIVE,
-    Array,
     Block,
-    Kernel,
     Loop,
     Store,
     Value,
@@ -27,62 +21,14 @@ from rawkern.gradients.ir import (
     inside,
     walk,
 )
-from rawkern.gradients.reading.syntax import Where
-from rawkern.gradients.rules import number
 
 
 class Reverse(ValueReverse):
     """Makes the text of one backward; `adjoint` of a value is the sum of what its uses `contribute`."""
 
-    def __init__(
-        self, kernel: Kernel, active: Activity, names: Names, where: Where, max_iterations: int | None,
-        assumed: list[Any] | None = None,
-    ) -> None:  # fmt: skip
-        self.kernel, self.active, self.names, self.where = kernel, active, names, where
-        self.max_iterations, self.assumed = max_iterations, assumed
-        self.uses = loops.totals(kernel)
-        self.home: dict[Block, list[Statement]] = {}
-        self.pending: dict[Value, list[str]] = {}
-        self.declared: dict[Value, str] = {}
-        self.after_loop: dict[Loop, list[tuple[Value, Value, Frame]]] = {}
-        self.special: dict[Value, str] = {}  # of running maxima: what says that this iteration set it; "": it did
-        self.maximum_of: dict[Value, Loop] = {}
-        self.taking: dict[Any, Value] = {}
-        self.before_change: dict[Any, str] = {}
-        self.dropped: set[Value] = set()
-        self.passed: set[tuple[Value, Value]] = set()
-        self.partial = 0
-        self.steady: set[Any] = set()
-        self.helpers: set[str] = set()
-        self.exchanged: set[Array] = set()  # outputs whose gradient is taken out of memory
-        self.beside: frozenset[str] = frozenset()
-        self.owned: dict[Array, bool] = {}
-        self.set_alone: dict[Array, bool] = {}
-        self.shadows: set[Array] = set()
-        self.phases: Phases | None = None
-        self.set_by: dict[Array, list[Value]] = {}  # reads whose elements' gradients are set, not added to
-        self.read: set[Array] = set()
-        self.give = None
-        self.exchanges: list[Statement] = []
-        self.set_whole: set[Array] = set()
-        self.block_sums: dict[str, Any] = {}
-        self.set_lines: dict[Any, Any] = {}
-
     def another(self) -> Reverse:
         """For another text, as another thread has it."""
         return Reverse(self.kernel, self.active, self.names, self.where, None)
-
-    def include(self, other: Reverse) -> None:
-        """Take over what the lines of another need to be declared."""
-        self.shadows |= other.shadows
-        self.set_whole |= other.set_whole
-        self.read |= other.read
-        self.helpers |= other.helpers
-        self.exchanges += other.exchanges
-
-    def wants(self, value: Value) -> bool:
-        """Whether an adjoint is of use."""
-        return value in self.active.values and value not in self.dropped
 
     def run(self) -> list[Statement]:
         """The lines of the backward's body."""
@@ -93,16 +39,16 @@ class Reverse(ValueReverse):
             if isinstance(item, Value) and item.op == "param" and item in self.active.values:
                 d = self.adjoint(item, out)
                 if d is not None:
-                    place, sums = f"{self.grad(item.attr)}[0]", self.block_sum(item.attr, item.type)
+                    place, sums = Name(self.grad(item.attr))[0], self.block_sum(item.attr, item.type)
 
-                    def adds(line: Any, place: str = place, sums: Any = sums) -> Statement:
-                        return sums.adding(place, "0", "", line) if sums else line(place)
+                    def adds(line: Any, place: Node = place, sums: Any = sums) -> Statement:
+                        return sums.adding(place, 0, (), line) if sums else line(place)
 
                     if self.warps_together(self.kernel.body):
                         self.add_once(adds, item.type, d, out, out)
                         continue
                     self.helpers.add("warp_add")
-                    out.append(adds(lambda p, d=d: Run(f"warp_add(&{p}, {d})")))
+                    out.append(adds(lambda p, d=d: Run(expr.call("warp_add", expr.address(p), d))))
         frame.settle()
         self.finished(frame)
         lines = _joined(frame.printed(), out)
@@ -111,53 +57,6 @@ class Reverse(ValueReverse):
         for set_here in self.set_lines.values():
             defer(lines, set_here, readable, shared, self.names.fresh)
         return lines
-
-    def grad(self, name: str) -> str:
-        return f"grad_{name}"
-
-    def finished(self, frame: Frame) -> None:
-        """Note what a copy reads; those around it have to have written it."""
-        self.read |= {a.whole for a in frame.loads}
-        if frame.outer is not None:
-            found = frame.loads | frame.after
-            if frame.loop is not None:  # what an iteration itself writes before it reads it
-                body = frame.loop.body
-                own = {a for a in found if loops.stores(body, a) and privatizable.fresh(a, frame.loop, self.kernel)}
-                found = {a for a in found if a not in own or not privatizable.same_places(a, frame.loop, self.kernel)}
-            frame.outer.after |= found
-
-    # Adjoints -----------------------------------------------------------------------------------------------------
-
-    def contribute(self, value: Value, text: str, out: list[Statement]) -> None:
-        """Add to the adjoint of a value."""
-        if not self.wants(value):
-            return
-        home = self.home[value.block]
-        if value not in self.declared and out is home:
-            self.pending.setdefault(value, []).append(text)
-            return
-        if value not in self.declared:
-            self.declare(value, home, const=False)
-        out.append(Assign(self.declared[value], bare(text), "+="))
-
-    def adjoint(self, value: Value, out: list[Statement]) -> str | None:
-        """A name for the adjoint, complete; None if it is 0."""
-        if value in self.declared:
-            return self.declared[value]
-        found = self.pending.get(value)
-        if not found:
-            return None
-        if len(found) == 1 and re.fullmatch(r"d_\w+", found[0]):
-            return found[0]
-        self.declare(value, out, const=True)
-        return self.declared[value]
-
-    def declare(self, value: Value, out: list[Statement], const: bool) -> None:
-        terms = self.pending.pop(value, [])
-        name = self.names.fresh("d_" + (value.name or (value.attr.array.name if value.op == "load" else "t")))
-        start = (bare(terms[0]) if len(terms) == 1 else total(terms)) or number(0.0, self.names.type(value.type))
-        out.append(Declare(self.names.type(value.type), name, start, const))
-        self.declared[value] = name
 
     # Items --------------------------------------------------------------------------------------------------------
 
@@ -178,10 +77,10 @@ class Reverse(ValueReverse):
                 self.branch(item, frame, out)
             elif isinstance(item, Loop):
                 self.loop(item, frame, out)
-                for total, load, around in self.after_loop.pop(item, []):
-                    d = self.adjoint(total, out)
+                for value, load, around in self.after_loop.pop(item, []):
+                    d = self.adjoint(value, out)
                     if d is not None:
-                        some = If(f"{d} != {number(0.0, self.names.type(total.type))}", [])
+                        some = If(expr.infix(d, "!=", expr.number(0.0, self.names.type(value.type))), [])
                         self.add(load, d, around, some.body, some=True)
                         out.append(some)
 
@@ -189,10 +88,11 @@ class Reverse(ValueReverse):
 
     def branch(self, item: ir.If, frame: Frame, out: list[Statement]) -> None:
         """The reverse of an if: of the side that was taken."""
-        found = [(r, a, b, self.adjoint(r, out)) for r, a, b in item.results if r in self.active.values]
-        for r, a, b, d in found:
+        adjoints = [(r, a, b, self.adjoint(r, out)) for r, a, b in item.results if r in self.active.values]
+        found = [(r, (a, b), d) for r, a, b, d in adjoints if d is not None]
+        for r, (a, b), d in found:
             for kept, other in ((a, b), (b, a)):
-                if d is not None and r not in self.special and (link := self._added_to(kept, other, item)) is not None:
+                if r not in self.special and (link := self._added_to(kept, other, item)) is not None:
                     self.contribute(kept, d, out)  # on either side
                     self.passed |= {link, (r, kept)}
         sides: list[list[Statement]] = []
@@ -200,29 +100,31 @@ class Reverse(ValueReverse):
         if late and self._final(item):
             frame.skip.add(item)
         for which, block in enumerate(children(item)):
-            lines: list[Statement] = []
-            self.home[block] = lines
             inner = Frame(block, frame, self.names) if late else frame
-            for r, a, b, d in found:
-                if d is None:
-                    continue
-                if r in self.special:
-                    if which == 0:
-                        self.contribute(a, self.set_now(r, d), lines if inside(a.block, block) else out)
-                    continue
-                if (r, (a, b)[which]) not in self.passed:
-                    self.contribute((a, b)[which], d, lines)
-            self.block_lines(block, inner, lines)
+            lines = self._side(block, [(r, values[which], d) for r, values, d in found], which == 0, inner, out)
             if late:
                 inner.settle()
                 self.finished(inner)
                 lines = _joined(inner.printed(), lines) if lines else []
             sides.append(lines)
-        if sides[0] or sides[1]:
-            if sides[0]:
-                out.append(If(bare(frame.express(item.condition)), sides[0], sides[1]))
-            else:
-                out.append(If(frame.negated(item.condition, frame.express), sides[1]))
+        if sides[0]:
+            out.append(If(frame.express(item.condition), sides[0], sides[1]))
+        elif sides[1]:
+            out.append(If(frame.negated(item.condition, frame.express), sides[1]))
+
+    def _side(
+        self, block: Block, found: list[tuple[Value, Value, Name]], then: bool, frame: Frame, out: list[Statement]
+    ) -> list[Statement]:
+        """The reverse of one side of a branch; `found`: results, what they are on this side, adjoints."""
+        lines: list[Statement] = []
+        self.home[block] = lines
+        for r, v, d in found:
+            if r in self.special and then:
+                self.contribute(v, self.set_now(r, d), lines if inside(v.block, block) else out)
+            elif r not in self.special and (r, v) not in self.passed:
+                self.contribute(v, d, lines)
+        self.block(block, frame, lines)
+        return lines
 
     def _added_to(self, kept: Value, other: Value, item: ir.If) -> tuple[Value, Value] | None:
         """Where one side of a branch only adds to a value that the other keeps: the sum with it as an operand."""
@@ -240,9 +142,6 @@ class Reverse(ValueReverse):
             if v.block is not other.block:
                 return None
         return None
-
-    def block_lines(self, block: Block, frame: Frame, out: list[Statement]) -> None:
-        self.block(block, frame, out)
 
     def _late(self, item: ir.If, frame: Frame) -> bool:
         """Whether a branch is computed again together with its reverse, not where it stood."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,17 +10,19 @@ from rawkern.gradients import ir
 from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.definite_writes import Sets
 from rawkern.gradients.analysis.gather import Gather, places
+from rawkern.gradients.analysis.recompute_slice import OPPOSITES
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.code.expressions import written
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Binary, Cast, Literal, Name, Node
 from rawkern.gradients.code.names import Names
-from rawkern.gradients.code.tree import Assign, Declare, For, If, Run, Scope, Statement, every, expressions
+from rawkern.gradients.code.tree import Assign, For, If, Run, Scope, Statement
 from rawkern.gradients.index.affine import Poly
 from rawkern.gradients.index.covers import Cover
 from rawkern.gradients.index.guards import Comparison
 from rawkern.gradients.ir import Block, Exit, Kernel, Store, Value, walk
 from rawkern.gradients.reading.syntax import Where
-from rawkern.gradients.rules import number
 
 
 class _Copy(Reverse):
@@ -47,31 +48,26 @@ class Gathering:
     def lines(self, kernel: Kernel, most: float = math.inf) -> list[Statement]:
         """Statements that set the gradient of the array; none if they will load and call more than `most` times."""
         g = self.gather
-        self.total, self.here = self.names.fresh(f"d_{g.array.name}"), self._places(kernel)
+        self.total, self.here = Name(self.names.fresh(f"d_{g.array.name}")), self._places(kernel)
         wide = "long long" if g.wide else "int"
-        found: list[Statement] = [
-            Declare(wide, self.here[a], written(p), const=True) for a, p in places(kernel).items()
-        ]
+        found: list[Statement] = [tree.constant(wide, self.here[a], expr.written(p)) for a, p in places(kernel).items()]
         kind = self.names.summed(g.array.type)  # type: ignore[arg-type]
         element = self._element()
-        owns = [f"{self.here[a.name]} < {written(a.extent)}" for a in g.axes if a.extent is not None]
-        owns += [f"{element} >= 0"] if g.offset and (set(g.offset) != {()} or g.offset[()] < 0) else []
-        body: list[Statement] = [Declare(kind, self.total, number(0.0, kind))]
+        owns = [expr.infix(self.here[a.name], "<", expr.written(a.extent)) for a in g.axes if a.extent is not None]
+        owns += [expr.infix(element, ">=", 0)] if g.offset and (set(g.offset) != {()} or g.offset[()] < 0) else []
+        body: list[Statement] = [tree.variable(kind, self.total.name, expr.number(0.0, kind))]
         steps = sorted(set(g.steps.values()))
         for k, step in enumerate(steps, 1):
             body += self._gathered(step)
-            if (
-                sum(len(re.findall(r"\w[\[(]", text)) for s in every(body) for text in expressions(s)) * len(steps)
-                > most * k
-            ):
+            if sum(_cost(e) for e in tree.all_expressions(body)) * len(steps) > most * k:
                 return []
-        body.append(Assign(f"grad_{g.array.name}[{element}]", self.total))
+        body.append(Assign(Name(f"grad_{g.array.name}")[element], self.total))
+        fits = expr.infix(element, "<", self.size)
         if self.strided:
-            here, threads = self.here["x"], kernel.block[0]
-            start = Declare("long long", here, f"blockIdx.x * {threads}LL + threadIdx.x")
-            step = Assign(here, f"gridDim.x * {threads}LL", "+=")
-            return [For(start, f"{element} < {self.size}", step, body)]
-        return [*found, If(" && ".join([*owns, f"{element} < {self.size}"]), body), *self._left()]
+            here, threads = self.here["x"], Literal(f"{kernel.block[0]}LL")
+            start = tree.variable("long long", here, expr.special("blockIdx.x") * threads + expr.special("threadIdx.x"))
+            return [For(start, fits, tree.assign(here, expr.special("gridDim.x") * threads, "+="), body)]
+        return [*found, If(expr.both(*owns, fits), body), *self._left()]
 
     def sets(self, kernel: Kernel) -> Sets:
         """What is set: the elements of all owners."""
@@ -97,12 +93,11 @@ class Gathering:
                 hints[self.gather.coordinates.get(source.order, "")] = str(item.name)
         return {a: self.names.fresh(hints[a]) for a in places(kernel)}
 
-    def _element(self) -> str:
-        terms = [
-            " * ".join([self.here[a.name], *map(str, next(iter(a.coefficient)))]) for a in reversed(self.gather.axes)
-        ]
-        rest = f" + {written(self.gather.offset)}".replace("+ -", "- ") if self.gather.offset else ""
-        return " + ".join(terms) + rest
+    def _element(self) -> Node:
+        axes = reversed(self.gather.axes)
+        terms = [expr.chained("*", [self.here[a.name], *map(expr.special, next(iter(a.coefficient)))]) for a in axes]
+        found, offset = expr.chained("+", terms), self.gather.offset
+        return expr.added(found, expr.written(offset)) if offset else found
 
     def _gathered(self, step: tuple[int, ...]) -> list[Statement]:
         """What the thread `step` before this one gives to this one's element."""
@@ -113,7 +108,7 @@ class Gathering:
         pairs = zip(self.gather.axes, step, strict=True)
         tests = [self._inside(axis.name, -by) for axis, by in pairs if by > 0 or (by and not self.strided)]
         if tests:
-            return [If(" && ".join(tests), lines)]
+            return [If(expr.both(*tests), lines)]
         return lines if len(lines) == 1 else [Scope(lines)]
 
     def _left(self) -> list[Statement]:
@@ -123,28 +118,34 @@ class Gathering:
         if not chosen:
             return []
 
-        def give(v: Value, d: str, frame: Frame) -> Statement:
+        def give(v: Value, d: Node, frame: Frame) -> Statement:
             place = frame.used(v.attr, v.args, f"grad_{g.array.name}")
             tests = [self._out(g.axes[k].name, by) for k, by in g.outside[v.order]]
-            return If(" || ".join(tests), [Run(f"atomicAdd(&{place}, {d})")])
+            return If(expr.chained("||", tests), [Run(expr.call("atomicAdd", expr.address(place), d))])
 
         lines = self._copy(chosen, (0,) * len(g.axes), give)
-        tests = sorted({self._out(g.axes[k].name, by) for order in chosen for k, by in g.outside[order]})
-        return [If(" || ".join(tests), lines)]
+        outside = {(g.axes[k].name, by) for order in chosen for k, by in g.outside[order]}
+        outside = sorted(outside, key=lambda out: (out[0], out[1] < 0, abs(out[1])))
+        return [If(expr.chained("||", [self._out(axis, by) for axis, by in outside]), lines)]
 
-    def _inside(self, axis: str, by: int) -> str:
-        return f"{self.here[axis]} >= {-by}" if by < 0 else f"{self.here[axis]} + {by} < {self._extent(axis)}"
+    def _inside(self, axis: str, by: int) -> Binary:
+        here = Name(self.here[axis])
+        return expr.infix(here, ">=", -by) if by < 0 else expr.infix(here + by, "<", self._extent(axis))
 
-    def _out(self, axis: str, by: int) -> str:
-        return f"{self.here[axis]} < {-by}" if by < 0 else f"{self.here[axis]} + {by} >= {self._extent(axis)}"
+    def _out(self, axis: str, by: int) -> Node:
+        inside = self._inside(axis, by)
+        return Binary(OPPOSITES[inside.sign], inside.left, inside.right)
 
-    def _extent(self, axis: str) -> str:
+    def _extent(self, axis: str) -> Node:
         kernel = self.again()
         threads, blocks = kernel.block["xyz".index(axis)], kernel.grid["xyz".index(axis)]
-        return str(threads) if blocks == 1 else f"(int)gridDim.{axis}" + (f" * {threads}" if threads > 1 else "")
+        if blocks == 1:
+            return expr.node(threads)
+        count = Cast("int", expr.special(f"gridDim.{axis}"))
+        return count * threads if threads > 1 else count
 
     def _copy(
-        self, chosen: set[int], step: tuple[int, ...], give: Callable[[Value, str, Frame], Statement]
+        self, chosen: set[int], step: tuple[int, ...], give: Callable[[Value, Node, Frame], Statement]
     ) -> list[Statement]:
         """The reverse of the kernel as the thread some steps before this one has it, for some of the reads."""
         kernel = self.again()
@@ -163,6 +164,11 @@ class Gathering:
         lines = copy.run()
         self.helpers |= copy.helpers
         return lines
+
+
+def _cost(e: Node) -> int:
+    """How many loads and calls an expression has."""
+    return sum(1 for _ in expr.accesses(e)) + sum(1 for _ in expr.calls(e))
 
 
 def _shift(v: Value, here: str, by: int) -> None:

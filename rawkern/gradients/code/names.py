@@ -40,6 +40,11 @@ class Names:
         return "float" if kind in HALVES and not self.double else self.type(kind)
 
 
+def identifier(hint: str) -> str:
+    """A hint as a name of C."""
+    return "".join(c if c.isalnum() else "_" for c in hint)
+
+
 def numbered(hint: str, k: int) -> str:
     return f"{hint}{k}" if hint.endswith("_") else f"{hint}_{k}"
 

@@ -1,33 +1,31 @@
-"""CUDA C as a tree of statements, and its printing. Expressions are C text."""
+"""CUDA C as a tree of statements, whose expressions are trees, too, and what can be asked of them."""
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-WIDTH, DEEPEST = 120, 15  # of lines, in columns and in steps to the right
-_BREAKS = re.compile(r"[-+*/&|<>?:=,;](?= )")
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code.expressions import Call, Cast, Expression, Given, Literal, Name, Node
 
 
 @dataclass(frozen=True)
 class Declare:
-    """``const float d_x = value;``; without a value ``float d_x;``, with an extent ``float tape[64];``.
+    """``const float d_x = value;``; without a value ``float d_x;``, with extents ``float tape[64];``.
 
-    `also`: more names of the type, with their values.
+    `also`: more names of the type, with their values. An extent of None is left open.
     """
 
     type: str
     name: str
-    value: str = ""
+    value: Node | None = None
     const: bool = False
-    extent: str = ""
-    also: tuple[tuple[str, str], ...] = ()
+    extents: tuple[int | None, ...] = ()
+    also: tuple[tuple[str, Node | None], ...] = ()
 
     @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
+    def pairs(self) -> tuple[tuple[str, Node | None], ...]:
         """All names with their values."""
         return ((self.name, self.value), *self.also)
 
@@ -36,8 +34,8 @@ class Declare:
 class Assign:
     """``target = value;``, or with another operator: ``+=``, ``>>=``."""
 
-    target: str
-    value: str
+    target: Node
+    value: Node
     sign: str = "="
 
 
@@ -45,7 +43,7 @@ class Assign:
 class Run:
     """An expression for its effect: ``atomicAdd(&x[i], d);``."""
 
-    expression: str
+    expression: Node
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Jump:
     """``return value;``, ``continue;``, ``break;``."""
 
     word: str = "return"
-    value: str = ""
+    value: Node | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Note:
 class If:
     """A branch. `inline`: what it does stands on the line of its condition, and on that of ``else``."""
 
-    condition: str
+    condition: Node
     body: list[Statement]
     other: list[Statement] = field(default_factory=list)
     inline: bool = False
@@ -88,7 +86,7 @@ class For:
     """
 
     start: Declare | None
-    condition: str
+    condition: Node
     step: Statement
     body: list[Statement]
     inline: bool = False
@@ -99,7 +97,7 @@ class For:
 class While:
     """A loop with a condition alone."""
 
-    condition: str
+    condition: Node
     body: list[Statement]
 
 
@@ -110,12 +108,59 @@ class Scope:
     body: list[Statement]
 
 
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a function: ``type name``, or ``type (* __restrict__ name)[4]`` of rows."""
+
+    type: str
+    name: str
+    rows: tuple[int, ...] = ()
+
+
+@dataclass
+class Function:
+    """A function or kernel: `before` and `kind` stand before its name, such as comments and the type."""
+
+    kind: str
+    name: str
+    parameters: Sequence[Parameter]
+    body: list[Statement]
+    template: Sequence[tuple[str, str]] = ()  # types and names of its parameters
+    comments: Sequence[str] = ()
+
+
 Simple = Declare | Assign | Run | Barrier | Jump | Note
 Compound = If | For | While | Scope
 Statement = Simple | Compound
 BARRIER = Barrier()
 
 S = TypeVar("S")
+
+# Building -------------------------------------------------------------------------------------------------------------
+
+
+def assign(target: Given, value: Given, sign: str = "=") -> Assign:
+    return Assign(expr.node(target), expr.node(value), sign)
+
+
+def increment(name: str) -> Assign:
+    return Assign(Name(name), Literal("1"), "+=")
+
+
+def constant(kind: str, name: str, value: Given) -> Declare:
+    return Declare(kind, name, expr.node(value), const=True)
+
+
+def variable(kind: str, name: str, value: Given) -> Declare:
+    return Declare(kind, name, expr.node(value))
+
+
+def counting(start: Declare, end: Given, by: Given, body: list[Statement], *, inline: bool = False) -> For:
+    """A loop that counts upwards, to what is below the end."""
+    return For(start, expr.infix(start.name, "<", end), assign(start.name, by, "+="), body, inline)
+
+
+# Asking and rewriting -------------------------------------------------------------------------------------------------
 
 
 def bodies(s: Statement) -> tuple[list[Statement], ...]:
@@ -140,40 +185,71 @@ def every(statements: Sequence[Statement]) -> Iterator[Statement]:
             yield from every(body)
 
 
-def text(statements: Sequence[Statement]) -> str:
-    """All expressions in statements, one a line."""
-    return "\n".join(each for s in every(statements) for each in expressions(s))
-
-
-def expressions(s: Statement) -> Iterator[str]:
+def expressions(s: Statement) -> Iterator[Node]:
     """The expressions of a statement itself, in the order of its text; what it declares is not one."""
-    if isinstance(s, For):
-        yield from expressions(s.start) if s.start else ()
-        yield s.condition
-        yield from expressions(s.step)
-    elif isinstance(s, Declare):
-        yield from (text for text in (s.extent, *(value for _, value in s.pairs)) if text)
-    elif not isinstance(s, Scope | Note):
-        for part in fields(s):
-            text = getattr(s, part.name)
-            if part.name in ("target", "value", "expression", "condition", "extent", "call") and text:
-                yield text
+    if isinstance(s, Declare):
+        yield from (value for _, value in s.pairs if value is not None)
+        return
+    for part in fields(s):
+        found = getattr(s, part.name)
+        if isinstance(found, Expression):
+            yield expr.node(found)
+        elif isinstance(found, Simple):
+            yield from expressions(found)
 
 
-def with_expressions(s: S, change: Callable[[str], str]) -> S:
-    """A statement with its expressions, and the names that it declares, changed; not those in its bodies."""
+def all_expressions(statements: Sequence[Statement]) -> Iterator[Node]:
+    """The expressions of all statements, also of those in others."""
+    return (e for s in every(statements) for e in expressions(s))
+
+
+def called(statements: Sequence[Statement]) -> set[str]:
+    """The functions that are called."""
+    return {name for e in all_expressions(statements) for name in expr.calls(e)}
+
+
+def words(functions: Sequence[Function]) -> set[str]:
+    """What the text of functions says beside variables: types, and the functions that are called."""
+    found = {p.type for f in functions for p in f.parameters}
+    for s in every([s for f in functions for s in f.body]):
+        found |= {each.type for each in (s, getattr(s, "start", None)) if isinstance(each, Declare)}
+        for e in expressions(s):
+            found |= {
+                each.type if isinstance(each, Cast) else each.function
+                for each in expr.nodes(e)
+                if isinstance(each, Cast | Call)
+            }
+    return found
+
+
+def with_expressions(s: S, change: Callable[[Node], Node], name: Callable[[str], str] = str) -> S:
+    """A statement with its expressions changed, and the names that it declares; not those in its bodies."""
     new: dict[str, Any] = {}
     for part in fields(s):  # type: ignore[arg-type]
-        text = getattr(s, part.name)
-        if part.name in ("target", "value", "expression", "condition", "extent", "name", "start", "step") and text:
-            new[part.name] = change(text) if isinstance(text, str) else with_expressions(text, change)
-        elif part.name == "also":
-            new["also"] = tuple((change(name), value and change(value)) for name, value in text)
+        found = getattr(s, part.name)
+        if isinstance(found, Expression):
+            new[part.name] = change(expr.node(found))
+        elif isinstance(found, Simple):
+            new[part.name] = with_expressions(found, change, name)
+    if isinstance(s, Declare):
+        new["name"] = name(s.name)
+        new["also"] = tuple((name(each), value and change(value)) for each, value in s.also)
     return replace(s, **new)  # type: ignore[type-var]
 
 
-def deep(statements: Sequence[Statement], change: Callable[[str], str]) -> list[Statement]:
-    """Statements with all their expressions and names changed."""
+def length(statements: Sequence[Statement]) -> int:
+    """How many lines statements take, each on one."""
+    found = 0
+    for s in statements:
+        inline, other = getattr(s, "inline", False), bool(bodies(s)[1:] and bodies(s)[1])
+        found += 1 + other
+        if isinstance(s, Compound) and not inline:
+            found += 1 + sum(map(length, bodies(s)))
+    return found
+
+
+def deep(statements: Sequence[Statement], change: Callable[[Node], Node]) -> list[Statement]:
+    """Statements with all their expressions changed."""
     return [with_bodies(with_expressions(s, change), lambda body: deep(body, change)) for s in statements]
 
 
@@ -182,98 +258,19 @@ def continued(statements: Sequence[Statement]) -> list[Statement]:
     return [Jump("continue") if s == Jump() else with_bodies(s, continued) for s in statements]
 
 
-def names(s: Statement) -> Iterator[str]:
-    """The names in a statement itself, and other words."""
-    yield from declared(s)
-    for text in expressions(s):
-        yield from re.findall(r"\w+", text)
-
-
 def declared(s: Statement) -> list[str]:
     """The variables that a statement declares."""
     s = s.start if isinstance(s, For) and s.start else s
     return [name for name, _ in s.pairs] if isinstance(s, Declare) else []
 
 
+def named(s: Statement) -> Iterator[str]:
+    """The variables that a statement itself declares or names."""
+    yield from declared(s)
+    for e in expressions(s):
+        yield from expr.names(e)
+
+
 def mentions(s: Statement, name: str) -> bool:
-    """Whether a statement, or one in it, names something."""
-    return any(name in names(each) for each in every([s]))
-
-
-# Printing -------------------------------------------------------------------------------------------------------------
-
-
-def simple(s: Statement) -> str:
-    """A statement on one line, without its body."""
-    if isinstance(s, Declare):
-        names = ", ".join(f"{name}{s.extent}{f' = {value}' if value else ''}" for name, value in s.pairs)
-        return f"{'const ' if s.const else ''}{s.type} {names};"
-    if isinstance(s, Assign):
-        by_one = s.value == "1" and s.sign in ("+=", "-=")
-        return f"{s.sign[0] * 2}{s.target};" if by_one else f"{s.target} {s.sign} {s.value};"
-    if isinstance(s, Run):
-        return f"{s.expression};"
-    if isinstance(s, Barrier):
-        return f"{s.call};"
-    if isinstance(s, Jump):
-        return f"{s.word} {s.value};" if s.value else f"{s.word};"
-    if isinstance(s, Note):
-        return s.text
-    if isinstance(s, If):
-        return f"if ({s.condition})"
-    if isinstance(s, While):
-        return f"while ({s.condition})"
-    if isinstance(s, For):
-        start = simple(s.start).removesuffix(";") if s.start else ""
-        return f"for ({start}; {s.condition}; {simple(s.step).removesuffix(';')})"
-    return ""
-
-
-def rendered(statements: Sequence[Statement], depth: int = 1) -> list[str]:
-    """Lines of text, indented."""
-    return [part for line in _indented(statements, depth) for part in wrapped(line)]
-
-
-def _indented(statements: Sequence[Statement], depth: int) -> list[str]:
-    found: list[str] = []
-    indent = "    " * min(depth, DEEPEST)  # of a loop with a break that is written out, each iteration is one deeper
-    for s in statements:
-        if isinstance(s, Barrier) and found and found[-1] == indent + simple(s):  # one does what two do
-            continue
-        if isinstance(s, Simple):
-            found.append(indent + simple(s))
-        elif isinstance(s, If | For) and s.inline:
-            found += [indent + line for line in _inline(s)]
-        else:
-            head = simple(s)
-            found += [f"{indent}{head} {{" if head else indent + "{", *_indented(bodies(s)[0], depth + 1)]
-            if isinstance(s, If) and s.other:
-                found += [indent + "} else {", *_indented(s.other, depth + 1)]
-            found.append(indent + "}")
-    return found
-
-
-def _inline(s: Statement) -> list[str]:
-    """A statement on a line of its own, with what it does there."""
-    if not isinstance(s, If | For):
-        return [simple(s)]
-    does = ", ".join(simple(each).removesuffix(";") for each in s.body[:-1])
-    found = [f"{simple(s)} {does}{', ' if does else ''}{_inline(s.body[-1])[0]}"]
-    return [*found, *(f"else {_inline(each)[0]}" for each in s.other)] if isinstance(s, If) else found
-
-
-def wrapped(line: str) -> list[str]:
-    """A line of C in as many as the width asks for; broken behind && where there is one, else behind operators."""
-    found, indent = [], " " * (len(line) - len(line.lstrip()) + 4)
-    while len(line) > WIDTH and " " in line[len(indent) + 20 : WIDTH]:
-        at = line.rfind("&& ", WIDTH // 2, WIDTH) + 2
-        behind = [m.end() for m in _BREAKS.finditer(line[:WIDTH]) if m.end() > len(indent) + 20]
-        at = at if at > 1 else behind[-1] if behind else line.rindex(" ", 0, WIDTH)
-        found.append(line[:at])
-        line = indent + line[at + 1 :]
-    return [*found, line]
-
-
-def commented(lines: Sequence[str]) -> list[str]:
-    """Comments in as many lines as the width asks for."""
-    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="//   ")]
+    """Whether a statement, or one in it, names a variable."""
+    return any(name in named(each) for each in every([s]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rawkern.gradients.code.tree import BARRIER, Barrier, Statement, every, names
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.tree import BARRIER, Barrier, Statement
 
 
 def sparse(statements: list[Statement], shared: Collection[str]) -> list[Statement]:
@@ -18,10 +19,10 @@ def sparse(statements: list[Statement], shared: Collection[str]) -> list[Stateme
         if s == BARRIER:
             parts.append(([], set()))
             continue
-        inner = list(every([s]))
+        inner = list(tree.every([s]))
         waits = any(isinstance(each, Barrier) for each in inner)
         parts[-1][0].append(s)
-        parts[-1][1].update(shared if waits else {name for each in inner for name in names(each)} & set(shared))
+        parts[-1][1].update(shared if waits else {name for each in inner for name in tree.named(each)} & set(shared))
     parts.pop()
     merged = [parts[0]]
     for more, touched in parts[1:]:

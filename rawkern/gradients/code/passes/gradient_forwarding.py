@@ -6,23 +6,15 @@ Where a launch sets all of such a gradient, the other can be handed on in its pl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 
 from rawkern.gradients.analysis.definite_writes import Sets
-from rawkern.gradients.code.tree import (
-    Assign,
-    Declare,
-    If,
-    Statement,
-    bodies,
-    every,
-    expressions,
-    with_bodies,
-)
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Index, Name, Node
+from rawkern.gradients.code.tree import Assign, Declare, If, Statement
 from rawkern.gradients.ir import Array
 
-_ELEMENT = re.compile(r"grad_(\w+)\[(.*)\]")
+Element = tuple[str, tuple[Node, ...]]  # of a gradient: whose, and the indices
 
 
 def handed(
@@ -32,45 +24,51 @@ def handed(
 
     `sets`: gradients that are set; `arrays`: those of memory whose gradients are one number an element.
     """
-    code = list(every(statements))
-    reads = {
-        s.name: (m[1], m[2])
-        for s in code
-        if isinstance(s, Declare) and s.const and s.name.startswith("d_") and (m := _ELEMENT.fullmatch(s.value))
-    }
+    code = list(tree.every(statements))
+    reads = {s.name: _element(s.value) for s in code if isinstance(s, Declare) and s.const and s.value}
     found: dict[str, tuple[str, str]] = {}
-    new: dict[Assign, If] = {}
+    new: dict[int, If] = {}
 
     def once(name: str) -> bool:
-        return sum(any(f"grad_{name}[" in each for each in expressions(s)) for s in code) == 1
+        return sum(f"grad_{name}" in tree.named(s) for s in code) == 1
 
-    for s, name, index, same in _set_in(statements, {}):
+    for s, (name, index), same in _set_in(statements, {}):
         if name not in sets or not sets[name].covers or name not in arrays:
             continue
-        output, at = reads.get(s.value, ("", ""))
-        of = output if output and at == index else same if same in sets and once(same) else ""
+        read = reads.get(s.value.name) if isinstance(s.value, Name) else None
+        of = read[0] if read and read[1] == index else same if same in sets and once(same) else ""
         if of in arrays and arrays[name].type == arrays[of].type and once(name):
             flag = fresh(f"set_{name}")
             found[name] = of, flag
-            new[s] = If(flag, [s], inline=True)
+            new[id(s)] = If(Name(flag), [s], inline=True)
     return _with(statements, new), found
 
 
-def _set_in(statements: list[Statement], before: dict[tuple[str, str], str]) -> Iterator[tuple[Assign, str, str, str]]:
-    """Statements that set a gradient: with its name, the index, and another that is set to that value there."""
+def _element(e: Node) -> Element | None:
+    """An element of a gradient."""
+    index: list[Node] = []
+    while isinstance(e, Index):
+        index.append(e.at)
+        e = e.of
+    gradient = bool(index) and isinstance(e, Name) and e.name.startswith("grad_")
+    return (e.name.removeprefix("grad_"), tuple(index)) if gradient and isinstance(e, Name) else None
+
+
+def _set_in(
+    statements: list[Statement], before: dict[tuple[tuple[Node, ...], Node], str]
+) -> Iterator[tuple[Assign, Element, str]]:
+    """Statements that set an element of a gradient, and another gradient that is set to that value there."""
     for s in statements:
-        m = _ELEMENT.fullmatch(s.target) if isinstance(s, Assign) and s.sign == "=" else None
-        if m and isinstance(s, Assign):
-            name, index = m.groups()
-            yield s, name, index, before.get((index, s.value), "")
+        element = _element(s.target) if isinstance(s, Assign) and s.sign == "=" else None
+        if element and isinstance(s, Assign):
+            name, index = element
+            yield s, element, before.get((index, s.value), "")
             before.setdefault((index, s.value), name)
         elif not (isinstance(s, Declare) and s.const):
             before.clear()
-            for inner in bodies(s) if not getattr(s, "inline", False) else ():
+            for inner in tree.bodies(s) if not getattr(s, "inline", False) else ():
                 yield from _set_in(inner, {})
 
 
-def _with(statements: list[Statement], new: Mapping[Assign, If]) -> list[Statement]:
-    return [
-        new.get(s, s) if isinstance(s, Assign) else with_bodies(s, lambda body: _with(body, new)) for s in statements
-    ]
+def _with(statements: list[Statement], new: Mapping[int, If]) -> list[Statement]:
+    return [new.get(id(s)) or tree.with_bodies(s, lambda body: _with(body, new)) for s in statements]

@@ -2,74 +2,69 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Set
 
-from rawkern.gradients.code.expressions import is_product
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Name
 from rawkern.gradients.code.names import Names, numbered
-from rawkern.gradients.code.tree import (
-    Assign,
-    Compound,
-    Statement,
-    bodies,
-    declared,
-    expressions,
-    with_bodies,
-    with_expressions,
-)
+from rawkern.gradients.code.tree import Assign, Compound, Statement
 
 Scope = tuple[int, ...]  # a block, by the places of those around it among the statements
-_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 
-def finished(statements: list[Statement], names: Names, head: str, free: Set[str]) -> list[Statement]:
+def finished(statements: list[Statement], names: Names, kept: Set[str], free: Set[str]) -> list[Statement]:
     """Statements of a function that no pass goes through any more, as they are printed; see `renumbered`."""
-    return subtracted(renumbered(statements, names, head, free))
+    return subtracted(renumbered(statements, names, kept, free))
 
 
-def renumbered(statements: list[Statement], names: Names, head: str, free: Set[str]) -> list[Statement]:
+def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: Set[str]) -> list[Statement]:
     """Statements whose variables are numbered in the order of the text, the first of a name in a block without one.
 
-    Variables whose blocks lie apart may have one name. Words of the head stay. `free`: names that were reserved for
+    Variables whose blocks lie apart may have one name. `kept`: names that stay. `free`: names that were reserved for
     what the text might have needed.
     """
-    words: dict[str, list[tuple[Scope, bool]]] = {}
+    found: dict[str, list[tuple[Scope, bool]]] = {}
+    functions: set[str] = set()
     for scope, s in _placed(statements, ()):
-        own = set(declared(s))
-        for text in (*declared(s)[:1], *expressions(s), *declared(s)[1:]):
-            for m in _WORD.finditer(text):
-                words.setdefault(m[0], []).append((scope, m[0] in own))
-    kept = set(_WORD.findall(head))
-    given = [word for word in words if word in names.hints and word not in kept]
-    taken = (kept | words.keys() | (names.reserved - free)) - set(given)
-    new: dict[str, dict[Scope, str]] = {word: {} for word in given}
+        functions.update(name for e in tree.expressions(s) for name in expr.calls(e))
+        for name, declares in _occurrences(s):
+            found.setdefault(name, []).append((scope, declares))
+    given = [name for name in found if name in names.hints and name not in kept]
+    taken = kept | functions | (found.keys() - given) | (names.reserved - free)
+    new: dict[str, dict[Scope, str]] = {name: {} for name in given}
     used: dict[str, list[Scope]] = {}
-    for word in given:
-        for scope in _blocks(words[word]):
-            hint, k = _hint(word, names.hints), 2
+    for old in given:
+        for scope in _blocks(found[old]):
+            hint, k = _hint(old, names.hints), 2
             name = hint
             while name in taken or any(_common(scope, other) in (scope, other) for other in used.get(name, ())):
                 name, k = numbered(hint, k), k + 1
             used.setdefault(name, []).append(scope)
-            new[word][scope] = name
+            new[old][scope] = name
 
-    def change(text: str, scope: Scope) -> str:
-        def name(m: re.Match[str]) -> str:
-            return next((n for block, n in new.get(m[0], {}).items() if _common(block, scope) == block), m[0])
-
-        return _WORD.sub(name, text)
+    def called(name: str, scope: Scope) -> str:
+        return next((n for block, n in new.get(name, {}).items() if _common(block, scope) == block), name)
 
     def changed(statements: list[Statement], scope: Scope) -> list[Statement]:
         found = []
         for k, s in enumerate(statements):
             here = _scope(s, scope, k)
-            s = with_expressions(s, lambda text, here=here: change(text, here))
+            own = {name: called(name, here) for name in tree.named(s)}
+            s = tree.with_expressions(s, lambda e, own=own: expr.renamed(e, own), lambda name, own=own: own[name])
             apart = here is not scope
-            parts = iter([changed(body, (*here, side) if apart else here) for side, body in enumerate(bodies(s))])
-            found.append(with_bodies(s, lambda _, parts=parts: next(parts)))
+            parts = iter([changed(body, (*here, side) if apart else here) for side, body in enumerate(tree.bodies(s))])
+            found.append(tree.with_bodies(s, lambda _, parts=parts: next(parts)))
         return found
 
     return changed(statements, ())
+
+
+def _occurrences(s: Statement) -> Iterator[tuple[str, bool]]:
+    """The variables of a statement in the order of its text, and whether it declares them."""
+    own = tree.declared(s)
+    for name in (*own[:1], *(name for e in tree.expressions(s) for name in expr.names(e)), *own[1:]):
+        yield name, name in own
 
 
 def _scope(s: Statement, scope: Scope, k: int) -> Scope:
@@ -94,7 +89,7 @@ def _placed(statements: list[Statement], scope: Scope) -> Iterator[tuple[Scope, 
     for k, s in enumerate(statements):
         here = _scope(s, scope, k)
         yield here, s
-        for side, body in enumerate(bodies(s)):
+        for side, body in enumerate(tree.bodies(s)):
             yield from _placed(body, here if here is scope else (*here, side))
 
 
@@ -106,7 +101,7 @@ def _common(a: Scope, b: Scope) -> Scope:
 def _hint(name: str, hints: Mapping[str, str]) -> str:
     """What a name is to be called, without numbers of a name that it was made of, as `d_x_2_all` is of `d_x_2`."""
     hint = hints[name]
-    for cut in (*(m.start() for m in re.finditer("_", hint)), len(hint)):
+    for cut in (*(k for k, c in enumerate(hint) if c == "_"), len(hint)):
         if hint[:cut] in hints and hints[hint[:cut]] != hint[:cut]:
             return hints[hint[:cut]] + hint[cut:]
     return hint
@@ -116,7 +111,8 @@ def subtracted(statements: list[Statement]) -> list[Statement]:
     """Statements in which what is added with a minus before it is subtracted, which gives the same."""
     found: list[Statement] = []
     for s in statements:
-        if isinstance(s, Assign) and s.sign == "+=" and re.fullmatch(r"\w+", s.target) and s.value.startswith("-"):
-            s = Assign(s.target, s.value[1:], "-=") if is_product(s.value[1:]) else s
-        found.append(with_bodies(s, subtracted))
+        if isinstance(s, Assign) and s.sign == "+=" and isinstance(s.target, Name):
+            less = expr.positive(s.value)
+            s = s if less is None else Assign(s.target, less, "-=")
+        found.append(tree.with_bodies(s, subtracted))
     return found

@@ -10,40 +10,25 @@ same elements for several of theirs.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis.gather import places
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Cast, Name
 from rawkern.gradients.code.passes.conditions import INTEGERS, Conditions, Unknown, parts
-from rawkern.gradients.code.tree import (
-    Assign,
-    Barrier,
-    Declare,
-    For,
-    If,
-    Jump,
-    Note,
-    Scope,
-    Statement,
-    While,
-    continued,
-    declared,
-    deep,
-    every,
-    expressions,
-    rendered,
-    text,
-    with_bodies,
-)
+from rawkern.gradients.code.tree import Barrier, Declare, For, If, Jump, Note, Scope, Statement, While
+from rawkern.gradients.index.affine import Terms
 from rawkern.gradients.ir import Kernel
 
 BYTES = 16  # of one array, that a thread reads or writes
 MOST = 4  # elements
 LINES, READS = 60, 24  # of a thread: more has enough on its way, or needs too many registers
-TOGETHER = re.compile(r"__sync|__shfl|__ballot|__any|__all|__activemask|\b(warp_\w+|block_\w+|lane|take|curand\w*)\(")
+#: How functions begin that threads of a warp or block call together, or whose calls have an order.
+TOGETHER = ("__sync", "__shfl", "__ballot", "__any", "__all", "__activemask", "warp_", "block_", "curand")
 
 
 @dataclass(frozen=True)
@@ -62,58 +47,82 @@ def several(kernel: Kernel, lines: list[Statement], sizes: Set[str], fresh: Call
 
     `sizes`: names of integers that the backward is given beside the kernel's own.
     """
-    code, whole = text(lines), places(kernel)
-    waits = any(isinstance(s, Barrier) for s in every(lines))
-    apart = not kernel.shared and not waits and not TOGETHER.search(code) and "x" in whole and kernel.grid[0] != 1
-    if not apart or kernel.block[0] < 16:
+    whole = places(kernel)
+    if kernel.block[0] < 16 or not _apart(kernel, lines, whole):
         return None
     body = Conditions(kernel, whole, sizes)
-    most = min(MOST, BYTES // _largest(kernel, code)) // (1 if len(whole) == 1 else 2)
     try:
         free = _freed(lines, body)
-        free = _joined(free, Counter(name for s in every(free) for name in declared(s)))
     except _Unfit:
         return None
-    inner = text(free)
-    reads = len(re.findall(r"\w\[", inner))
-    if most < 2 or "x" not in body.place or len(rendered(free)) > LINES or reads > READS or "atomic" in inner:
+    free = _joined(free, Counter(name for s in tree.every(free) for name in tree.declared(s)))
+    most = min(MOST, BYTES // _largest(kernel, lines)) // (1 if len(whole) == 1 else 2)
+    if most < 2 or "x" not in body.place or not _worthwhile(free):
         return None
-    each, k, blocks = (fresh(n) for n in ("each", "k", "blocks_x"))
-    here, threads = body.place["x"], kernel.block[0]
+    kept, free = ([s for s in part if _integer(s) not in body.place.values()] for part in (lines, free))
+    if any(tree.mentions(s, f"{of}.x") for s in (*kept, *free) for of in ("threadIdx", "blockIdx")):
+        return None
     others = [a for a in whole if a in body.place and a != "x"]
-    kept = [s for s in lines if _integer(s) not in body.place.values()]
-    free = [s for s in free if _integer(s) not in body.place.values()]
-    if re.search(r"(threadIdx|blockIdx)\.x", text([*kept, *free])):
-        return None
-    kind = body.kinds[here]
-    wide = f"({kind})" if "long" in kind or kind == "size_t" else ""
-    before = [Declare(body.kinds[n], n, body.spelled[n], const=True) for n in (body.place[a] for a in others)]
+    each, k, blocks = (fresh(n) for n in ("each", "k", "blocks_x"))
+    found = _coarsened(body, kept, free, others, bool(sizes), (each, k, blocks), fresh)
+    found = tree.deep(found, lambda e: expr.substituted(e, {"gridDim.x": Name(blocks)}))
+    return Several(found, each, blocks, most, aligned=not others)
+
+
+def _apart(kernel: Kernel, lines: Sequence[Statement], whole: Mapping[str, Terms]) -> bool:
+    """Whether the threads of a launch along x have nothing to do with one another."""
+    if (
+        kernel.shared
+        or "x" not in whole
+        or kernel.grid[0] == 1
+        or any(isinstance(s, Barrier) for s in tree.every(lines))
+    ):
+        return False
+    return not any(name in ("lane", "take") or name.startswith(TOGETHER) for name in tree.called(lines))
+
+
+def _worthwhile(lines: list[Statement]) -> bool:
+    """Whether a thread has so little on its way that it may have more, and adds nothing atomically."""
+    loads = sum(1 for e in tree.all_expressions(lines) for _ in expr.accesses(e))
+    return (
+        tree.length(lines) <= LINES and loads <= READS and not any(n.startswith("atomic") for n in tree.called(lines))
+    )
+
+
+def _coarsened(
+    body: Conditions, kept: list[Statement], free: list[Statement], others: list[str], beside: bool,
+    given: tuple[str, str, str], fresh: Callable[[str], str],
+) -> list[Statement]:  # fmt: skip
+    """The loop over a thread's elements: without conditions that hold for all of a block, and with them.
+
+    `given`: how many elements, which of them, the forward's blocks; `beside`: whether the elements lie beside one
+    another, though there are several axes.
+    """
+    each, k, blocks = map(Name, given)
+    here, threads = body.place["x"], body.kernel.block[0]
+    kind, block = body.kinds[here], expr.special("blockIdx.x")
+    before = [tree.constant(body.kinds[n], n, body.defined[n]) for n in (body.place[a] for a in others)]
     ends = {name: (fresh(f"first_{name}"), fresh(f"last_{name}")) for name in body.place.values()}
     first, last = ends[here]
-    before += [
-        Declare(kind, first, f"{wide}blockIdx.x * ({threads} * {each})", const=True),
-        Declare(kind, last, f"{wide}(blockIdx.x + 1) * ({threads} * {each}) - 1", const=True),
-    ]
+    start, end = (Cast(kind, e) if "long" in kind else e for e in (block, block + 1))
+    before.append(tree.constant(kind, first, start * (threads * each)))
+    before.append(tree.constant(kind, last, end * (threads * each) - 1))
     asked = body.asked(ends)
     for a in others:
-        for end, at in zip(ends[body.place[a]], body.ends(a), strict=True):
-            if re.search(rf"\b{end}\b", " ".join(asked)):
-                before.append(Declare(body.kinds[body.place[a]], end, at, const=True))
-    tests = [f"(blockIdx.x + 1) * {each} <= {blocks}", *asked]
-    loop = For(Declare("int", k, "0"), f"{k} < {each}", Assign(k, "1", "+="), [])
-    behind = Declare(kind, here, f"{first} + threadIdx.x + {k} * {threads}", const=True)
-    beside = replace(behind, value=f"{first} + threadIdx.x * {each} + {k}") if sizes or not others else behind
-    stop = If(f"blockIdx.x * {each} + {k} >= {blocks}", [Jump("break")], inline=True)
-    found = [
-        *before,
-        If(
-            " && ".join(tests),
-            [Note("#pragma unroll"), replace(loop, body=[beside, *free])],
-            [replace(loop, body=[stop, behind, *continued(kept)])],
-        ),
-    ]
-    found = deep(found, lambda text: text.replace("gridDim.x", blocks))
-    return Several(found, each, blocks, most, aligned=not others)
+        for name, at in zip(ends[body.place[a]], body.ends(a), strict=True):
+            if any(name in expr.names(e) for e in asked):
+                before.append(tree.constant(body.kinds[body.place[a]], name, at))
+    thread = expr.special("threadIdx.x")
+    apart = tree.constant(kind, here, Name(first) + thread + k * threads)
+    together = tree.constant(kind, here, Name(first) + thread * each + k) if beside or not others else apart
+    stop = If(expr.infix(block * each + k, ">=", blocks), [Jump("break")], inline=True)
+
+    def loop(body: list[Statement]) -> Statement:
+        return tree.counting(tree.variable("int", k.name, 0), each, 1, body)
+
+    whole = expr.both(expr.infix((block + 1) * each, "<=", blocks), *asked)
+    quick, careful = loop([together, *free]), loop([stop, apart, *tree.continued(kept)])
+    return [*before, If(whole, [Note("#pragma unroll"), quick], [careful])]
 
 
 class _Unfit(Exception):
@@ -138,28 +147,31 @@ def _freed(statements: Sequence[Statement], body: Conditions) -> list[Statement]
         if isinstance(s, For | While):
             raise _Unfit
         name = _integer(s)
-        if any(n in body.spelled and (not name or body.spelled[n] != getattr(s, "value", "")) for n in declared(s)):
+        if any(
+            n in body.defined and (not name or body.defined[n] != getattr(s, "value", None)) for n in tree.declared(s)
+        ):
             raise _Unfit  # what was said of that name is not so here
-        if name and isinstance(s, Declare):
+        if name and isinstance(s, Declare) and s.value is not None:
             body.define(s.type, s.name, s.value)
         found.append(s)
     return found
 
 
 def _branch(s: If, body: Conditions) -> list[Statement]:
-    rare = "gridDim" in s.condition and "atomic" in text(s.body)
+    grid = any(name.startswith("gridDim.") for name in expr.names(s.condition))
+    rare = grid and any(name.startswith("atomic") for name in tree.called(s.body))
     if not s.other and body.fails(s.condition, only_known=not rare):
         return []
     left = [s.condition] if s.other else [part for part in parts(s.condition, "&&") if not body.hold(part)]
     inner, other = _freed(s.body, body), _freed(s.other, body)
-    return [If(" && ".join(left), inner, other)] if left else [Scope(inner)]
+    return [If(expr.both(*left), inner, other)] if left else [Scope(inner)]
 
 
 def _joined(statements: list[Statement], times: Counter[str]) -> list[Statement]:
     """Statements without braces around what is asked no more, where their names are declared once."""
     found: list[Statement] = []
     for s in statements:
-        s = with_bodies(s, lambda body: _joined(body, times))
+        s = tree.with_bodies(s, lambda body: _joined(body, times))
         if isinstance(s, Scope) and all(times[name] == 1 for each in s.body for name in _own(each)):
             found += s.body
         else:
@@ -169,41 +181,33 @@ def _joined(statements: list[Statement], times: Counter[str]) -> list[Statement]
 
 def _own(s: Statement) -> list[str]:
     """What a statement declares for those behind it."""
-    return declared(s) if isinstance(s, Declare) else []
+    return tree.declared(s) if isinstance(s, Declare) else []
 
 
 def _indices(s: Statement, body: Conditions) -> None:
     """Elements have to lie beside one another where threads do, or be the same for all."""
     here = "at x"
     inline = isinstance(s, If) and s.inline
-    for index in _indexed(text([s]) if inline else "\n".join(expressions(s))):
-        try:
-            p = body.poly(index)
-        except Unknown:
-            continue
-        if any(here in key and (key != (here,) or v != 1) for key, v in p.items()):
-            raise _Unfit
+    for e in tree.all_expressions([s]) if inline else tree.expressions(s):
+        for access in expr.accesses(e):
+            try:
+                p = body.poly(access.at)
+            except Unknown:
+                continue
+            if any(here in key and (key != (here,) or v != 1) for key, v in p.items()):
+                raise _Unfit
 
 
-def _indexed(line: str) -> Iterator[str]:
-    """What stands between brackets."""
-    for m in re.finditer(r"\w\[", line):
-        depth, k = 1, m.end()
-        while depth:
-            depth += (line[k] == "[") - (line[k] == "]")
-            k += 1
-        yield line[m.end() : k - 1]
-
-
-def _largest(kernel: Kernel, code: str) -> int:
+def _largest(kernel: Kernel, lines: Sequence[Statement]) -> int:
     """Bytes of the largest element that is read or written."""
-    used = [a for n, a in kernel.arrays.items() if re.search(rf"\b(grad_)?{n}\[", code)]
-    return max((_bytes(a.type) for a in used), default=BYTES)
+    used = {e.of.name for each in tree.all_expressions(lines) for e in expr.accesses(each) if isinstance(e.of, Name)}
+    found = [_bytes(a.type) for n, a in kernel.arrays.items() if n in used or f"grad_{n}" in used]
+    return max(found, default=BYTES)
 
 
 def _integer(s: Statement) -> str:
     """The name of an integer that a statement defines for good."""
-    return s.name if isinstance(s, Declare) and s.const and INTEGERS.fullmatch(s.type) else ""
+    return s.name if isinstance(s, Declare) and s.const and s.type in INTEGERS else ""
 
 
 def _bytes(kind: types.Type) -> int:

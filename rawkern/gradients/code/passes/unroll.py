@@ -6,31 +6,17 @@ or compute alike stays in registers. Only the last time a thread has to ask whet
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rawkern.base import gpus
 from rawkern.gradients import types
-from rawkern.gradients.code.expressions import operand, written
+from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
+from rawkern.gradients.code.expressions import Binary, Index, Literal, Name, Node, Unary
 from rawkern.gradients.code.names import Names
-from rawkern.gradients.code.tree import (
-    Assign,
-    Barrier,
-    Declare,
-    For,
-    If,
-    Jump,
-    Note,
-    Run,
-    Statement,
-    While,
-    bodies,
-    every,
-    expressions,
-    rendered,
-    with_bodies,
-)
+from rawkern.gradients.code.tree import Assign, Barrier, Declare, For, If, Jump, Note, Run, Statement, While
 from rawkern.gradients.index import scev
 from rawkern.gradients.index.affine import LANE, Poly, poly, settled
 from rawkern.gradients.index.threads import grouped
@@ -39,7 +25,7 @@ from rawkern.gradients.ir import Kernel, Loop, Value
 MOST = 64  # times; more need too many registers
 REGISTERS = 160  # for what is read once and kept: a thread has 255
 LINES = 64  # of all such loops: more is too much code, written out
-_TOGETHER = re.compile(r"__sync|__shfl|\b(block|warp)_\w+\(")
+_TOGETHER = ("__sync", "__shfl", "block_", "warp_")  # how functions begin that threads call together
 WRITTEN = 2048  # of them, written out
 
 
@@ -53,34 +39,30 @@ class Row:
     most: int
     kept: int  # registers, for each time
 
-    @property
-    def comment(self) -> str:
-        """What a launch is to know."""
-        times = f"{operand(written(self.length), '+', '/')} / {self.step}"
-        return f"// {self.name}: {times} rounded up, or 0; how often a thread goes through a row."
-
 
 def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tuple[Row, ...], list[Statement]]:
     """The rows that a kernel's threads go through, and the statements with their loops as they may be written out.
 
     None where there are none, or it does not pay.
     """
-    keys: dict[Loop, tuple[str, int]] = {}
-    lengths: dict[tuple[str, int], Poly] = {}
-    inner: dict[tuple[str, int], list[Statement]] = {}
-    for s in every(statements):
+    keys: dict[Loop, tuple[Node, int]] = {}
+    lengths: dict[tuple[Node, int], Poly] = {}
+    inner: dict[tuple[Node, int], list[Statement]] = {}
+    for s in tree.every(statements):
         loop = s.loop if isinstance(s, For) and _steps(s) else None
         row = None if loop is None else _row(loop, kernel)
         if loop is not None and row is not None:
-            key = keys[loop] = written(row[0]), row[1]
+            key = keys[loop] = expr.written(row[0]), row[1]
             lengths[key] = row[0]
-            inner.setdefault(key, []).extend(bodies(s)[0])
-    lines = sum(len(rendered(body, 0)) for body in inner.values())
+            inner.setdefault(key, []).extend(tree.bodies(s)[0])
+    lines = sum(map(tree.length, inner.values()))
     if not inner or lines > LINES:
         return (), statements
-    for s in every([s for body in inner.values() for s in body]):
-        if isinstance(s, For | While | Barrier) or any(_TOGETHER.search(each) for each in expressions(s)):
-            return (), statements
+    written_out = [s for body in inner.values() for s in body]
+    if any(isinstance(s, For | While | Barrier) for s in tree.every(written_out)):
+        return (), statements
+    if any(name.startswith(_TOGETHER) for name in tree.called(written_out)):
+        return (), statements
     found = {}
     for key, body in inner.items():
         kept = _registers(kernel, body)
@@ -91,7 +73,7 @@ def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tup
 
 def _steps(s: For) -> bool:
     """Whether a loop's variable grows by more than 1."""
-    return isinstance(s.step, Assign) and s.step.sign == "+=" and s.step.value != "1"
+    return isinstance(s.step, Assign) and s.step.sign == "+=" and s.step.value != Literal("1")
 
 
 def resident(
@@ -110,19 +92,27 @@ def resident(
 def assumption(kernel: Kernel) -> Statement:
     """What the compiler has to know of a block to see how often its threads go through a row."""
     threads = kernel.block[0]
-    return Run(f"__builtin_assume(blockDim.x == {threads} && threadIdx.x < {threads})")
+    within = expr.infix(expr.special("threadIdx.x"), "<", threads)
+    return Run(expr.call("__builtin_assume", expr.both(expr.infix(expr.special("blockDim.x"), "==", threads), within)))
 
 
 def _registers(kernel: Kernel, body: Sequence[Statement]) -> int:
     """How many registers hold what a thread reads of memory at a time: of arrays, and of sums of its block."""
-    inner = list(every(body))
-    code = "\n".join(each for s in inner for each in expressions(s) if each != getattr(s, "target", None))
-    read = set(re.findall(r"(?<!&)\b\w+", code))  # &: of atomicAdd
+    inner = list(tree.every(body))
+    read = {
+        name for s in inner for e in tree.expressions(s) if e is not getattr(s, "target", None) for name in _read(e)
+    }
     kinds = [kind for n, kind, pointer in kernel.params for each in (n, f"grad_{n}") if pointer and each in read]
     declares = {s.type for s in inner if isinstance(s, Declare)}
     together = max((types.count(types.VECTORS[n]) for n in declares & types.VECTORS.keys()), default=1)
-    adds = any(isinstance(s, Assign) and s.sign == "+=" and s.target.endswith("]") for s in inner)
+    adds = any(isinstance(s, Assign) and s.sign == "+=" and isinstance(s.target, Index) for s in inner)
     return sum(max(types.size(kind) // 4, together) for kind in kinds) + adds
+
+
+def _read(e: Node) -> set[str]:
+    """The variables that are read, not those of which only an address is taken, for an atomic addition."""
+    taken = Counter(expr.base(each.of) for each in expr.nodes(e) if isinstance(each, Unary) and each.sign == "&")
+    return {name for name, times in Counter(expr.names(e)).items() if times > taken[name]}
 
 
 def _row(loop: Loop, kernel: Kernel) -> tuple[Poly, int] | None:
@@ -157,19 +147,20 @@ def _written_out(statements: list[Statement], rows: Mapping[Loop, Row]) -> list[
     """Statements with these loops as loops that the compiler can write out."""
     out: list[Statement] = []
     for s in statements:
-        s = with_bodies(s, lambda body: _written_out(body, rows))
+        s = tree.with_bodies(s, lambda body: _written_out(body, rows))
         row = rows.get(s.loop) if isinstance(s, For) and _steps(s) else None
         if row is not None and isinstance(s, For) and isinstance(s.step, Assign):
-            c = s.step.target
+            c, times = s.step.target, Name(row.name)
             out.append(Note("#pragma unroll"))
-            over = f"{c} >= ({row.name} - 1) * {row.step} && {_no(s.condition)}"
-            condition = f"{row.name} ? {c} < {row.name} * {row.step} : {s.condition}"
+            over = expr.both(expr.infix(c, ">=", (times - 1) * row.step), _no(s.condition))
+            condition = expr.where(times, expr.infix(c, "<", times * row.step), s.condition)
             s = replace(s, condition=condition, body=[If(over, [Jump("continue")], inline=True), *s.body])
         out.append(s)
     return out
 
 
-def _no(condition: str) -> str:
+def _no(condition: Node) -> Node:
     """The opposite of a comparison."""
-    parts = re.fullmatch(r"(\w+) < (.*)", condition)
-    return f"{parts[1]} >= {parts[2]}" if parts else f"!({condition})"
+    if isinstance(condition, Binary) and condition.sign == "<":
+        return Binary(">=", condition.left, condition.right)
+    return Unary("!", condition)

@@ -9,8 +9,9 @@ import torch
 
 import rawkern
 from rawkern.gradients import launching, text
+from rawkern.gradients.code.expressions import Name, infix, special
 from rawkern.gradients.code.passes.thread_coarsening import several
-from rawkern.gradients.code.tree import Assign, Declare, If, Scope
+from rawkern.gradients.code.tree import Declare, If, Scope, assign, constant
 from rawkern.gradients.ir import Array, Block, Kernel
 
 INDEX = "blockIdx.x * blockDim.x + threadIdx.x"
@@ -189,11 +190,11 @@ def test_pointers_that_are_no_multiples_of_16_bytes(which, device, monkeypatch) 
 @pytest.mark.parametrize(
     "again, fits",
     [
-        (Declare("int", "t", "i + 1", const=True), True),
-        (Declare("int", "t", "i - 1", const=True), False),
-        (Declare("int", "t", "at[i]", const=True), False),
-        (Declare("float", "t", "x[i]"), False),
-        (Declare("float", "u", also=(("t", ""),)), False),
+        (constant("int", "t", Name("i") + 1), True),
+        (constant("int", "t", Name("i") - 1), False),
+        (constant("int", "t", Name("at")["i"]), False),
+        (Declare("float", "t", Name("x")["i"]), False),
+        (Declare("float", "u", also=(("t", None),)), False),
     ],
 )
 def test_a_name_that_means_something_else_in_another_scope(again, fits) -> None:
@@ -202,10 +203,8 @@ def test_a_name_that_means_something_else_in_another_scope(again, fits) -> None:
         "f", "f.cu", [("x", "float", True), ("n", "int", False)], {"x": Array("x", "float")}, [], Block(), {},
         (64, 1, 1), (None, 1, 1),
     )  # fmt: skip
-    scopes = [
-        Scope([first, If("t < n", [Assign("grad_x[i]", "x[i]")])])
-        for first in (Declare("int", "t", "i + 1", const=True), again)
-    ]
-    place = Declare("int", "i", "threadIdx.x + blockIdx.x * 64", const=True)
+    guarded = If(infix("t", "<", "n"), [assign(Name("grad_x")["i"], Name("x")["i"])])
+    scopes = [Scope([first, guarded]) for first in (constant("int", "t", Name("i") + 1), again)]
+    place = constant("int", "i", special("threadIdx.x") + special("blockIdx.x") * 64)
     found = several(inner, [place, *scopes], set(), lambda name: name)
     assert (found is not None) == fits
