@@ -74,7 +74,7 @@ def measured(
     for name, cpu in cpus.items():
         steps = [generated(result.ptx, kernel, shape, cpu) for _ in range(rounds)]
         middle = [statistics.median(getattr(s, part) for s in steps) for part in ("lowering", "llvm")]
-        found[name] = Step(*middle, steps[0].size)
+        found[name] = Step(middle[0], middle[1], steps[0].size)
     return nvrtc, result.ptx.count("\n"), found
 
 
