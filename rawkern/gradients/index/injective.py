@@ -33,7 +33,7 @@ from rawkern.gradients.index.guards import Guards, guards, quotient
 from rawkern.gradients.index.ranges import Ranges
 from rawkern.gradients.index.scev import iterations, loops_around
 from rawkern.gradients.index.threads import by_groups, grouped, threads
-from rawkern.gradients.ir import Access, Kernel, Loop, Value, index_of
+from rawkern.gradients.ir import Access, Kernel, Loop, Store, Value, index_of, walk
 
 BESIDE = "beside"  # the digit that says which of several offsets
 AtMost = tuple[Poly, Poly]  # what is assumed of a launch: one number is at most another
@@ -74,6 +74,13 @@ def injective(
                 assumed += [each for each in needed if each not in assumed]
             return found
     return None
+
+
+def sets_once(kernel: Kernel, store: Store, assumed: list[AtMost] | None) -> bool:
+    """Whether a store's elements are each set once: by one store, by one thread in one iteration."""
+    stores = [i for i in walk(kernel.body) if isinstance(i, Store) and i.place == store.place]
+    numbers = injective(kernel, stores, iterations=True, assumed=assumed)
+    return numbers is not None and len(set(numbers.values())) == len(stores)
 
 
 def _together(asked: Question, accesses: Mapping[Access, Sequence[Loop]]) -> dict[Access, int] | None:
