@@ -212,8 +212,9 @@ class _Assembly:
         """The text: structs, helpers, device functions, the kernel."""
         kernel, names, where = self.kernel, self.names, self.reverse.where
         given = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
-        functions.check_names(given, {f"grad_{n}" for n in given}, tree.called(lines), where)
-        device, more_helpers = functions.called_functions(tree.called(lines), kernel, names, where)
+        called = tree.called(lines)
+        functions.check_names(given, {f"grad_{n}" for n in given}, called, where)
+        device, more_helpers = functions.called_functions(called, kernel, names, where)
         asked = more_helpers.union(self.reverse.helpers, *(g.helpers for g in self.gathered.values()))
         template = self._template()
         made = Function(

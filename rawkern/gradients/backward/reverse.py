@@ -11,6 +11,7 @@ from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code.expressions import Name, Node
 from rawkern.gradients.code.passes.accumulation_sinking import defer
 from rawkern.gradients.code.tree import BARRIER, Barrier, If, Run, Statement
+from rawkern.gradients.index.answers import unchanged
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Block,
@@ -32,6 +33,10 @@ class Reverse(ValueReverse):
 
     def run(self) -> list[Statement]:
         """The lines of the backward's body."""
+        with unchanged():
+            return self._made()
+
+    def _made(self) -> list[Statement]:
         frame = Frame(self.kernel.body, None, self.names)
         out: list[Statement] = []
         self.block(self.kernel.body, frame, out)

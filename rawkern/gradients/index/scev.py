@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 from rawkern.gradients import types
+from rawkern.gradients.index.answers import kept
 from rawkern.gradients.ir import Block, Carried, If, Loop, Value, inside
 
 MOST = 1024  # iterations that are counted
@@ -26,6 +27,7 @@ def plain(value: Value) -> Value:
     return value
 
 
+@kept
 def induction(loop: Loop) -> dict[Value, tuple[Value, Value]]:
     """The loop's variables that grow by the same in each iteration: phi to what it starts with and its step."""
     found = {}
@@ -75,11 +77,13 @@ def bounds(loop: Loop) -> tuple[Carried, Value, bool] | None:
     return (found, high, "=" in test.attr) if found is not None and invariant(high, loop) else None
 
 
+@kept
 def iterations(loop: Loop) -> int | None:
     """How many iterations there are, where that is known when deriving: by running the variable of the condition."""
     return _counted(loop, loop.condition, None)
 
 
+@kept
 def at_most(loop: Loop) -> int | None:
     """How many iterations there are at most: of a loop that may also be left by a break."""
     test = loop.condition

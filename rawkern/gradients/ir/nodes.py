@@ -177,7 +177,7 @@ class Function:
         return tuple("" if n in self.floats else None for n, _ in self.params)
 
 
-@dataclass
+@dataclass(eq=False)
 class Kernel:
     """A kernel that was read: its parameters in order (name, C type as it is written), arrays, shared arrays, body."""
 
