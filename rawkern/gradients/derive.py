@@ -219,6 +219,8 @@ class _Copies:
 
 def _left(kernel: Kernel, wrt: tuple[str, ...], parts: Sequence[Dealing]) -> Activity:
     """What is active without the reads whose gradients blocks deal out."""
+    if not parts:
+        return activity(kernel, wrt)
     taken = frozenset(order for part in parts for order in part.deal.reads)
     left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}
     return activity(kernel, wrt, left)

@@ -212,8 +212,9 @@ def walk(block: Block) -> Iterator[Any]:
     """Every item of a block and of those in it."""
     for item in block.items:
         yield item
-        for inner in children(item):
-            yield from walk(inner)
+        if not isinstance(item, Value):  # most are
+            for inner in children(item):
+                yield from walk(inner)
 
 
 def operands(item: Any) -> tuple[Value, ...]:
