@@ -61,13 +61,13 @@ class Question:
 
 def injective(
     kernel: Kernel, accesses: Sequence[Access], *, within_block: bool = False, iterations: bool = False,
-    same: Callable[[Value], bool] = _none, assumed: list[AtMost] | None = None,
+    same: Callable[[Value], bool] | None = None, assumed: list[AtMost] | None = None,
 ) -> dict[Access, int] | None:  # fmt: skip
     """A number for the offset of each access; None unless an element says which thread accesses it, by which of them.
 
     With `iterations`, it also says in which iterations of the loops around; for the others see `Question`.
     """
-    found, needed = _told_apart(kernel, tuple(accesses), within_block, iterations, same, assumed is not None)
+    found, needed = _told_apart(kernel, tuple(accesses), within_block, iterations, same or _none, assumed is not None)
     if assumed is not None:
         assumed += [each for each in needed if each not in assumed]
     return found
