@@ -125,8 +125,11 @@ class Frame(Copy):
     def _value(self, item: Value) -> list[Statement]:
         if item not in self.needed or item.op in (*TRIVIAL, "phi", "result") or not self._is_named(item):
             return []
+        if item in self.given:
+            return []
         right = self.text(item.args[0]) if item.op == "cast" else self.right(item)  # a declaration converts by itself
-        return [self._set(item, self.name(item), right, const=True)]
+        saves = [self.saved[item]] if item in self.saved else []
+        return [self._set(item, self.name(item), right, const=True), *saves]
 
     def _kept(self, item: Any) -> list[Statement]:
         if isinstance(item, Store):
@@ -154,7 +157,9 @@ class Frame(Copy):
         out: list[Statement] = []
         for block in children(item):
             for each in walk(block):
-                wanted = isinstance(each, Value) and each in self.named and each.op not in ("phi", *TRIVIAL)
+                wanted = (
+                    isinstance(each, Value) and each in self.named - self.given and each.op not in ("phi", *TRIVIAL)
+                )
                 if wanted and each not in self.hoisted and not _in_loop(each.block, block):
                     self.hoisted.add(each)
                     out.append(Declare(self.names.type(each.type), self.name(each)))
