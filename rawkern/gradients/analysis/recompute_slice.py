@@ -23,6 +23,7 @@ from rawkern.gradients.ir import (
     Store,
     Value,
     children,
+    computed_in,
     inside,
     operands,
     walk,
@@ -143,7 +144,7 @@ class Copy:
 
     def outside(self, value: Value, loop: Loop) -> Node:
         """What is the same in all iterations, in terms of what is there before the loop."""
-        if not (inside(value.block, loop.body) or inside(value.block, loop.test)):
+        if not computed_in(value, loop):
             return self.express(value)
         if value.op in TRIVIAL:
             return self.text(value)

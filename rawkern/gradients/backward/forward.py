@@ -25,6 +25,7 @@ from rawkern.gradients.ir import (
     Store,
     Value,
     children,
+    computed_in,
     inside,
     operands,
     walk,
@@ -211,7 +212,7 @@ class Frame(Copy):
         """A variable that the condition compares, whose next value is made of it alone and used for nothing else."""
 
         def own(v: Value, c: Carried) -> bool:
-            if v is c.phi or v.op in TRIVIAL or not (inside(v.block, item.body) or inside(v.block, item.test)):
+            if v is c.phi or v.op in TRIVIAL or not computed_in(v, item):
                 return True
             return v.op in ("binary", "unary", "cast") and not self._is_named(v) and all(own(a, c) for a in v.args)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.index.answers import kept
-from rawkern.gradients.ir import Block, Carried, If, Loop, Value, inside
+from rawkern.gradients.ir import Block, Carried, If, Loop, Value, computed_in
 
 MOST = 1024  # iterations that are counted
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne}
@@ -45,7 +45,7 @@ def induction(loop: Loop) -> dict[Value, tuple[Value, Value]]:
 
 def invariant(value: Value, loop: Loop) -> bool:
     """Whether a value is the same in every iteration: defined before, or computed from such alone."""
-    if not (inside(value.block, loop.body) or inside(value.block, loop.test)):
+    if not computed_in(value, loop):
         return True
     return value.op in ("const", "param", "special", "cast", "unary", "binary", "select") and all(
         invariant(a, loop) for a in value.args

@@ -18,6 +18,7 @@ from rawkern.gradients.ir.nodes import (
     Store,
     Value,
     children,
+    computed_in,
     index_of,
     inside,
     made_of,

@@ -250,6 +250,11 @@ def made_of(value: Value, ask: Callable[[Value], bool | tuple[Value, ...]]) -> b
     return True
 
 
+def computed_in(value: Value, loop: Loop) -> bool:
+    """Whether a value is computed in each iteration of a loop."""
+    return inside(value.block, loop.body) or inside(value.block, loop.test)
+
+
 def inside(block: Block | None, outer: Block) -> bool:
     """Whether a block is another or lies in it."""
     while block is not None and block is not outer:
