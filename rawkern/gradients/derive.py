@@ -189,7 +189,7 @@ class _Task:
         lines = [line for g in gathering for line in g.made]
         gathered = {g.gather.array.name: g for g in gathering}
         found = deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
-        parts = dealt(found, copies.get, kernel, names, where)
+        parts = dealt(found, copies.get, names, where)
         rest = _left(kernel, tuple(n for n in wrt if n not in gathered), parts)
         reverse = Reverse(kernel, rest, names, where, self.max_iterations, assumed)
         reverse.beside = frozenset(n for part in parts for n in part.deal.arrays)

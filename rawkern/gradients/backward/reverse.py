@@ -101,7 +101,7 @@ class Reverse(ValueReverse):
                     self.contribute(kept, d, out)  # on either side
                     self.passed |= {link, (r, kept)}
         sides: list[list[Statement]] = []
-        late = self._late(item, frame)
+        late = self._late(item)
         if late and self._final(item):
             frame.skip.add(item)
         for which, block in enumerate(children(item)):
@@ -148,7 +148,7 @@ class Reverse(ValueReverse):
                 return None
         return None
 
-    def _late(self, item: ir.If, frame: Frame) -> bool:
+    def _late(self, item: ir.If) -> bool:
         """Whether a branch is computed again together with its reverse, not where it stood."""
         return self._final(item) or not any(
             isinstance(i, ir.Barrier) or getattr(i, "op", "") in COLLECTIVE

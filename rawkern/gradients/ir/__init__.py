@@ -51,6 +51,7 @@ __all__ = [
     "Value",
     "children",
     "clone",
+    "computed_in",
     "index_of",
     "inside",
     "made_of",
