@@ -279,9 +279,10 @@ SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
 
 @dataclass(frozen=True)
 class Globals:
-    """Offsets of a module's ``.global`` and ``.const`` variables in one block of memory, and what it starts with."""
+    """A module's ``.global`` and ``.const`` variables in one block of memory, and what it starts with."""
 
     offsets: dict[str, int]
+    sizes: dict[str, int]  # of each variable, in bytes
     size: int
     image: bytes
     pointers: tuple[tuple[int, str, int], ...]  # (offset, variable, addend): addresses to fill in
