@@ -78,11 +78,11 @@ class Translation:
         if stored is not None:
             fields, image = stored
             pointers = tuple((a, b, c) for a, b, c in fields["pointers"])
-            return Globals(fields["offsets"], fields["size"], image, pointers)
+            return Globals(fields["offsets"], fields["sizes"], fields["size"], image, pointers)
         from rawkern.engines.cpu.analysis.storage import lay_out_globals
 
         layout = lay_out_globals(self.parsed(), self._every_variable)
-        fields = {"offsets": layout.offsets, "size": layout.size, "pointers": layout.pointers}
+        fields = {"offsets": layout.offsets, "sizes": layout.sizes, "size": layout.size, "pointers": layout.pointers}
         disk.put_record(key, fields, layout.image)
         return layout
 
