@@ -95,6 +95,8 @@ def _devices(operator: str, a: Value, b: Value) -> Value:
 
 
 def _pointers(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
+    if "vector" in (a.type.name, b.type.name):
+        raise Refused(f"`{short(node)}`: a pointer to an element of a vector", node)
     if operator in "+-" and b.type.integral and a.type.kind == "pointer":
         count = b.code if operator == "+" else negative(b).code
         return Value(f"offset({a.code}, {count}{_item(f, a.type)})", a.type)
@@ -228,7 +230,8 @@ def update(f: Context, node: Any) -> Value:
     code = f"({variable.python} := {new.code})"
     if prefix:
         return Value(code, value.type)
-    return Value(f"({code} {'-' if step == '+' else '+'} 1)", value.type)
+    old = f"({code} {'-' if step == '+' else '+'} 1)"
+    return Value(f"{value.type.name}{old}" if value.type.name.startswith("u") else old, value.type)
 
 
 @expression("assignment_expression")

@@ -54,7 +54,7 @@ def declared_type(f: Context, node: Any, declarator: Any, around: Any = None) ->
         elif kind in ("reference_declarator", "abstract_reference_declarator"):
             const = around is not None and any(text_of(child) == "const" for child in around.children)
             rvalue = text_of(declarator).startswith("&&")
-            found = replace(found, reference=not rvalue, const=const)
+            found = replace(found, reference=not rvalue or found.kind == "auto", const=const)
         elif kind in ("array_declarator", "abstract_array_declarator"):
             found = Type("array", of=(found,))
         elif kind == "abstract_function_declarator" or (
@@ -117,9 +117,10 @@ def _qualified(f: Context, node: Any) -> Type:
         return _named(f, node, name)
     if bare in ("decay_t", "remove_reference_t", "remove_const_t", "remove_cv_t", "remove_cvref_t"):
         return type_of(f, arguments[0])
+    if bare == "array" and len(arguments) == 2 and t.container(name, ()) is not None:
+        size = f.value(named(arguments[1])[0] if arguments[1].type == "type_descriptor" else arguments[1]).constant
+        return Type("vector", "" if size is None else str(size), (type_of(f, arguments[0]),), spelled=text_of(node))
     of = tuple(type_of(f, one) for one in arguments) if t.container(name, ()) is not None else ()
-    if bare == "array":
-        of = of[:1]
     if t.container(name, of) is not None:
         found = t.container(name, of)
         assert found is not None

@@ -36,6 +36,7 @@ from rawkern.extensions.cpp.memory import is_null as is_null
 from rawkern.extensions.cpp.memory import memcpy as memcpy
 from rawkern.extensions.cpp.memory import memset as memset
 from rawkern.extensions.cpp.memory import offset as offset
+from rawkern.extensions.cpp.memory import overwrite as overwrite
 from rawkern.extensions.cpp.memory import pointer as pointer
 from rawkern.extensions.cpp.memory import resize as resize
 from rawkern.extensions.cpp.memory import same_pointer as same_pointer
@@ -82,6 +83,7 @@ from rawkern.extensions.cpp.numbers import printf as printf
 from rawkern.extensions.cpp.numbers import rem as rem
 from rawkern.extensions.cpp.numbers import same_type as same_type
 from rawkern.extensions.cpp.numbers import shift as shift
+from rawkern.extensions.cpp.numbers import signed as signed
 from rawkern.extensions.cpp.numbers import sizeof as sizeof
 from rawkern.extensions.cpp.numbers import spelled as spelled
 from rawkern.extensions.cpp.numbers import std_max as std_max

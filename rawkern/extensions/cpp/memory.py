@@ -85,7 +85,11 @@ def copied(value: Any) -> Any:
         made = type(value).__new__(type(value))
         made.__dict__.update({name: copied(one) for name, one in value.__dict__.items()})
         return made
-    return [copied(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [copied(one) for one in value]
+    if isinstance(value, dict):
+        return {key: copied(one) for key, one in value.items()}
+    return tuple(map(copied, value)) if type(value) is tuple else value
 
 
 def _zero(value: Any) -> Any:
@@ -110,6 +114,13 @@ def resize(vector: list[Any], count: int, fill: Any) -> None:
     """``vector.resize(count)``."""
     del vector[count:]
     vector.extend(copied(fill) if isinstance(fill, list) else fill for _ in range(count - len(vector)))
+
+
+def overwrite(vector: list[Any], start: int, values: list[Any]) -> None:
+    """``std::copy(values.begin(), values.end(), vector.begin() + start)``."""
+    if start + len(values) > len(vector):
+        raise IndexError(f"{len(values)} elements from {start} of a vector that has {len(vector)}")
+    vector[start : start + len(values)] = copied(values)
 
 
 # Optionals and pointers ---------------------------------------------------------------------------------------------
