@@ -40,6 +40,8 @@ for _cpp, _code in (("Strided", "strided"), ("Sparse", "sparse_coo")):
         NAMES[f"{_space}k{_cpp}"] = Value(f"torch.{_code}", t.LAYOUT)
 NAMES |= {
     "nullopt": Value("None", t.NOTHING),
+    "stderr": Value("'stderr'", Type("file")),
+    "stdout": Value("'stdout'", Type("file")),
     "None": Value("None", t.INDEX),
     "indexing::None": Value("None", t.INDEX),
     "NULL": Value("None", t.NULL),

@@ -75,6 +75,10 @@ def _most_vexing(f: Context, node: Any, declarator: Any, type_: Type) -> None:
         raise Refused(f"`{short(node)}`: a function declared in a function", node)
     values = [f.value(one) for one in named(call.child_by_field_name("arguments"))]
     base = type_of(f, node.child_by_field_name("type"))
+    if base.kind == "auto" and len(values) == 1:
+        made = replace(values[0], code=copy_of(values[0], values[0]))
+        bind(f, name, t.plain(made.type), made)
+        return
     constructed = construct(f, node, base, values)
     bind(f, name, base, constructed)
 

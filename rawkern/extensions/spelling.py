@@ -183,6 +183,9 @@ def spelled(f: Context, type_: Type) -> str:
         return type_.name
     if type_.text:
         return type_.text
+    if type_.kind == "tuple" and any(one.kind in ("param", "opaque") for one in type_.of):
+        pieces = [part for one in type_.of for part in ((False, ", "), (True, spelled(f, one)))][1:]
+        return quoted([(False, "std::tuple<"), *pieces, (False, ">")])
     return repr(text_of_type(f, type_))
 
 
@@ -193,6 +196,8 @@ def text_of_type(f: Context, type_: Type) -> str:
         return text_of_type(f, type_.item) + "*"
     if type_.kind == "void":
         return "void"
+    if type_.kind in ("tuple", "vector", "optional") and type_.of and not type_.name:
+        return f"std::{type_.kind}<{', '.join(text_of_type(f, one) for one in type_.of)}>"
     if type_.spelled:
         return type_.spelled
     table = {"int32": "int", "uint32": "unsigned int", "int64": "int64_t", "uint64": "size_t", "bool": "bool"}

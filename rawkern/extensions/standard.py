@@ -108,11 +108,32 @@ def _pow(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
     return Value(f"float32({code})" if narrow else code, type_)
 
 
+def _angle(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    """``atan2``, ``fmod``, ``hypot``."""
+    name = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1]
+    a, b = (f.value(one) for one in nodes)
+    if not (a.type.number and b.type.number):
+        return None
+    bare = name.removesuffix("f")
+    narrow = a.type.name == b.type.name == "float32" or bare != name
+    type_ = t.FLOAT if narrow else t.DOUBLE
+    code = (
+        f"{'float_rem' if bare == 'fmod' else f'math.{bare}'}({converted(a, type_).code}, {converted(b, type_).code})"
+    )
+    return Value(f"float32({code})" if narrow else code, type_)
+
+
+def _rounded(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    """``std::lround``."""
+    value = f.value(nodes[0])
+    return Value(f"int64(math_round({value.code}))", t.INT64) if value.type.kind in ("int", "float") else None
+
+
 def _get(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
     if not of:
         return None
     value, index = f.value(nodes[0]), f.value(of[0]).constant
-    if index is None or value.type.kind not in ("tuple", "any", "vector", "array"):
+    if index is None or value.type.kind not in ("tuple", "any", "vector", "array", "param"):
         raise Refused(f"`{short(node)}`", node)
     types = value.type.of
     item = types[index] if value.type.kind == "tuple" and index < len(types) else value.type.item
@@ -220,9 +241,12 @@ def _isnan(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
 
 
 def _print(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
-    codes = [f.value(one).code for one in nodes]
+    values = [f.value(one) for one in nodes]
     if text_of(node.child_by_field_name("function")).endswith("fprintf"):
-        codes = codes[1:]
+        if values[0].type.kind != "file":
+            raise Refused(f"`{short(node)}`", node)
+        values = values[1:]
+    codes = [one.code for one in values]
     return Value(f"printf({', '.join(codes)})", t.VOID)
 
 
@@ -287,6 +311,16 @@ def _quantified(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return Value(f"({word}(map({variable.python}, {part_of(begin, end).removesuffix('[:]')})))", t.BOOL)
 
 
+def _flushed(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``fflush``: Python's own streams are flushed by themselves."""
+    return Value("0", t.INT, 0, 0)
+
+
+def _ended(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    f.emit(f"raise SystemExit({f.value(nodes[0]).code if nodes else '1'})")
+    return Value("None", t.VOID)
+
+
 def _discarded(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     """An error that is made and not thrown."""
     return Value("None", t.VOID)
@@ -316,29 +350,19 @@ _FUNCTIONS = {
     "stoi": _of_text, "stol": _of_text, "stoll": _of_text, "atof": _of_text, "stof": _of_text, "stod": _of_text,
     "strcmp": _text_compared, "max_element": _extreme_of, "min_element": _extreme_of, "str": _joined, "isnan": _isnan,
     "isinf": _isnan, "isfinite": _isnan, "printf": _print, "fprintf": _print, "begin": _begin, "end": _begin,
-    "swap": _swap, "runtime_error": _discarded, "any_of": _quantified, "all_of": _quantified, "none_of": _quantified,
-    "sort": _algorithm, "stable_sort": _algorithm, "reverse": _algorithm, "fill": _algorithm, "iota": _algorithm,
-    "copy": _algorithm,
+    "swap": _swap, "runtime_error": _discarded, "fflush": _flushed, "exit": _ended, "abort": _ended,
+    "any_of": _quantified, "all_of": _quantified, "none_of": _quantified, "sort": _algorithm,
+    "stable_sort": _algorithm, "reverse": _algorithm, "fill": _algorithm, "iota": _algorithm, "copy": _algorithm,
+    "atan2": _angle, "atan2f": _angle, "hypot": _angle, "hypotf": _angle, "fmod": _angle, "fmodf": _angle,
+    "lround": _rounded, "llround": _rounded, "lroundf": _rounded,
 }  # fmt: skip
 
 
 #: Functions that torch has as well.
-_OF_TENSORS = (
-    "max",
-    "min",
-    "abs",
-    "get",
-    "pow",
-    "sort",
-    "stable_sort",
-    "reverse",
-    "fill",
-    "copy",
-    "swap",
-    "clamp",
-    "isnan",
-)
-_OF_TENSORS += ("isinf", "isfinite")
+_OF_TENSORS = {
+    "max", "min", "abs", "get", "pow", "sort", "stable_sort", "reverse", "fill", "copy", "swap", "clamp", "isnan",
+    "isinf", "isfinite", "atan2", "fmod", "hypot",
+}  # fmt: skip
 
 
 def limits_value(f: Context, node: Any, called: Any) -> Value | None:

@@ -223,7 +223,7 @@ def _to_sizes(value: Value, to: Type) -> Value:
         return Value(f"({inside}{',' if len(value.items) == 1 else ''})", to)
     if value.type.integral:
         return Value(f"({value.code},)", to)
-    if value.type.kind in ("sizes", "vector", "any"):
+    if value.type.kind in ("sizes", "vector", "any") or (value.type.kind == "array" and value.type.item.integral):
         return Value(value.code, to)
     raise Refused(f"a conversion from {value.type} to a list of sizes")
 

@@ -19,7 +19,7 @@ CASES = {
         "call torch.cumsum",
     ),
     "cublas": ("cublasSgemm(h, n, n);", "cublas", "call torch.matmul"),
-    "malloc": ("float* p; cudaMalloc(&p, 100);", "cudaMalloc", "torch::empty"),
+    "malloc": ("float* p; cudaMallocHost(&p, 100);", "cudaMallocHost", "torch::empty"),
     "autograd": ("auto y = Scale::apply(x);", "torch::autograd::Function", "torch.autograd.Function in Python"),
     "static": ("static int calls[4]; calls[0]++;", "a static array", "write this function in Python"),
     "unknown": ("frobnicate(x);", "frobnicate", "not in these sources"),

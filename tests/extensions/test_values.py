@@ -230,6 +230,18 @@ CASES: list[tuple[str, str, str, list[tuple[tuple[Any, ...], Any]]]] = [
         "switch (n) { case 1: n = 5; case 2: n += 1; break; default: n = 0; } return n;",
         [((1,), 6), ((2,), 3), ((3,), 0)],
     ),
+    (
+        "",
+        "int64_t f(Vec a)",
+        "int64_t* p = &a[0] + 1; p[1] += 5; const int64_t* q = p + 1; return p[0] * 1000 + *q * 10 + a[2];",
+        [(([3, 1, 2],), 1077)],
+    ),
+    (
+        "",
+        "double f(double x)",
+        "return std::atan2(x, 2.0) + std::fmod(x, 0.75) + std::lround(x) + std::hypot(x, 1.0);",
+        [((2.5,), 6.8386377881385965)],
+    ),
 ]
 
 
@@ -251,7 +263,7 @@ def test_what_is_copied_is_what_cpp_copies(k: int, functions: Any) -> None:
 REFUSED = {
     "int n = a; auto f = [n]() mutable { return ++n; }; return f() + f();": "its own copy of n",
     "int n = a; step(n, n); return n;": "n by two references",
-    "Vec v{a}; int64_t* p = v.data(); return *(p + 1);": "a pointer to an element of a vector",
+    "Vec v{a}; int64_t* p = v.data(); return *(p - 1);": "a pointer to an element of a vector",
     "auto f = [m = a + 1] { return m; }; return f();": "a variable among what it captures",
 }
 

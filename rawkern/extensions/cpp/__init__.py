@@ -27,9 +27,11 @@ from rawkern.extensions.cpp.devices import memory_format_of as memory_format_of
 from rawkern.extensions.cpp.devices import synchronize as synchronize
 from rawkern.extensions.cpp.memory import Struct as Struct
 from rawkern.extensions.cpp.memory import Vector as Vector
+from rawkern.extensions.cpp.memory import allocated as allocated
 from rawkern.extensions.cpp.memory import clear as clear
 from rawkern.extensions.cpp.memory import copied as copied
 from rawkern.extensions.cpp.memory import dim3 as dim3
+from rawkern.extensions.cpp.memory import download as download
 from rawkern.extensions.cpp.memory import elements as elements
 from rawkern.extensions.cpp.memory import from_blob as from_blob
 from rawkern.extensions.cpp.memory import is_null as is_null
@@ -37,9 +39,11 @@ from rawkern.extensions.cpp.memory import memcpy as memcpy
 from rawkern.extensions.cpp.memory import memset as memset
 from rawkern.extensions.cpp.memory import offset as offset
 from rawkern.extensions.cpp.memory import overwrite as overwrite
+from rawkern.extensions.cpp.memory import part as part
 from rawkern.extensions.cpp.memory import pointer as pointer
 from rawkern.extensions.cpp.memory import resize as resize
 from rawkern.extensions.cpp.memory import same_pointer as same_pointer
+from rawkern.extensions.cpp.memory import upload as upload
 from rawkern.extensions.cpp.memory import value as value
 from rawkern.extensions.cpp.numbers import acc_type as acc_type
 from rawkern.extensions.cpp.numbers import at as at
@@ -50,6 +54,7 @@ from rawkern.extensions.cpp.numbers import divide as divide
 from rawkern.extensions.cpp.numbers import dtype_of as dtype_of
 from rawkern.extensions.cpp.numbers import expected as expected
 from rawkern.extensions.cpp.numbers import float32 as float32
+from rawkern.extensions.cpp.numbers import float_rem as float_rem
 from rawkern.extensions.cpp.numbers import getenv as getenv
 from rawkern.extensions.cpp.numbers import int8 as int8
 from rawkern.extensions.cpp.numbers import int16 as int16

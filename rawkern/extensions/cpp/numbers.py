@@ -70,6 +70,11 @@ def divide(a: float, b: float) -> float:
     return math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
+def float_rem(a: float, b: float) -> float:
+    """``std::fmod``."""
+    return math.fmod(a, b) if b and math.isfinite(a) else math.nan
+
+
 def shift(count: int, bits: int) -> int:
     """A shift's count; C++ leaves open what one beyond the bits does."""
     if 0 <= count < bits:
