@@ -260,6 +260,17 @@ def test_what_is_copied_is_what_cpp_copies(k: int, functions: Any) -> None:
         assert getattr(functions, f"f{k}")(*copy.deepcopy(arguments)) == expected, arguments
 
 
+def test_constants_that_are_made_of_others(tmp_path: Any) -> None:
+    source = """#include <map>
+enum Mode { ADD = 3, MUL = 5 };
+const std::map<std::string, Mode> modes = {{"add", ADD}, {"mul", MUL}};
+static int last = MUL;
+int f(std::string name) { last += 1; return modes.at(name) * 10 + last; }
+"""
+    found = load(tmp_path, source)
+    assert [found.f("add"), found.f("mul")] == [36, 57]
+
+
 REFUSED = {
     "int n = a; auto f = [n]() mutable { return ++n; }; return f() + f();": "its own copy of n",
     "int n = a; step(n, n); return n;": "n by two references",

@@ -199,12 +199,21 @@ def _size(type_: str, tensor: torch.Tensor) -> int:
         return {"unsigned int": 4, "uint32_t": 4, "size_t": 8, "uint64_t": 8}.get(type_, tensor.element_size())
 
 
+#: Dtypes that torch has little for; memory of another size is seen as them.
+_WIDE = {"unsigned long long": torch.uint64, "uint64_t": torch.uint64, "size_t": torch.uint64}
+_WIDE |= {"unsigned long": torch.uint64, "unsigned int": torch.uint32, "uint32_t": torch.uint32}
+_WIDE |= {"unsigned": torch.uint32}
+
+
 def pointer(tensor: torch.Tensor, type_: str) -> torch.Tensor:
     """``reinterpret_cast<T*>``: the same memory; a dtype of torch where T has one."""
     if tensor is None:
         return tensor
+    wide = _WIDE.get(type_)
+    if wide is not None and wide.itemsize == tensor.element_size():
+        return tensor
     try:
-        dtype = dtype_of(type_)
+        dtype = wide or dtype_of(type_)
     except TypeError:
         return tensor  # such as float4 or uint32_t: the kernel's parameter says what it reads
     if dtype == tensor.dtype:
@@ -228,15 +237,6 @@ def allocated(count: int, type_: str = "uint8_t") -> torch.Tensor:
     """``cudaMalloc`` of bytes, as elements of a type."""
     dtype = _WIDE.get(type_) or dtype_of(type_)
     return torch.empty(-(-count // dtype.itemsize), dtype=dtype, device=cuda_device())
-
-
-_WIDE = {"unsigned long long": torch.uint64, "uint64_t": torch.uint64, "size_t": torch.uint64}
-_WIDE |= {
-    "unsigned long": torch.uint64,
-    "unsigned int": torch.uint32,
-    "uint32_t": torch.uint32,
-    "unsigned": torch.uint32,
-}
 
 
 def _typed(memory: torch.Tensor, type_: str, count: int) -> torch.Tensor:
