@@ -120,7 +120,9 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (),
         _Alone() as llvm,
         llvm.create_context() as context,
         llvm.parse_assembly(f"{text}\n{_ROOM}", context) as module,
-        target_machine(cpu, effort) as machine,
+        # of the passes that the lowest effort leaves out, scheduling again after registers are found takes more than
+        # linear time: as long as all others for blocks of thousands of instructions
+        target_machine(cpu, effort if size <= FULL_PIPELINE_LINES else min(effort, 1)) as machine,
     ):
         module.triple = cpu.triple
         module.verify()

@@ -15,6 +15,7 @@ from rawkern.compile.split import TORCH_HEADERS, Include, is_host_header, may_ha
 
 _ATOMIC = ("ATen/cuda/Atomic.cuh", "THC/THCAtomics.cuh", "THC/THCDeviceUtils.cuh", "ATen/native/cuda/")
 _WARP = ("ATen/cuda/DeviceUtils.cuh", "ATen/cuda/CUDAUtils", "THC/")
+_PARTS_OF_HEADERS = ("cuda_fp16.hpp", "cuda_bf16.hpp", "cuda_fp8.hpp")  # for the host compiler to include by itself
 _ON_LIBCUDACXX = ("cub/", "cuda/", "cooperative_groups", "thrust/", "cutlass/", "cute/", "nv/", "cccl/")
 _FOREIGN = (
     "cutlass/",
@@ -117,6 +118,8 @@ def _instead(one: Include, path: str | None, std: Set[str], torch: str) -> str |
     if name.startswith(TORCH_HEADERS):
         special = "torch_atomic" if name.startswith(_ATOMIC) else "torch_warp" if name.startswith(_WARP) else ""
         return f"<rawkern/{special or torch}.h>"
+    if path is None and name in _PARTS_OF_HEADERS:
+        return f"<{name.removesuffix('pp')}>"
     return "" if path is None and (name in std or is_host_header(name)) else None
 
 

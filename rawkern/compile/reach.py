@@ -19,7 +19,7 @@ MARK = re.compile(r"\b__(?:global|device|constant|shared|managed)__\b")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(.*)", re.S)
 #: What only code for the host has; names of torch that the device has, too, are not among them
 _HOST = re.compile(
-    r"<<<|\bpybind11\b|\b(?:py|caffe2?|nlohmann|fmt)\s*::|\b(?:throw|try|catch)\b|\bcuda(?!Stream_t\b|Error_t\b)[A-Z]\w*\s*\("
+    r"<<<|\bpybind11\b|\b(?:py|caffe2?|nlohmann|fmt|Eigen)\s*::|\b(?:throw|try|catch)\b|\bcuda(?!Stream_t\b|Error_t\b)[A-Z]\w*\s*\("
     r"|\bstd\s*::\s*(?:vector|w?string\w*|\w*stream|cout|cerr|endl|(?:unordered_)?(?:multi)?(?:map|set)|list|deque|queue"
     r"|\w+_ptr|make_(?:unique|shared)|function|thread|mutex|once_flag|call_once|lock_guard|unique_lock|\w+_error"
     r"|exception|chrono|getenv|sort|to_string|ofstream|filesystem|random_device|mt19937\w*|any)\b"
@@ -28,7 +28,7 @@ _HOST = re.compile(
     r"|\.\s*(?:data_ptr|scalar_type|packed_accessor\w*|contiguous|options|device_index)\b"
 )
 _SUSPICIOUS = re.compile(
-    r"(?:py|pybind11|caffe2?|nlohmann|fmt|throw|try|catch|std|at|c10|torch|AT_\w+|fprintf|getenv|exit|malloc|cu[a-z]+[A-Z]\w*"
+    r"(?:py|pybind11|caffe2?|nlohmann|fmt|Eigen|throw|try|catch|std|at|c10|torch|AT_\w+|fprintf|getenv|exit|malloc|cu[a-z]+[A-Z]\w*"
     r"|Tensor\w*|IntArrayRef|PyObject|CUDAGuard|data_ptr|scalar_type|packed_accessor\w*|contiguous|options"
     r"|device_index)\Z"
 )
@@ -130,6 +130,9 @@ def units(found: Parts, words: Words) -> list[Unit]:
     for chunk in found.chunks:
         code = text[chunk.start : chunk.end]
         own = _words(code)
+        used = own
+        if chunk.kind == "type":  # what only its members for the host name, the device does without
+            used = _words(_without(code, _host_members(code, words, frozenset()))) | {chunk.name}
         head = code if chunk.kind in ("type", "macro") else code[: chunk.head - chunk.start]
         if chunk.kind == "variable":
             head = head.partition("=")[0]
@@ -140,7 +143,7 @@ def units(found: Parts, words: Words) -> list[Unit]:
         if marked and host and chunk.kind in ("function", "declaration"):
             # For both, with types of the host: device code cannot call it.
             marked = "__host__" not in words.expanded(of_head) or not words.are_host(head, of_head)
-        result.append(Unit(chunk, code, words.expanded(own), marked, host))
+        result.append(Unit(chunk, code, words.expanded(used), marked, host))
     return result
 
 
@@ -219,10 +222,34 @@ def _spread(found: Sequence[Unit]) -> None:
             unit.host = True
 
 
+def _without(code: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Code with spaces over parts of it."""
+    for start, end in spans:
+        code = code[:start] + " " * (end - start) + code[end:]
+    return code
+
+
+_USING = re.compile(r"using\s+(namespace\s+)?(?:::\s*)?((?:\w+\s*::\s*)*)(\w+)\s*;")
+
+
+def _names_gone(unit: Unit, scopes: Set[str], left: Set[str], gone: Set[str]) -> bool:
+    """Whether a using directive or declaration names what is gone: of `scopes` are `left` those with declarations."""
+    match = _USING.match(unit.code)
+    if match is None:
+        return False
+    last = (match[3] if match[1] else match[2]).rstrip(": \n\t").rpartition("::")[2].strip()
+    return (not match[1] and last in scopes and match[3] in gone) or (last in scopes and last not in left)
+
+
 def _follow(found: Sequence[Unit], by_name: dict[str, list[Unit]]) -> None:
-    """Macros and instantiations stay where all that they name does."""
-    gone = {name for name, those in by_name.items() if not any(unit.kept for unit in those)}
+    """Macros and instantiations stay where all that they name does, using declarations where what they name does."""
+    kept = lambda unit: unit.kept and unit.chunk.kind != "using"  # noqa: E731
+    gone = {name for name, those in by_name.items() if not any(map(kept, those))}
+    scopes = {scope for unit in found for scope in unit.chunk.scopes}
+    left = {scope for unit in found if kept(unit) for scope in unit.chunk.scopes}
     for unit in found:
+        if unit.chunk.kind == "using" and unit.kept:
+            unit.kept = not _names_gone(unit, scopes, left, gone)
         if unit.chunk.kind == "macro" and not unit.kept:
             unit.kept = not unit.host and not unit.words & gone
         elif unit.chunk.kind == "instantiation" and not unit.kept:
@@ -232,12 +259,16 @@ def _follow(found: Sequence[Unit], by_name: dict[str, list[Unit]]) -> None:
 
 def host_members(unit: Unit, words: Words, gone: Set[str]) -> list[tuple[int, int]]:
     """The members of a class that is kept which are for the host, as places in its code."""
-    at = unit.code.find("{")
-    if unit.chunk.kind != "type" or at < 0 or re.search(r"\benum\b", unit.code[:at]):
+    return _host_members(unit.code, words, gone) if unit.chunk.kind == "type" else []
+
+
+def _host_members(text: str, words: Words, gone: Set[str]) -> list[tuple[int, int]]:
+    at = text.find("{")
+    if at < 0 or re.search(r"\benum\b", text[:at]):
         return []
     found = []
-    for member in members(unit.code, at, unit.code.rindex("}") + 1):
-        code = unit.code[member.start : member.end]
+    for member in members(text, at, text.rindex("}") + 1):
+        code = text[member.start : member.end]
         head = code[: member.head - member.start]
         own, of_head = _words(code), _words(head)
         host = bool(own & gone) or words.are_host(code, own)

@@ -152,7 +152,8 @@ def _named(
             return padded(f, node, nodes)
         if "nn::" in name or "autograd::" in name or "jit::" in name:
             raise Refused(f"`{short(node)}`: torch's C++ frontend", node)
-        found = tensor_function(f, node, bare, nodes) if known_space or bare in _UNQUALIFIED else None
+        of_torch = name.startswith(("at::", "torch::", "c10::")) or bare in _UNQUALIFIED
+        found = tensor_function(f, node, bare, nodes) if of_torch and not name.startswith("std::") else None
         if found is not None:
             return found
     if bare in f.unit.functions:

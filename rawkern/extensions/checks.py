@@ -59,6 +59,11 @@ def check(f: Context, node: Any, name: str) -> bool:
             with f.block(f"if {negated(test)}:"):
                 f.emit(f"raise {error}({text})")
         return True
+    if name == "THArgCheck" and len(arguments) >= 3:
+        test = f.condition(arguments[0])
+        with f.block(f"if {negated(test)}:"):
+            f.emit(f"raise RuntimeError({message(f, arguments[2:3])})")
+        return True
     if name in ("AT_ERROR", "TORCH_CHECK_FAIL"):
         f.emit(f"raise RuntimeError({message(f, arguments)})")
         return True

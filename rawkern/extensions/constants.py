@@ -25,7 +25,13 @@ for _cpp, _torch in _DTYPES.items():
 for _name, _torch in _SHORT.items():
     NAMES[_name] = Value(f"torch.{_torch}", t.DTYPE)
 for _cpp, _code in (("CUDA", "'cuda'"), ("CPU", "'cpu'"), ("Meta", "'meta'"), ("HIP", "'hip'"), ("XPU", "'xpu'")):
-    for _name in (f"k{_cpp}", f"DeviceType::{_cpp}", f"at::DeviceType::{_cpp}", f"Device::{_cpp}"):
+    for _name in (
+        f"k{_cpp}",
+        f"DeviceType::{_cpp}",
+        f"at::DeviceType::{_cpp}",
+        f"Device::{_cpp}",
+        f"Device::Type::{_cpp}",
+    ):
         NAMES[_name] = Value(_code, t.DEVICE_TYPE)
         for _space in ("at::", "torch::", "c10::"):
             NAMES[_space + _name] = Value(_code, t.DEVICE_TYPE)
@@ -40,6 +46,8 @@ for _cpp, _code in (("Strided", "strided"), ("Sparse", "sparse_coo")):
         NAMES[f"{_space}k{_cpp}"] = Value(f"torch.{_code}", t.LAYOUT)
 NAMES |= {
     "nullopt": Value("None", t.NOTHING),
+    "stderr": Value("'stderr'", Type("file")),
+    "stdout": Value("'stdout'", Type("file")),
     "None": Value("None", t.INDEX),
     "indexing::None": Value("None", t.INDEX),
     "NULL": Value("None", t.NULL),

@@ -30,6 +30,12 @@ def default_of(f: Context, node: Any, type_: Type) -> Value:
         return Value(f"Vector({', '.join(['0'] * int(type_.name[-1]))})", type_)
     if type_.kind == "param":
         return Value(f"convert({type_.name}, 0)", type_)
+    if type_.kind == "vector" and type_.name.isdigit():  # std::array
+        inner = default_of(f, node, type_.item).code
+        code = (
+            f"[{inner} for _ in range({type_.name})]" if "(" in inner or "[" in inner else f"[{inner}] * {type_.name}"
+        )
+        return Value(code, type_)
     if type_.kind in defaults:
         return Value(defaults[type_.kind], type_)
     if type_.kind == "opaque":

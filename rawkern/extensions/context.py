@@ -12,7 +12,7 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.program import RESERVED, Function, Parameter, Unit
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.syntax import assigned_names, nodes_in, root_name
+from rawkern.extensions.syntax import assigned_names, nodes_in, references, root_name, through_references
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -25,7 +25,8 @@ class Variable:
     type: Type
     low: int | None = None
     high: int | None = None
-    kind: str = "value"  # or "type": an alias or a type parameter; "function": a lambda
+    #: or "type": an alias or a type parameter; "function": a lambda; "reference": `python` is what it refers to
+    kind: str = "value"
     extra: Any = None
     depth: int = 0  # of the Python function that it belongs to
     null: bool = False
@@ -80,17 +81,23 @@ def changeable(function: Function) -> list[Parameter]:
     return [one for one in function.parameters if one.type.reference and not one.type.const]
 
 
-def changed_by_calls(unit: Unit, node: Any) -> set[str]:
-    """Names that functions of the sources change, which take them by reference."""
+def in_place(parameter: Parameter) -> bool:
+    """Whether what is passed for a parameter by reference may be changed in its elements or members."""
+    return parameter.type.kind in ("vector", "struct", "map", "array", "cuda_vector", "auto", "any")
+
+
+def changed_by_calls(unit: Unit, node: Any, *, whole: bool = False) -> set[str]:
+    """Names that functions of the sources change, which take them by reference; `whole`: that they assign."""
     found: set[str] = set()
     for one in nodes_in(node):
         if one.type != "call_expression":
             continue
         name = re.sub(r"\s*<.*", "", text_of(one.child_by_field_name("function")), flags=re.S).rsplit("::", 1)[-1]
         for function in unit.functions.get(name, ()):
-            arguments = one.child_by_field_name("arguments") if function.rebinds else None
+            arguments = one.child_by_field_name("arguments") if changeable(function) else None
             for parameter, argument in zip(function.parameters, named(arguments) if arguments else (), strict=False):
-                if parameter.name in function.rebinds:
+                inside = not whole and in_place(parameter) and parameter in changeable(function)
+                if inside or parameter.name in function.rebinds:
                     found.add(root_name(argument))
     return found - {""}
 
@@ -107,6 +114,7 @@ class Context:
         self.scopes: list[dict[str, Variable]] = [{}]
         self.taken: list[set[str]] = [set()]  # names of each Python function
         self.assigned: set[str] = set()  # names of C++ that are assigned after their declaration
+        self.references: list[tuple[str, Any]] | None = None  # those that it declares, once they are asked for
         self.returns: list[Type] = [function.returns]
         self.rebound: list[str] = []  # parameters that are returned, since the caller's are assigned
         self.nonlocals: list[set[str]] = [set()]
@@ -187,7 +195,10 @@ class Context:
 
     def changed(self, node: Any) -> set[str]:
         """Names of C++ that a part of the function may change."""
-        return assigned_names(node) | changed_by_calls(self.unit, node)
+        if self.references is None:
+            whole = self.function.node
+            self.references = references(whole) if whole is not None else []
+        return through_references(assigned_names(node) | changed_by_calls(self.unit, node), self.references)
 
     def scope_lines(self) -> list[str]:
         """The statements that say whose variables the innermost function assigns."""

@@ -9,6 +9,8 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.launches import launch_call
 from rawkern.extensions.refusal import Refused
+from rawkern.extensions.spelling import spelled
+from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted
 
@@ -20,13 +22,9 @@ _NOTHING = {
     "cudaDeviceSetLimit",
 }  # fmt: skip
 _REFUSED = {
-    "cudaMalloc": "allocate with torch::empty",
-    "cudaMallocAsync": "allocate with torch::empty",
     "cudaMallocManaged": "allocate with torch::empty",
     "cudaMallocHost": "allocate with torch::empty",
     "cudaHostAlloc": "allocate with torch::empty",
-    "cudaFree": "allocate with torch::empty, which frees by itself",
-    "cudaFreeAsync": "allocate with torch::empty, which frees by itself",
     "cudaStreamCreate": "choose the stream in Python, with torch.cuda.stream",
     "cudaStreamCreateWithFlags": "choose the stream in Python, with torch.cuda.stream",
     "getStreamFromPool": "choose the stream in Python, with torch.cuda.stream",
@@ -117,8 +115,30 @@ def _memset_vector(f: Context, nodes: list[Any]) -> Value | None:
     return Value(f"clear({vector.code}, {count} // {size[vector.type.item.name]})", t.VOID)
 
 
+def _vector_of(f: Context, node: Any) -> Value:
+    """A pointer, also one to a vector's first element as ``&v[0]``."""
+    if node.type == "pointer_expression" and text_of(node.children[0]) == "&":
+        inside = node.child_by_field_name("argument")
+        if inside.type == "subscript_expression" and text_of(inside.child_by_field_name("indices")) == "[0]":
+            vector = f.value(inside.child_by_field_name("argument"))
+            if vector.type.kind in ("vector", "array"):
+                return Value(vector.code, Type("pointer", "vector", (vector.type.item,)), extra="vector")
+    value = f.value(node)
+    if value.type.kind == "array":
+        return Value(value.code, Type("pointer", "vector", (value.type.item,)), extra="vector")
+    return value
+
+
 def _memcpy(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
-    target, source, count = (f.value(one) for one in nodes[:3])
+    target, source, count = _vector_of(f, nodes[0]), _vector_of(f, nodes[1]), f.value(nodes[2])
+    if "vector" in (target.type.name, source.type.name):
+        down = target.type.name == "vector"
+        vector, pointer = (target, source) if down else (source, target)
+        if pointer.type.kind != "pointer" or pointer.type.name == "vector" or not vector.type.item.number:
+            raise Refused(f"`{short(node)}`", node)
+        word = "download" if down else "upload"
+        codes = f"{target.code}, {source.code}, {converted(count, t.SIZE).code}, {spelled(f, vector.type.item)}"
+        return Value(f"{word}({codes})", t.INT)
     if target.type.kind == "address":
         return _to_variable(f, node, target, source, nodes)
     if "pointer" not in (target.type.kind, source.type.kind) or source.type.kind == "address":
@@ -147,6 +167,35 @@ def _from_symbol(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     cast = {"bool": "bool", "int": "int", "float": "float"}.get(type_.kind, "")
     symbol = f"{f.unit.variable}.symbol({text_of(nodes[1])!r})"
     return Value(f"({variable.python} := {cast}({symbol}.item()))", t.INT)
+
+
+def _allocate(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``cudaMalloc(&p, bytes)``: a tensor, which is freed when nothing has it any more."""
+    target = nodes[0]
+    while target.type in ("cast_expression", "parenthesized_expression"):
+        target = target.child_by_field_name("value") or named(target)[0]
+    if target.type != "pointer_expression" or text_of(target.children[0]) != "&":
+        raise Refused(f"`{short(node)}`", node, "allocate with torch::empty")
+    target = target.child_by_field_name("argument")
+    type_ = f.value(target).type
+    if type_.kind != "pointer" or type_.item.kind not in ("int", "float", "bool", "param", "void"):
+        raise Refused(f"`{short(node)}`", node, "allocate with torch::empty")
+    assign(f, node, target, _allocated(f, nodes[1], type_))
+    return Value("0", t.INT, 0, 0)
+
+
+def _allocated(f: Context, count: Any, type_: Type) -> Value:
+    item = "" if type_.item.kind == "void" else f", {spelled(f, type_.item)}"
+    return Value(f"allocated({converted(f.value(count), t.SIZE).code}{item})", type_)
+
+
+def _allocate_bytes(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``THCudaMalloc(state, bytes)`` and ``CUDACachingAllocator::raw_alloc(bytes)``."""
+    return _allocated(f, nodes[-1], Type("pointer", of=(t.VOID,)))
+
+
+def _free(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    return Value("0", t.INT, 0, 0)
 
 
 def _attribute(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
@@ -256,6 +305,8 @@ def _from_half(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 
 _FUNCTIONS = {
+    "cudaMalloc": _allocate, "cudaMallocAsync": _allocate, "cudaFree": _free, "cudaFreeAsync": _free,
+    "THCudaMalloc": _allocate_bytes, "raw_alloc": _allocate_bytes, "THCudaFree": _free, "raw_delete": _free,
     "__float2half": _to_half, "__float2half_rn": _to_half, "__float2bfloat16": _to_half, "__half2float": _from_half,
     "__bfloat162float": _from_half, "__float2bfloat16_rn": _to_half,
     "getCurrentCUDAStream": _stream, "THCState_getCurrentStream": _stream, "getDefaultCUDAStream": _stream,

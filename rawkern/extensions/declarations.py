@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.construction import construct, default_of
+from rawkern.extensions.construction import construct, default_of, fitting
 from rawkern.extensions.context import DECLARED, Context, Variable, short, statement
 from rawkern.extensions.kept import declare_static
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
-from rawkern.extensions.syntax import array_sizes
+from rawkern.extensions.syntax import array_sizes, identifiers, root_name
 from rawkern.extensions.types import Type, words
-from rawkern.extensions.values import Value, converted, options_code
+from rawkern.extensions.values import Value, converted, copy_of, options_code
 
 
 @statement("declaration")
@@ -73,6 +75,10 @@ def _most_vexing(f: Context, node: Any, declarator: Any, type_: Type) -> None:
         raise Refused(f"`{short(node)}`: a function declared in a function", node)
     values = [f.value(one) for one in named(call.child_by_field_name("arguments"))]
     base = type_of(f, node.child_by_field_name("type"))
+    if base.kind == "auto" and len(values) == 1:
+        made = replace(values[0], code=copy_of(values[0], values[0]))
+        bind(f, name, t.plain(made.type), made)
+        return
     constructed = construct(f, node, base, values)
     bind(f, name, base, constructed)
 
@@ -112,19 +118,54 @@ def declare(
         if found.type.kind == "lambda" and found.extra is not None:
             f.scopes[-1][name] = _alias(f, found)
             return
-    elif type_.kind == "pointer" and found.type.kind == "pointer" and type_.item.kind == "auto":
+    elif type_.kind == found.type.kind == "pointer" and (type_.item.kind == "auto" or found.type.name == "vector"):
         type_ = found.type
     reference = type_.reference
+    if reference and found.lvalue and refer(f, name, value, found, node):
+        return
     try:
         kept = found.type.kind == "auto" or (reference and found.lvalue)
         result = found if kept else converted(found, t.plain(type_))
     except Refused as error:
         raise Refused(error.what, node, error.instead) from None
-    if reference and not type_.const and found.lvalue and (found.type.number or name in f.assigned) and not constant:
+    elsewhere = found.type.number and found.lvalue and _elsewhere(f, value)
+    if reference and not type_.const and not constant and (name in f.assigned or elsewhere):
         raise Refused(f"`{short(node)}`: a reference to a number or one that is assigned", node)
-    if not reference and found.lvalue and result.code == found.code and found.type.kind in ("vector", "map", "array"):
-        result = Value(f"list({found.code})" if found.type.kind != "map" else f"dict({found.code})", result.type)
+    if not reference:
+        result = replace(result, code=copy_of(found, result))
     bind(f, name, type_, result, constant=constant)
+
+
+def refer(f: Context, name: str, node: Any, found: Value, around: Any) -> bool:
+    """Declare a reference to a place that is assigned; False where it need not be one, or cannot.
+
+    A reference to what has parts and is not assigned as a whole is a name of Python's like any other.
+    """
+    if name not in f.assigned or found.type.kind in ("dtype", "device", "stream", "guard", "lambda"):
+        return False
+    root = f.find(root_name(node))
+    if root is None or root.kind not in ("value", "reference") or root.type.kind in ("dim3", "iterator", "pointer"):
+        return False
+    block = around.parent
+    if identifiers(node) - {root_name(node)} & f.changed(block):
+        return False
+    try:
+        tree = ast.parse(found.code, mode="eval").body
+    except SyntaxError:
+        return False
+    if not isinstance(tree, ast.Name | ast.Subscript | ast.Attribute):
+        return False
+    written = root.extra if root.kind == "reference" else root
+    f.scopes[-1][name] = Variable(
+        found.code, t.plain(found.type), kind="reference", extra=written if isinstance(tree, ast.Name) else None
+    )
+    return True
+
+
+def _elsewhere(f: Context, node: Any) -> bool:
+    """Whether a number that is referred to may stand in memory that others change."""
+    root = f.find(root_name(node))
+    return root is None or root.type.kind in ("pointer", "accessor", "tensor")
 
 
 def _alias(f: Context, found: Value) -> Any:
@@ -171,14 +212,8 @@ def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], nod
         f.emit(f"{variable.python} = [{', '.join(codes)}]")
         return
     if value is not None:
-        found = f.value(value)
-        if found.items is None or len(sizes) != 1:
-            raise Refused(f"`{short(node)}`", node)
-        codes = [converted(one, item).code for one in found.items]
-        count = f.value(sizes[0]).constant if sizes[0] is not None else len(codes)
-        zero = default_of(f, node, item).code
-        codes += [zero] * ((count or len(codes)) - len(codes))
-        code = f"[{', '.join(codes)}]"
+        counts = [f.value(one).constant if one is not None else None for one in sizes]
+        code = _listed(f, node, f.value(value), item, counts)
     else:
         code = default_of(f, node, item).code
         for size in reversed(sizes):
@@ -192,6 +227,21 @@ def _array(f: Context, name: str, type_: Type, value: Any, sizes: list[Any], nod
         shape = Type("array", of=(shape,))
     variable = f.declare(name, shape)
     f.emit(f"{variable.python} = {code}")
+
+
+def _listed(f: Context, node: Any, found: Value, item: Type, counts: list[int | None]) -> str:
+    """The lists of an array from what braces list."""
+    if not counts:
+        return copy_of(found, fitting(f, node, found, item))
+    if found.items is None:
+        raise Refused(f"`{short(node)}`", node)
+    codes = [_listed(f, node, one, item, counts[1:]) for one in found.items]
+    if counts[0] is not None and len(codes) < counts[0]:
+        zero = default_of(f, node, item).code
+        for count in reversed(counts[1:]):
+            zero = f"[{zero} for _ in range({count})]"
+        codes += [zero] * (counts[0] - len(codes))
+    return f"[{', '.join(codes)}]"
 
 
 def _unpacked(f: Context, declarator: Any, value: Value) -> None:

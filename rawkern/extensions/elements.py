@@ -80,7 +80,8 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
         at = _positive(index, value)
         return Value(f"{value.code}[{at}]", t.INT64, 0, 2**40, extra=None)
     if kind == "map":
-        return Value(f"{value.code}[{index.code}]", value.type.of[-1] if value.type.of else t.ANY, lvalue=True)
+        of, key = value.type.of[-1], converted(index, value.type.of[0]).code
+        return Value(f"{value.code}.setdefault({key}, {first_value(node, of)})", of, lvalue=True)
     if kind in ("vector", "array", "any", "list"):
         items = value.extra if isinstance(value.extra, tuple) else None
         if items and index.constant is not None and 0 <= index.constant < len(items) and kind == "array":
@@ -90,6 +91,8 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
         return Value(f"{value.code}[{index.code}]", value.type.item)
     if kind == "pointer":
         item = value.type.item
+        if value.type.name == "vector":
+            return Value(f"{value.code}[{_positive(index, value)}]", item, lvalue=True)
         if item.kind in ("void", "any", "opaque", "pointer", "struct"):
             raise Refused(f"`{short(node)}`: an element of a pointer to {item}", node)
         return Value(f"elements({value.code})[{index.code}].item()", item)
@@ -104,6 +107,14 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
     if kind == "optional" and value.type.item.kind in ("vector", "sizes"):
         raise Refused(f"`{short(node)}`", node)
     raise Refused(f"`{short(node)}`: an element of {value.type}", node)
+
+
+def first_value(node: Any, type_: Type) -> str:
+    """The value that an element of a map begins with."""
+    found = {"int": "0", "float": "0.0", "bool": "False", "string": "''", "vector": "[]", "map": "{}"}.get(type_.kind)
+    if found is None:
+        raise Refused(f"`{short(node)}`: an element of {type_} that a map may make", node)
+    return found
 
 
 def _positive(index: Value, value: Value) -> str:

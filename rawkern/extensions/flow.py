@@ -9,7 +9,10 @@ from rawkern.extensions import types as t
 from rawkern.extensions.checks import message
 from rawkern.extensions.construction import fitting
 from rawkern.extensions.context import RETURNED, Context, short, statement
+from rawkern.extensions.declarations import declare
+from rawkern.extensions.functions import declared_name
 from rawkern.extensions.refusal import Refused
+from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
 from rawkern.extensions.values import Value
 
@@ -29,9 +32,13 @@ def _branch(f: Context, node: Any, word: str) -> None:
             for one in inside[:-1]:
                 for each in named(one) if one.type == "init_statement" else [one]:
                     f.statement(each)
-            if inside[-1].type == "declaration":
-                raise Refused(f"`{short(clause)}`: a declaration in a condition", node)
-        condition = f.condition(inside[-1])
+        last = inside[-1]
+        if last.type == "declaration":
+            declarator = last.child_by_field_name("declarator")
+            type_ = declared_type(f, last.child_by_field_name("type"), declarator, last)
+            declare(f, declared_name(declarator), type_, last.child_by_field_name("value"), last)
+            last = declarator if declarator.type == "identifier" else named(declarator)[-1]
+        condition = f.condition(last)
         other = node.child_by_field_name("alternative")
         if condition in ("True", "False") and word == "if":  # decided, as checks of CUDA's errors are
             taken = node.child_by_field_name("consequence") if condition == "True" else other
@@ -115,9 +122,12 @@ def _cases(f: Context, node: Any, body: Any) -> list[tuple[list[Any], list[Any]]
             continue
         found.append((labels, statements))
         labels = []
-    for _, statements in found[:-1]:
-        if not _leaves(statements) and statements:
-            raise Refused("a case that goes on in the next one", node)
+    for k in range(len(found) - 2, -1, -1):
+        labels, statements = found[k]
+        if not _leaves(statements):  # it goes on in the next one
+            if any(one.type == "declaration" for one in found[k + 1][1]):
+                raise Refused("a case that goes on in the next one, which declares a variable", node)
+            found[k] = (labels, [*statements, *found[k + 1][1]])
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
@@ -39,7 +40,11 @@ def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str)
         if inner is None:
             raise Refused("its syntax", node)
         declarator = inner
-    function.returns = declared_type(f, type_node, _outer(node.child_by_field_name("declarator")), node)
+    outer = node.child_by_field_name("declarator")
+    if outer.type == "reference_declarator":
+        function.returns = replace(type_of(f, type_node), reference=True)
+    else:
+        function.returns = declared_type(f, type_node, outer if outer.type == "pointer_declarator" else None, node)
     for one in named(declarator):
         if one.type == "trailing_return_type":
             function.returns = type_of(f, named(one)[0])
@@ -85,11 +90,6 @@ def _definition(root: Any) -> Any:
             return one
         stack = [*one.children, *stack]
     return None
-
-
-def _outer(declarator: Any) -> Any:
-    """What stands around a function's declarator, such as the star of a pointer."""
-    return declarator if declarator.type in ("pointer_declarator", "reference_declarator") else None
 
 
 def declared_name(declarator: Any) -> str:

@@ -6,12 +6,13 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, Variable, declared, expression, short
+from rawkern.extensions.context import OF_MODULE, Context, Variable, declared, expression, short
 from rawkern.extensions.macros import HOISTED
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
+from rawkern.extensions.syntax import declared_in, identifiers
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, copy_of
 
 
 def parameters_of(f: Context, node: Any) -> list[tuple[str, Type, Any]]:
@@ -32,15 +33,36 @@ def parameters_of(f: Context, node: Any) -> list[tuple[str, Type, Any]]:
     return [one for one in found if one[1].kind != "void"]
 
 
+def _copies(f: Context, node: Any, body: Any) -> list[tuple[Variable, Value]]:
+    """What a lambda captures by value and that changes: variables, which become parameters with their values now."""
+    captures = node.child_by_field_name("captures")
+    said = [] if captures is None else [one.strip() for one in text_of(captures)[1:-1].split(",")]
+    used = identifiers(body)
+    if "=" in said:
+        names = used - {one[1:].strip() for one in said if one.startswith("&")}
+    else:
+        names = {one for one in said if one.isidentifier() and one != "this"} & used
+    found = []
+    for name in sorted(names):
+        variable = f.find(name)
+        if variable is None or variable.depth == OF_MODULE or variable.kind not in ("value", "reference"):
+            continue
+        if name in f.changed(body) - declared_in(body):
+            raise Refused(f"a lambda that changes its own copy of {name}", node)
+        if name in f.assigned and name not in declared_in(body):
+            if variable.kind == "reference":
+                raise Refused(f"a lambda with a copy of the reference {name}", node)
+            found.append((variable, Value(variable.python, variable.type, lvalue=True)))
+    if any("=" in one and len(one) > 1 for one in said):
+        raise Refused("a lambda that declares a variable among what it captures", node)
+    return found
+
+
 @declared("lambda_expression")
 def define_lambda(f: Context, name: str, node: Any) -> Variable:
     """Write a lambda as a function of Python."""
-    captures = node.child_by_field_name("captures")
     body = node.child_by_field_name("body")
-    if captures is not None and "=" in text_of(captures).replace("==", "") and "&" not in text_of(captures):
-        changed = f.changed(body)
-        if changed & {one for scope in f.scopes for one in scope}:
-            raise Refused("a lambda that changes its own copy of a variable ([=])", node)
+    copies = _copies(f, node, body)
     parameters = parameters_of(f, node)
     returns = Type("auto")
     declarator = node.child_by_field_name("declarator")
@@ -78,6 +100,7 @@ def define_lambda(f: Context, name: str, node: Any) -> Variable:
                 type_ = t.ANY
             made = f.declare(one or f"_{len(heads)}", type_)
             heads.append(made.python + (f"={f.of_type(default, type_).code}" if default is not None else ""))
+        heads += [f"{one.python}={copy_of(whole, whole)}" for one, whole in copies]
         f.emit(f"def {python}({', '.join(heads)}):")
         f.level += 1
         at = len(f.out)

@@ -8,13 +8,13 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.arithmetic import common
-from rawkern.extensions.context import Context, short, statement
+from rawkern.extensions.context import Context, Variable, short, statement
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
-from rawkern.extensions.syntax import has, identifiers
+from rawkern.extensions.syntax import assigned_whole, has, identifiers
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, copy_of
 
 
 @statement("for_statement")
@@ -74,6 +74,8 @@ def _counted(f: Context, node: Any, first: Any, condition: Any, update: Any, bod
     by = f.value(step[1]) if step[1] is not None else None
     if by is not None and (by.type.kind != "int" or by.limits[0] < 1):
         return False
+    if operator == "!=" and start.limits[1] > end.limits[0]:
+        return False  # it may begin beyond its end, and wrap
     common_ = _common(type_, end.type)
     if common_ != type_.name and start.limits[0] < 0:
         return False
@@ -161,30 +163,33 @@ def for_range(f: Context, node: Any) -> None:
             raise Refused(f"`{short(node)}`: several names for an element", node)
         name = text_of(inner)
         body = node.child_by_field_name("body")
-        if type_.reference and not type_.const and name in f.changed(body) and item.kind != "tensor":
-            raise Refused(f"`{short(declarator)}`: elements that are assigned through a reference", node)
-        if name in f.changed(body) and item.kind == "tensor" and type_.reference and _whole_assigned(body, name):
-            raise Refused(f"`{short(declarator)}`: elements that are assigned through a reference", node)
-        limits = {"low": 0, "high": 2**40} if value.type.kind == "sizes" and name not in f.assigned else {}
-        variable = f.declare(name, type_, **limits)
-        with f.block(f"for {variable.python} in {value.code}:"):
+        whole, compound = assigned_whole(body)
+        placed = (
+            name in whole or (name in compound and item.kind != "tensor") or (item.number and name in f.changed(body))
+        )
+        code = value.code
+        if type_.reference and not type_.const and placed:  # elements are assigned: by their places
+            if value.type.kind not in ("vector", "array") or not code.replace(".", "_").isidentifier():
+                raise Refused(f"`{short(declarator)}`: elements that are assigned through a reference", node)
+            at = f.temporary("place")
+            f.scopes[-1][name] = Variable(f"{code}[{at}]", item, kind="reference")
+            head = f"for {at} in range(len({code})):"
+        else:
+            limits = {"low": 0, "high": 2**40} if value.type.kind == "sizes" and name not in f.assigned else {}
+            variable = f.declare(name, type_, **limits)
+            head = f"for {variable.python} in {code}:"
+        with f.block(head):
             f.updates.append([])
             f.breakable.append("loop")
-            if not type_.reference and type_.number and type_ != item:
-                f.emit(f"{variable.python} = {converted(Value(variable.python, item), type_).code}")
+            if not type_.reference:
+                here = f.scopes[-1][name].python
+                element = Value(here, item, lvalue=name in f.changed(body))
+                made = copy_of(element, converted(element, type_) if type_.number and type_ != item else element)
+                if made != here:
+                    f.emit(f"{here} = {made}")
             f.body(body)
             f.breakable.pop()
             f.updates.pop()
-
-
-def _whole_assigned(node: Any, name: str) -> bool:
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        if one.type == "assignment_expression" and text_of(one.child_by_field_name("left")) == name:
-            return text_of(one.child_by_field_name("operator")) == "="
-        stack += one.children
-    return False
 
 
 def replace_reference(item: Type, type_: Type) -> Type:

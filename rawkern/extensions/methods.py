@@ -14,7 +14,7 @@ from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import split_name, type_of
 from rawkern.extensions.tensors import count, method
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, copy_of
 
 
 def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
@@ -82,7 +82,7 @@ def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
     if name == "at":
         return Value(f"{code}[at({given[0].code})]", item, lvalue=True, **most)
     if name == "data":
-        return Value(code, Type("pointer", of=(item,)), extra="vector")
+        return Value(code, Type("pointer", "vector", (item,)), extra="vector")
     if name == "equals":
         return Value(f"(tuple({code}) == tuple({given[0].code}))", t.BOOL)
     if name == "slice" and len(given) == 2:
@@ -98,8 +98,7 @@ def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
         return None
     if name in ("push_back", "emplace_back"):
         new = converted(given[0], item)
-        inside = f"list({new.code})" if given[0].lvalue and item.kind == "vector" else new.code
-        return Value(f"{code}.append({inside})", t.VOID)
+        return Value(f"{code}.append({copy_of(given[0], new)})", t.VOID)
     if name == "pop_back":
         return Value(f"{code}.pop()", t.VOID)
     if name == "clear":
@@ -130,9 +129,12 @@ def _list(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list[A
 def _map(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list[Any]) -> Value | None:
     given = [f.value(one) for one in nodes]
     if name == "at":
-        return Value(f"{value.code}[{given[0].code}]", value.type.of[-1], lvalue=True)
-    if name == "count":
-        return Value(f"int({given[0].code} in {value.code})", t.SIZE, 0, 1)
+        return Value(f"{value.code}[{converted(given[0], value.type.of[0]).code}]", value.type.of[-1], lvalue=True)
+    if name in ("count", "contains") and len(given) == 1:
+        found = f"{converted(given[0], value.type.of[0]).code} in {value.code}"
+        return Value(f"int({found})", t.SIZE, 0, 1) if name == "count" else Value(f"({found})", t.BOOL)
+    if name == "empty":
+        return Value(f"(len({value.code}) == 0)", t.BOOL)
     if name == "size":
         return count(value)
     return None
@@ -225,8 +227,8 @@ def _context(f: Context, node: Any, value: Value, name: str, of: Any, nodes: lis
         return Value("torch.are_deterministic_algorithms_enabled()", t.BOOL)
     if name == "allowTF32CuBLAS":
         return Value("torch.backends.cuda.matmul.allow_tf32", t.BOOL)
-    if name == "lazyInitCUDA":
-        return Value("None", t.VOID)
+    if name in ("lazyInitCUDA", "getTHCState"):
+        return Value("None", t.NULL)
     return None
 
 

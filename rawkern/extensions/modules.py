@@ -238,12 +238,13 @@ class _Writer:
         return head + f"    raise rawkern.errors.UnsupportedError(\n        {text!r}\n    )"
 
     def _constants(self, text: str) -> list[str]:
-        lines = []
-        for unit in self.units:
-            for name, code in unit.definitions.items():
-                if _used(name, text):
-                    lines.append(f"{name} = {code}")
-        return list(dict.fromkeys(lines))
+        every = [pair for unit in self.units for pair in unit.definitions.items()]
+        text += "\n".join(code for unit in self.units for name, code in unit.late.items() if _used(name, text))
+        used: set[int] = set()
+        while more := {k for k, (name, _) in enumerate(every) if k not in used and _used(name, text)}:
+            used |= more
+            text += "".join(f"\n{every[k][1]}" for k in more)  # what a constant is made of
+        return list(dict.fromkeys(f"{every[k][0]} = {every[k][1]}" for k in sorted(used)))
 
     def _imports(self, text: str) -> str:
         names = sorted(

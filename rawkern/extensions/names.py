@@ -29,6 +29,8 @@ def name(f: Context, node: Any) -> Value:
             raise Refused(f"the type {full} as a value", node)
         if variable.kind == "function":
             return Value(variable.python, Type("lambda"), extra=variable.extra)
+        if variable.kind == "reference":
+            return Value(variable.python, variable.type, lvalue=True)
         if variable.type.kind == "iterator":  # its variable is a place
             return Value(variable.extra, variable.type, extra=variable.python)
         low, high = (0, 0) if variable.type.spelled == "cudaError_t" else (variable.low, variable.high)

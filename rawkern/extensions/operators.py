@@ -95,6 +95,10 @@ def _devices(operator: str, a: Value, b: Value) -> Value:
 
 
 def _pointers(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
+    if "vector" in (a.type.name, b.type.name):
+        if operator != "+" or not b.type.integral:
+            raise Refused(f"`{short(node)}`: a pointer to an element of a vector", node)
+        return Value(f"part({a.code}, {b.code})", a.type, extra="vector")
     if operator in "+-" and b.type.integral and a.type.kind == "pointer":
         count = b.code if operator == "+" else negative(b).code
         return Value(f"offset({a.code}, {count}{_item(f, a.type)})", a.type)
@@ -154,7 +158,13 @@ def _address(f: Context, node: Any, inside: Any) -> Value:
         base = f.value(inside.child_by_field_name("argument"))
         if base.type.kind == "pointer":
             index = f.value(named(inside.child_by_field_name("indices"))[0])
+            if base.type.name == "vector":
+                return Value(f"part({base.code}, {index.code})", base.type, extra="vector")
             return Value(f"offset({base.code}, {index.code}{_item(f, base.type)})", base.type)
+        if base.type.kind in ("vector", "array"):
+            index = f.value(named(inside.child_by_field_name("indices"))[0])
+            code = base.code if index.constant == 0 else f"part({base.code}, {index.code})"
+            return Value(code, Type("pointer", "vector", (base.type.item,)), extra="vector")
     value = f.value(inside)
     if value.type.kind in ("kernel", "lambda"):
         return value
@@ -228,7 +238,8 @@ def update(f: Context, node: Any) -> Value:
     code = f"({variable.python} := {new.code})"
     if prefix:
         return Value(code, value.type)
-    return Value(f"({code} {'-' if step == '+' else '+'} 1)", value.type)
+    old = f"({code} {'-' if step == '+' else '+'} 1)"
+    return Value(f"{value.type.name}{old}" if value.type.name.startswith("u") else old, value.type)
 
 
 @expression("assignment_expression")

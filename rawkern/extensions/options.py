@@ -66,6 +66,9 @@ def options_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]
     if bare in ("device_of", "typeMetaToScalarType", "scalarTypeToTypeMeta", "toScalarType"):
         value = f.value(nodes[0])
         return Value(value.code, t.ANY if bare == "device_of" else t.DTYPE)
+    if bare == "scalar_type" and len(nodes) == 1 and "detail::" in name:  # of torch's old AT_DISPATCH
+        value = f.value(nodes[0])
+        return Value(f"{value.code}.dtype", t.DTYPE) if value.type.kind == "tensor" else value
     if bare in ("toString", "scalarTypeToString", "c10_toString"):
         return Value(f"text({f.value(nodes[0]).code})", t.STRING)
     if bare in ("elementSize",):

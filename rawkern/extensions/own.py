@@ -39,19 +39,22 @@ def call_own(
             raise Refused(f"`{short(node)}`: arguments that are not counted", node)
         type_ = substituted(parameter.type, known)
         if parameter.name in one.rebinds:
+            if any(text_of(one) == text_of(argument) for one in changed):
+                raise Refused(f"`{short(node)}`: {text_of(argument)} by two references", argument)
             changed.append(argument)
             codes.append(value.code)
             continue
         if value.type.kind == "address":
             raise Refused(f"`{short(argument)}`: the address of a variable", argument)
         if (
-            type_.reference and value.lvalue and type_.kind in ("struct", "vector", "map", "cuda_vector")
+            type_.reference and value.lvalue and type_.kind in ("struct", "vector", "map", "cuda_vector", "tuple")
         ) or type_.kind in ("auto", "any", "opaque", "lambda"):
             codes.append(value.code)
         else:
             codes.append(options_code(fitting(f, argument, value, type_)))
     codes += [options_code(value) for value in values[len(one.parameters) :]]  # of a pack
-    made = Value(f"{one.python}({', '.join(codes)})", t.plain(substituted(one.returns, known)))
+    returned = substituted(one.returns, known)
+    made = Value(f"{one.python}({', '.join(codes)})", t.plain(returned), lvalue=returned.reference)
     return _assigning(f, node, one, made, changed) if changed else made
 
 
@@ -86,7 +89,7 @@ def settle_references(functions: Iterable[tuple[Unit, Function]]) -> None:
         for unit, one in waiting:
             body = one.node.child_by_field_name("body")
             rest = {each.name for each in changeable(one)} - one.rebinds
-            passed = changed_by_calls(unit, body) & rest if rest and body is not None else set()
+            passed = changed_by_calls(unit, body, whole=True) & rest if rest and body is not None else set()
             one.rebinds |= passed
             found = found or bool(passed)
 

@@ -54,7 +54,7 @@ def declared_type(f: Context, node: Any, declarator: Any, around: Any = None) ->
         elif kind in ("reference_declarator", "abstract_reference_declarator"):
             const = around is not None and any(text_of(child) == "const" for child in around.children)
             rvalue = text_of(declarator).startswith("&&")
-            found = replace(found, reference=not rvalue, const=const)
+            found = replace(found, reference=not rvalue or found.kind == "auto", const=const)
         elif kind in ("array_declarator", "abstract_array_declarator"):
             found = Type("array", of=(found,))
         elif kind == "abstract_function_declarator" or (
@@ -117,9 +117,10 @@ def _qualified(f: Context, node: Any) -> Type:
         return _named(f, node, name)
     if bare in ("decay_t", "remove_reference_t", "remove_const_t", "remove_cv_t", "remove_cvref_t"):
         return type_of(f, arguments[0])
+    if bare == "array" and len(arguments) == 2 and t.container(name, ()) is not None:
+        size = f.value(named(arguments[1])[0] if arguments[1].type == "type_descriptor" else arguments[1]).constant
+        return Type("vector", "" if size is None else str(size), (type_of(f, arguments[0]),), spelled=text_of(node))
     of = tuple(type_of(f, one) for one in arguments) if t.container(name, ()) is not None else ()
-    if bare == "array":
-        of = of[:1]
     if t.container(name, of) is not None:
         found = t.container(name, of)
         assert found is not None
@@ -182,6 +183,9 @@ def spelled(f: Context, type_: Type) -> str:
         return type_.name
     if type_.text:
         return type_.text
+    if type_.kind == "tuple" and any(one.kind in ("param", "opaque") for one in type_.of):
+        pieces = [part for one in type_.of for part in ((False, ", "), (True, spelled(f, one)))][1:]
+        return quoted([(False, "std::tuple<"), *pieces, (False, ">")])
     return repr(text_of_type(f, type_))
 
 
@@ -192,6 +196,8 @@ def text_of_type(f: Context, type_: Type) -> str:
         return text_of_type(f, type_.item) + "*"
     if type_.kind == "void":
         return "void"
+    if type_.kind in ("tuple", "vector", "optional") and type_.of and not type_.name:
+        return f"std::{type_.kind}<{', '.join(text_of_type(f, one) for one in type_.of)}>"
     if type_.spelled:
         return type_.spelled
     table = {"int32": "int", "uint32": "unsigned int", "int64": "int64_t", "uint64": "size_t", "bool": "bool"}

@@ -18,7 +18,7 @@ from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, split_name, type_of
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted, integer
+from rawkern.extensions.values import Value, converted, copy_of, integer
 
 _ONE = {
     "sqrt": "sqrt", "exp": "exp", "log": "log", "log2": "log2", "log10": "log10", "sin": "sin", "cos": "cos",
@@ -34,7 +34,7 @@ def standard_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any
     bare = name.rsplit("::", 1)[-1]
     tensors = name.startswith(("at::", "torch::"))
     handler = _FUNCTIONS.get(bare)
-    if handler is not None and not (tensors and bare in ("max", "min", "abs", "get", "pow")):
+    if handler is not None and not (tensors and bare in _OF_TENSORS):
         return handler(f, node, nodes, of)
     single = bare.removesuffix("f") if bare.removesuffix("f") in _ONE and bare not in _ONE else bare
     if single in _ONE and not tensors and nodes:
@@ -108,20 +108,41 @@ def _pow(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
     return Value(f"float32({code})" if narrow else code, type_)
 
 
+def _angle(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    """``atan2``, ``fmod``, ``hypot``."""
+    name = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1]
+    a, b = (f.value(one) for one in nodes)
+    if not (a.type.number and b.type.number):
+        return None
+    bare = name.removesuffix("f")
+    narrow = a.type.name == b.type.name == "float32" or bare != name
+    type_ = t.FLOAT if narrow else t.DOUBLE
+    code = (
+        f"{'float_rem' if bare == 'fmod' else f'math.{bare}'}({converted(a, type_).code}, {converted(b, type_).code})"
+    )
+    return Value(f"float32({code})" if narrow else code, type_)
+
+
+def _rounded(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    """``std::lround``."""
+    value = f.value(nodes[0])
+    return Value(f"int64(math_round({value.code}))", t.INT64) if value.type.kind in ("int", "float") else None
+
+
 def _get(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
     if not of:
         return None
     value, index = f.value(nodes[0]), f.value(of[0]).constant
-    if index is None or value.type.kind not in ("tuple", "any", "vector", "array"):
+    if index is None or value.type.kind not in ("tuple", "any", "vector", "array", "param"):
         raise Refused(f"`{short(node)}`", node)
     types = value.type.of
     item = types[index] if value.type.kind == "tuple" and index < len(types) else value.type.item
-    return Value(f"{value.code}[{index}]", item)
+    return Value(f"{value.code}[{index}]", item, lvalue=value.lvalue)
 
 
 def _make_tuple(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     values = [f.value(one) for one in nodes]
-    codes = [one.code if one.options is None else "" for one in values]
+    codes = [copy_of(one, one) if one.options is None else "" for one in values]
     if "" in codes:
         raise Refused(f"`{short(node)}`", node)
     comma = "," if len(codes) == 1 else ""
@@ -220,9 +241,12 @@ def _isnan(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
 
 
 def _print(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
-    codes = [f.value(one).code for one in nodes]
+    values = [f.value(one) for one in nodes]
     if text_of(node.child_by_field_name("function")).endswith("fprintf"):
-        codes = codes[1:]
+        if values[0].type.kind != "file":
+            raise Refused(f"`{short(node)}`", node)
+        values = values[1:]
+    codes = [one.code for one in values]
     return Value(f"printf({', '.join(codes)})", t.VOID)
 
 
@@ -244,6 +268,56 @@ def _swap(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     for one in swapped:
         f.writes(one)
     f.emit(f"{', '.join(pair)} = {', '.join(reversed(pair))}")
+    return Value("None", t.VOID)
+
+
+def _algorithm(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``std::sort(v.begin(), v.end())`` and the like, as statements."""
+    name = text_of(node.child_by_field_name("function")).split("<")[0].rsplit("::", 1)[-1]
+    values = [f.value(one) for one in nodes]
+    more = {"sort": 0, "stable_sort": 0, "reverse": 0, "fill": 1, "iota": 1, "copy": 1}[name]
+    if len(values) != 2 + more or node.parent.type != "expression_statement" or values[0].type.kind != "iterator":
+        raise Refused(f"`{short(node)}`", node)
+    part, item = part_of(values[0], values[1]), values[0].type.item
+    if name == "copy":
+        target = values[2]
+        if target.type.kind != "iterator" or target.code == values[0].code:
+            raise Refused(f"`{short(node)}`", node)
+        f.emit(f"overwrite({target.code}, {target.extra}, {part.removesuffix('[:]')})")
+    elif name in ("fill", "iota"):
+        start = converted(values[2], item).code
+        made = f"[{start}] * len({part})" if name == "fill" else f"range({start}, {start} + len({part}))"
+        if (name == "iota" and item.kind != "int") or item.kind not in ("int", "float", "bool"):
+            raise Refused(f"`{short(node)}`", node)
+        f.emit(f"{part} = {made}")
+    else:
+        if not item.number:
+            raise Refused(f"`{short(node)}`", node)
+        f.emit(f"{part} = {'sorted' if 'sort' in name else 'reversed'}({part})")
+    return Value("None", t.VOID)
+
+
+def _quantified(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``std::any_of(begin, end, condition)`` and the like."""
+    name = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1]
+    body = lambda_of(nodes[2]) if len(nodes) == 3 else None
+    begin, end = f.value(nodes[0]), f.value(nodes[1])
+    if body is None or begin.type.kind != "iterator":
+        raise Refused(f"`{short(node)}`", node)
+    variable = define_lambda(f, f.temporary("condition"), body)
+    if len(variable.extra["parameters"]) != 1 or variable.extra["returns"].kind != "bool":
+        raise Refused(f"`{short(node)}`", node)
+    word = {"any_of": "any", "all_of": "all", "none_of": "not any"}[name]
+    return Value(f"({word}(map({variable.python}, {part_of(begin, end).removesuffix('[:]')})))", t.BOOL)
+
+
+def _flushed(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``fflush``: Python's own streams are flushed by themselves."""
+    return Value("0", t.INT, 0, 0)
+
+
+def _ended(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    f.emit(f"raise SystemExit({f.value(nodes[0]).code if nodes else '1'})")
     return Value("None", t.VOID)
 
 
@@ -276,7 +350,18 @@ _FUNCTIONS = {
     "stoi": _of_text, "stol": _of_text, "stoll": _of_text, "atof": _of_text, "stof": _of_text, "stod": _of_text,
     "strcmp": _text_compared, "max_element": _extreme_of, "min_element": _extreme_of, "str": _joined, "isnan": _isnan,
     "isinf": _isnan, "isfinite": _isnan, "printf": _print, "fprintf": _print, "begin": _begin, "end": _begin,
-    "swap": _swap, "runtime_error": _discarded,
+    "swap": _swap, "runtime_error": _discarded, "fflush": _flushed, "exit": _ended, "abort": _ended,
+    "any_of": _quantified, "all_of": _quantified, "none_of": _quantified, "sort": _algorithm,
+    "stable_sort": _algorithm, "reverse": _algorithm, "fill": _algorithm, "iota": _algorithm, "copy": _algorithm,
+    "atan2": _angle, "atan2f": _angle, "hypot": _angle, "hypotf": _angle, "fmod": _angle, "fmodf": _angle,
+    "lround": _rounded, "llround": _rounded, "lroundf": _rounded,
+}  # fmt: skip
+
+
+#: Functions that torch has as well.
+_OF_TENSORS = {
+    "max", "min", "abs", "get", "pow", "sort", "stable_sort", "reverse", "fill", "copy", "swap", "clamp", "isnan",
+    "isinf", "isfinite", "atan2", "fmod", "hypot",
 }  # fmt: skip
 
 

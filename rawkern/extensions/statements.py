@@ -12,7 +12,7 @@ from rawkern.extensions.context import RUN, Context, Variable, short, statement
 from rawkern.extensions.declarations import options_dict
 from rawkern.extensions.operators import combined
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.values import Value, converted, integer
+from rawkern.extensions.values import Value, converted, copy_of, integer
 
 
 @statement(
@@ -103,7 +103,10 @@ def _assign(f: Context, node: Any) -> None:
         if operator not in ("+=", "-=", "*=", "/="):
             raise Refused(f"`{short(node)}`", node)
         if left.type == "identifier":
-            f.writes(f.find(text_of(left)) or _unknown(left))
+            variable = f.find(text_of(left)) or _unknown(left)
+            variable = variable.extra if variable.kind == "reference" else variable
+            if variable is not None:
+                f.writes(variable)
         f.emit(f"{old.code} {operator} {new.code}")
         return
     assign(f, node, left, combined(f, node, operator[:-1], old, new), operator=operator[:-1])
@@ -133,6 +136,11 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
         left = named(left)[0]
     if left.type == "identifier":
         variable = f.find(text_of(left))
+        if variable is not None and variable.kind == "reference":
+            if variable.extra is not None:
+                f.writes(variable.extra)
+            f.emit(f"{variable.python} = {copy_of(value, fitting(f, node, value, variable.type))}")
+            return
         if variable is None or variable.kind != "value":
             raise Refused(f"`{short(node)}`", node)
         if variable.type.kind == "guard":
@@ -145,7 +153,7 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
             return
         result = options_dict(value) if variable.type.kind == "options" else fitting(f, node, value, variable.type)
         f.writes(variable)
-        code = f"list({result.code})" if value.lvalue and value.type.kind == "vector" else result.code
+        code = copy_of(value, result)
         plain = f"({variable.python} {operator} "
         if operator and code.startswith(plain) and code.endswith(")") and _balanced(code[len(plain) : -1]):
             f.emit(f"{variable.python} {operator}= {code[len(plain) : -1]}")
@@ -160,7 +168,7 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
         return
     if left.type == "pointer_expression" and text_of(left.children[0]) == "*":
         target = f.value(left.child_by_field_name("argument"))
-        if target.type.kind == "pointer" and target.type.item.number:
+        if target.type.kind == "pointer" and target.type.item.number and target.type.name != "vector":
             f.emit(f"elements({target.code})[0] = {converted(value, target.type.item).code}")
             return
     if left.type == "call_expression":
@@ -197,15 +205,16 @@ def _assign_element(f: Context, node: Any, left: Any, value: Value) -> None:
         if number is None:
             raise Refused(f"`{short(node)}`", node)
         f.emit(f"{base.code}[{index.code}] = {number}")
-    elif kind == "pointer" and base.type.item.number:
+    elif kind == "pointer" and base.type.item.number and base.type.name != "vector":
         f.emit(f"elements({base.code})[{index.code}] = {converted(value, base.type.item).code}")
     elif kind == "accessor":
         f.emit(f"{base.code}[{index.code}] = {converted(value, base.type.of[0]).code}")
-    elif kind in ("vector", "array", "any", "map"):
+    elif kind in ("vector", "array", "any", "map", "pointer"):
         item = base.type.of[-1] if base.type.of else t.ANY
+        index = converted(index, base.type.of[0]) if kind == "map" and base.type.of else index
         low, _ = index.limits
         code = index.code if kind == "map" or low >= 0 else f"at({index.code})"
-        f.emit(f"{base.code}[{code}] = {fitting(f, node, value, item).code}")
+        f.emit(f"{base.code}[{code}] = {copy_of(value, fitting(f, node, value, item))}")
     else:
         raise Refused(f"`{short(node)}`: an element of {base.type}", node)
     if after is not None:
@@ -226,7 +235,7 @@ def _assign_member(f: Context, node: Any, left: Any, value: Value) -> None:
     target = f.value(left)
     if owner.type.kind == "tuple" or not target.lvalue:
         raise Refused(f"`{short(node)}`", node)
-    f.emit(f"{target.code} = {fitting(f, node, value, target.type).code}")
+    f.emit(f"{target.code} = {copy_of(value, fitting(f, node, value, target.type))}")
 
 
 # Text -------------------------------------------------------------------------------------------------------------

@@ -20,12 +20,50 @@ def nodes_in(node: Any) -> Iterator[Any]:
 def root_name(node: Any) -> str:
     """The name of what an expression of members and elements is a part of; "" for another expression."""
     while node is not None and node.type != "identifier":
-        node = node.child_by_field_name("argument")
+        if node.type == "call_expression":  # list.back()
+            called = node.child_by_field_name("function")
+            node = called if called is not None and called.type == "field_expression" else None
+        elif node.type == "parenthesized_expression":
+            node = (named(node) or [None])[0]
+        else:
+            node = node.child_by_field_name("argument")
     return text_of(node) if node is not None else ""
+
+
+def references(node: Any) -> list[tuple[str, Any]]:
+    """The references that a part of a source declares: each name with the node of what it refers to."""
+    found = []
+    for one in nodes_in(node):
+        if one.type == "init_declarator" and one.child_by_field_name("declarator").type == "reference_declarator":
+            name, value = one.child_by_field_name("declarator"), one.child_by_field_name("value")
+        elif one.type == "for_range_loop" and one.child_by_field_name("declarator").type == "reference_declarator":
+            name, value = one.child_by_field_name("declarator"), one.child_by_field_name("right")
+        else:
+            continue
+        inner = named(name)[-1]
+        if inner.type == "identifier" and value is not None:
+            found.append((text_of(inner), value))
+    return found
+
+
+def through_references(found: set[str], pairs: list[tuple[str, Any]]) -> set[str]:
+    """Names with those that refer to them, and that they refer to: what changes one changes the other."""
+    links = [(name, root_name(value)) for name, value in pairs]
+    size = -1
+    while size != len(found):
+        size = len(found)
+        for a, b in links:
+            if b and (a in found or b in found):
+                found |= {a, b}
+    return found
 
 
 def assigned_names(node: Any) -> set[str]:
     """Names of C++ that a part of a source may change."""
+    return through_references(_assigned(node), references(node))
+
+
+def _assigned(node: Any) -> set[str]:
     found: set[str] = set()
     stack = [node]
     while stack:
@@ -64,6 +102,10 @@ def assigned_whole(node: Any) -> tuple[set[str], set[str]]:
             whole |= identifiers(one.child_by_field_name("arguments"))
         if target is not None and target.type == "identifier":
             found.add(text_of(target))
+    for name, value in references(node):
+        if value.type == "identifier":
+            for names in (whole, compound):
+                names |= {text_of(value)} if name in names else set()
     return whole, compound
 
 
@@ -82,6 +124,21 @@ def identifiers(node: Any) -> set[str]:
         if one.type == "identifier":
             found.add(text_of(one))
         stack += one.children
+    return found
+
+
+def declared_in(node: Any) -> set[str]:
+    """Names of the variables that a part of a source declares."""
+    found: set[str] = set()
+    for one in nodes_in(node):
+        if one.type in ("declaration", "for_range_loop", "parameter_declaration"):
+            for k, child in enumerate(one.children):
+                if one.field_name_for_child(k) == "declarator":
+                    while child is not None and child.type != "identifier":
+                        child = child.child_by_field_name("declarator") or next(
+                            (each for each in named(child) if each.type.endswith(("declarator", "identifier"))), None
+                        )
+                    found |= {text_of(child)} if child is not None else set()
     return found
 
 

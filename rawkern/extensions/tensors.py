@@ -317,9 +317,12 @@ def _from_blob(f: Context, node: Any, given: Sequence[Value]) -> Value:
     if memory.type.kind != "pointer" or (memory.extra == "vector" and not copied):
         raise Refused("torch::from_blob", node, "make the tensor in Python and pass it")
     options = converted(given[-1], t.OPTIONS) if len(given) > 2 else Value("", t.OPTIONS, options={})
-    if len(given) > 3 or options.options is None:
+    if len(given) > 3:
         raise Refused("torch::from_blob", node, "make the tensor in Python and pass it")
-    return Value(f"from_blob({memory.code}, {sizes}, {options.options.get('dtype', 'torch.float32')})", t.TENSOR)
+    dtype = (options.options or {}).get("dtype") or (
+        f"{options.code}.get('dtype')" if options.code else "torch.float32"
+    )
+    return Value(f"from_blob({memory.code}, {sizes}, {dtype})", t.TENSOR)
 
 
 _COPIES = ("clone", "to", "cuda")

@@ -56,6 +56,26 @@ def options_code(value: Value) -> str:
     return "{" + ", ".join([*parts, *(f"{key!r}: {code}" for key, code in value.options.items())]) + "}"
 
 
+def copy_of(value: Value, made: Value) -> str:
+    """The code of a value that was made of another one; a copy of what C++ copies, where that is still the other."""
+    if not value.lvalue or value.code != made.code:
+        return made.code
+    kind, item = value.type.kind, value.type.item.kind
+    if kind == "map":
+        return f"copied({made.code})" if any(one.kind in _PARTS for one in value.type.of) else f"dict({made.code})"
+    if kind == "vector" and item not in _PARTS:
+        return f"list({made.code})"
+    return f"copied({made.code})" if kind in _PARTS and _has_parts(value.type) else made.code
+
+
+#: Kinds of values that have parts, which may be changed.
+_PARTS = ("vector", "array", "tuple", "map", "struct", "cuda_vector", "any")
+
+
+def _has_parts(type_: Type) -> bool:
+    return type_.kind in _PARTS and (type_.kind not in ("tuple", "any") or any(map(_has_parts, type_.of)))
+
+
 # Conversions ----------------------------------------------------------------------------------------------------
 
 
@@ -86,6 +106,10 @@ def _to_int(value: Value, to: Type) -> Value:
             return integer(wrapped, to)
         if low >= 0 and high > most and least == 0:
             return Value(f"{to.name}({value.code})", to)
+        own = value.type.name
+        if own.startswith("u") and high > LIMITS[own[1:]][1]:  # the same bits as a signed number, -1 among them
+            inner = Value(f"signed({value.code}, {own[4:]})", Type("int", own[1:]))
+            return replace(_to_int(inner, to), lvalue=False)
         kept = (max(low, least), min(high, most)) if least < 0 else (None, None)
         kept = (None, None) if kept[0] == kept[1] else kept
         return Value(f"{to.name}({value.code})", to, *kept)
@@ -173,11 +197,19 @@ def _to_vector(value: Value, to: Type) -> Value:
     if value.items is not None and len(value.items) == 1:
         one = value.items[0]
         if one.type.kind == "vector" and to.item.kind != "vector":  # a copy of a vector
-            return Value(f"list({one.code})", to)
+            return Value(copy_of(replace(one, lvalue=True), one), to)
     if value.items is not None:
-        return Value(f"[{', '.join(converted(one, to.item).code for one in value.items)}]", to)
-    if value.type.kind in ("sizes", "vector", "list"):
-        return Value(f"list({value.code})" if value.lvalue or value.type.kind != "vector" else value.code, to)
+        codes = [copy_of(one, converted(one, to.item)) for one in value.items]
+        if to.name.isdigit() and len(codes) < int(to.name):  # std::array: zeros behind them
+            zero = {"int": "0", "float": "0.0", "bool": "False", "pointer": "None", "tensor": "None"}.get(to.item.kind)
+            if zero is None:
+                raise Refused(f"an array of {to.item} with fewer values than elements")
+            codes += [zero] * (int(to.name) - len(codes))
+        return Value(f"[{', '.join(codes)}]", to)
+    if value.type.kind == "vector":
+        return Value(copy_of(value, value), to)
+    if value.type.kind in ("sizes", "list"):
+        return Value(f"list({value.code})", to)
     if value.type.kind == "any":
         return Value(value.code, to)
     if value.type.kind == "tensor":
@@ -191,7 +223,7 @@ def _to_sizes(value: Value, to: Type) -> Value:
         return Value(f"({inside}{',' if len(value.items) == 1 else ''})", to)
     if value.type.integral:
         return Value(f"({value.code},)", to)
-    if value.type.kind in ("sizes", "vector", "any"):
+    if value.type.kind in ("sizes", "vector", "any") or (value.type.kind == "array" and value.type.item.integral):
         return Value(value.code, to)
     raise Refused(f"a conversion from {value.type} to a list of sizes")
 
@@ -231,7 +263,9 @@ def _to_pointer(value: Value, to: Type) -> Value:
     if kind in ("null", "nothing") or value.constant == 0:
         return Value("None", to)
     if kind in ("pointer", "any", "kernel"):
-        return Value(value.code, value.type if kind == "kernel" else to, extra=value.extra)
+        return Value(
+            value.code, value.type if kind == "kernel" or value.type.name == "vector" else to, extra=value.extra
+        )
     if kind == "array":
         return Value(value.code, to)
     raise Refused(f"a conversion from {value.type} to {to}")

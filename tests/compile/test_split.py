@@ -111,6 +111,32 @@ def test_a_host_function_of_a_kept_class_goes() -> None:
     assert "float* x;" in device and "__device__ float at(int i) { return x[i]; }" in device
 
 
+def test_what_is_gone_is_not_named() -> None:
+    text = f"""{TORCH}namespace host {{ inline int width(const at::Tensor& x) {{ return x.size(0); }} }}
+namespace both {{ inline int columns(at::Tensor x) {{ return 3; }} __device__ int rows() {{ return 2; }} }}
+struct Grid {{ at::Tensor data; }};
+struct Packed {{ float* data; Packed(Grid& grid) : data(grid.data.data_ptr<float>()) {{}} }};
+typedef Eigen::SparseMatrix<double> Sparse;
+using namespace host;
+using host::width;
+using both::columns;
+using namespace both;
+using both::rows;
+using elsewhere::other;
+__global__ void k(Packed p) {{ p.data[0] = rows(); }}
+"""
+    device = split(text).device
+    for gone in ("host;", "host::", "width", "columns", "Grid", "Eigen"):
+        assert gone not in device, gone
+    for stays in (
+        "using namespace both;",
+        "using both::rows;",
+        "using elsewhere::other;",
+        "struct Packed { float* data;",
+    ):
+        assert stays in device
+
+
 def test_without_host_code_nothing_changes() -> None:
     for path in Path("cuda_src").rglob("*.cu*"):
         assert split(path.read_text()).device is not None

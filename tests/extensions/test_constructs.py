@@ -513,3 +513,58 @@ void pairs(torch::Tensor x, double by) {
     assert all(y.tolist() == [9, 0] for y in ys)
     with pytest.raises(RuntimeError, match=r"lists\.size\(\) != depth"):
         e.fill([[]])
+
+
+def test_memory_of_cuda_and_of_vectors(tmp_path: Path, device: torch.device) -> None:
+    source = r"""
+#include <tuple>
+#define CHECK_CUDA(x) do { if (!x.is_cuda()) { fprintf(stderr, "%s must be CUDA\n", #x); exit(-1); } } while (0)
+#define OLD_DISPATCH(TYPE, NAME, ...) [&] { const auto& the_type = TYPE; \
+  at::ScalarType st = ::detail::scalar_type(the_type); switch (st) { \
+  case at::ScalarType::Float: { using scalar_t = float; return __VA_ARGS__(); } \
+  default: AT_ERROR("no ", NAME); } }()
+template <typename T> __global__ void above(const T* x, int* n, unsigned long long* mask, int count) {
+  int i = threadIdx.x;
+  if (i < count && x[i] > T(0)) { atomicAdd(n, 1); atomicOr(mask + i / 4, 1ULL << i % 4); }
+}
+template <typename Sizes> int first(const Sizes& sizes) { return std::get<0>(sizes); }
+std::vector<int64_t> f(torch::Tensor x) {
+  CHECK_CUDA(x);
+  THArgCheck(x.is_contiguous(), 1, "x has to be contiguous");
+  int count = x.numel(), words = (count + 3) / 4;
+  int* n;
+  unsigned long long* mask = NULL;
+  cudaMalloc((void**)&n, sizeof(int));
+  cudaMalloc(&mask, words * sizeof(unsigned long long));
+  cudaMemset(n, 0, sizeof(int));
+  cudaMemset(mask, 0, words * sizeof(unsigned long long));
+  OLD_DISPATCH(x.type(), "above", [&] { above<scalar_t><<<1, 32>>>(x.data_ptr<scalar_t>(), n, mask, count); });
+  int total;
+  cudaMemcpy(&total, n, sizeof(int), cudaMemcpyDeviceToHost);
+  std::vector<unsigned long long> host(words + 1);
+  cudaMemcpy(&host[0], mask, words * sizeof(unsigned long long), cudaMemcpyDeviceToHost);
+  unsigned long long* rest = &host[0] + 1;
+  cudaFree(n);
+  cudaFree(mask);
+  return {total, (int64_t)host[0], (int64_t)rest[0], first(std::make_tuple(count, 2))};
+}
+torch::Tensor g(torch::Tensor x) {
+  auto options = torch::TensorOptions().dtype(torch::kFloat).device(x.device());
+  int64_t shape[2] = {2, x.size(0) / 2};
+  auto y = torch::zeros(at::IntArrayRef(shape), options);
+  float* p;
+  std::vector<float> two = {1.5f, 2.5f};
+  cudaMalloc(&p, 2 * sizeof(float));
+  cudaMemcpy(p, two.data(), 2 * sizeof(float), cudaMemcpyHostToDevice);
+  y[0] = torch::from_blob(p, {2}, options).sum();
+  return y + torch::from_blob(x.data_ptr<float>() + 2, {y.size(1)}, options);
+}
+"""
+    e = load(tmp_path, source)
+    x = torch.tensor([1.0, -1, 2, 3, -1, 5], device=device)
+    assert e.f(x) == [4, 0b1101, 0b10, 6]
+    with pytest.raises(RuntimeError, match="x has to be contiguous"):
+        e.f(x[::2])
+    with pytest.raises(RuntimeError, match="no above"):
+        e.f(x.double())
+    assert e.g(x).tolist() == [[6.0, 7.0, 3.0], [2.0, 3.0, -1.0]]

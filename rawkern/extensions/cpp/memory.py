@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rawkern.extensions.cpp.numbers import dtype_of
+from rawkern.extensions.cpp.devices import cuda_device
+from rawkern.extensions.cpp.numbers import at, dtype_of
 
 
 class dim3(NamedTuple):
@@ -85,7 +86,11 @@ def copied(value: Any) -> Any:
         made = type(value).__new__(type(value))
         made.__dict__.update({name: copied(one) for name, one in value.__dict__.items()})
         return made
-    return [copied(one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [copied(one) for one in value]
+    if isinstance(value, dict):
+        return {key: copied(one) for key, one in value.items()}
+    return tuple(map(copied, value)) if type(value) is tuple else value
 
 
 def _zero(value: Any) -> Any:
@@ -110,6 +115,31 @@ def resize(vector: list[Any], count: int, fill: Any) -> None:
     """``vector.resize(count)``."""
     del vector[count:]
     vector.extend(copied(fill) if isinstance(fill, list) else fill for _ in range(count - len(vector)))
+
+
+class Part:
+    """A pointer to an element of a vector: the elements from there on."""
+
+    def __init__(self, vector: list[Any], start: int) -> None:
+        self.vector, self.start = vector, start
+
+    def __getitem__(self, index: int) -> Any:
+        return self.vector[at(self.start + index)]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.vector[at(self.start + index)] = value
+
+
+def part(vector: Any, start: int) -> Part:
+    """``&vector[start]``, and ``pointer + start`` of such a pointer."""
+    return Part(vector.vector, vector.start + start) if isinstance(vector, Part) else Part(vector, start)
+
+
+def overwrite(vector: list[Any], start: int, values: list[Any]) -> None:
+    """``std::copy(values.begin(), values.end(), vector.begin() + start)``."""
+    if start + len(values) > len(vector):
+        raise IndexError(f"{len(values)} elements from {start} of a vector that has {len(vector)}")
+    vector[start : start + len(values)] = copied(values)
 
 
 # Optionals and pointers ---------------------------------------------------------------------------------------------
@@ -169,12 +199,21 @@ def _size(type_: str, tensor: torch.Tensor) -> int:
         return {"unsigned int": 4, "uint32_t": 4, "size_t": 8, "uint64_t": 8}.get(type_, tensor.element_size())
 
 
+#: Dtypes that torch has little for; memory of another size is seen as them.
+_WIDE = {"unsigned long long": torch.uint64, "uint64_t": torch.uint64, "size_t": torch.uint64}
+_WIDE |= {"unsigned long": torch.uint64, "unsigned int": torch.uint32, "uint32_t": torch.uint32}
+_WIDE |= {"unsigned": torch.uint32}
+
+
 def pointer(tensor: torch.Tensor, type_: str) -> torch.Tensor:
     """``reinterpret_cast<T*>``: the same memory; a dtype of torch where T has one."""
     if tensor is None:
         return tensor
+    wide = _WIDE.get(type_)
+    if wide is not None and wide.itemsize == tensor.element_size():
+        return tensor
     try:
-        dtype = dtype_of(type_)
+        dtype = wide or dtype_of(type_)
     except TypeError:
         return tensor  # such as float4 or uint32_t: the kernel's parameter says what it reads
     if dtype == tensor.dtype:
@@ -192,6 +231,39 @@ def from_blob(pointer: Any, sizes: Sequence[int], dtype: torch.dtype) -> torch.T
     flat = offset(pointer, 0)
     flat = flat if flat.dtype == dtype else flat.view(torch.uint8)[: count * dtype.itemsize].view(dtype)
     return flat[:count].view(*sizes)
+
+
+def allocated(count: int, type_: str = "uint8_t") -> torch.Tensor:
+    """``cudaMalloc`` of bytes, as elements of a type."""
+    dtype = _WIDE.get(type_) or dtype_of(type_)
+    return torch.empty(-(-count // dtype.itemsize), dtype=dtype, device=cuda_device())
+
+
+def _typed(memory: torch.Tensor, type_: str, count: int) -> torch.Tensor:
+    """The elements that a number of bytes behind a pointer has."""
+    dtype = _WIDE.get(type_) or dtype_of(type_)
+    found = offset(memory, 0).view(torch.uint8)[:count]
+    if len(found) < count:
+        raise RuntimeError(f"a copy of {count} bytes from or to a tensor of {len(found)}")
+    return found.view(dtype)
+
+
+def download(vector: list[Any], memory: torch.Tensor, count: int, type_: str) -> int:
+    """``cudaMemcpy`` to a vector."""
+    values = _typed(memory, type_, count).tolist()
+    whole = part(vector, 0)
+    overwrite(whole.vector, whole.start, values)
+    return 0
+
+
+def upload(memory: torch.Tensor, vector: list[Any], count: int, type_: str) -> int:
+    """``cudaMemcpy`` from a vector."""
+    target, whole = _typed(memory, type_, count), part(vector, 0)
+    values = whole.vector[whole.start : whole.start + len(target)]
+    if len(target) > len(values):
+        raise IndexError(f"{len(target)} elements of a vector that has {len(values)}")
+    target.copy_(torch.tensor(values, dtype=target.dtype))
+    return 0
 
 
 def memset(pointer: torch.Tensor, value: int, count: int) -> int:

@@ -38,6 +38,11 @@ int32, uint32 = _integer("int32", 32, True), _integer("uint32", 32, False)
 int64, uint64 = _integer("int64", 64, True), _integer("uint64", 64, False)
 
 
+def signed(value: int, bits: int) -> int:
+    """An unsigned number as the signed one of the same bits."""
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
 def float32(value: Any) -> float:
     """A number in single precision."""
     return ctypes.c_float(value).value
@@ -63,6 +68,11 @@ def divide(a: float, b: float) -> float:
     if math.isnan(a) or a == 0:
         return math.nan
     return math.copysign(math.inf, a) * math.copysign(1.0, b)
+
+
+def float_rem(a: float, b: float) -> float:
+    """``std::fmod``."""
+    return math.fmod(a, b) if b and math.isfinite(a) else math.nan
 
 
 def shift(count: int, bits: int) -> int:

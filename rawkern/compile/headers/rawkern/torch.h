@@ -375,3 +375,5 @@ template <class A, class B, class R> struct binary_function {
 }
 
 template <typename T> __device__ __forceinline__ T doLdg(const T* p) { return *p; }
+
+template <typename T> __host__ __device__ __forceinline__ T THCCeilDiv(T a, T b) { return (a + b - 1) / b; }
