@@ -110,6 +110,13 @@ def ready(signature: Signature) -> bool:
     return not making.is_alive()  # nor is it in a forked child
 
 
+def wait() -> None:
+    """Until threads have found the functions of all launches so far: what measures launches means the later ones."""
+    for making in list(_making.values()):
+        if making.is_alive():
+            making.join()
+
+
 def function(signature: Signature) -> int | None:
     """The address of the function for a signature's parameter types; None where every launch goes the careful way."""
     key = _types(signature)
