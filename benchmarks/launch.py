@@ -105,6 +105,30 @@ def addresses(report: Report, rounds: int) -> None:
             report.add(timing_table(f"Pointers, {name}, {n} elements, by checks", timings, goal=goal), timings)
 
 
+def signatures(report: Report, rounds: int) -> None:
+    """The launches after the first of kernels with lists of parameter types that no launch has had before."""
+    types = ("const float*", "int", "double", "short", "unsigned", "float", "const int*", "long long")
+    x, whole = torch.zeros(4, device=DEVICE), torch.zeros(4, dtype=torch.int32, device=DEVICE)
+    given = {"const float*": x, "const int*": whole}
+    timings: dict[str, Timing] = {}
+    for count in (3, 13, 41):
+        taken: dict[str, list[float]] = {"second": [], "slowest of the next 200": []}
+        for _ in range(rounds):
+            number = time.time_ns()
+            params = ["float*", *(types[number >> 3 * k % 48 & 7] for k in range(count - 1))]
+            text = ", ".join(f"{t} a{k}" for k, t in enumerate(params))
+            run = rawkern.RawKernel(f'extern "C" __global__ void k{number}({text}) {{}}')[1, 32]
+            args = [x, *(given.get(t, 1) for t in params[1:])]
+            run(*args)
+            finish()
+            times = [launch_time(lambda run=run, args=args: run(*args), 1) for _ in range(201)]
+            taken["second"].append(times[0])
+            taken["slowest of the next 200"].append(max(times[1:]))
+        timings |= {f"{count} arguments, {name}": summary(values) for name, values in taken.items()}
+    goals = dict.fromkeys(timings, "5 ms")
+    report.add(timing_table("Launches with a new list of parameter types", timings, goal=goals), timings)
+
+
 def own_square(x: torch.Tensor) -> Callable[[], Any]:
     if not torch.equal(rawkern.square(x), x * x):
         raise RuntimeError("wrong result")
@@ -258,6 +282,7 @@ def main() -> None:
         (lambda: bandwidth(report, options.rounds, 1 << options.log2n))
         if CUDA
         else (lambda: addresses(report, options.rounds)),
+        lambda: signatures(report, 5),
         lambda: edits(report, 9, builds),
     ]
     for part in parts:

@@ -208,17 +208,9 @@ def stored_object(text: str, effort: int = 2) -> bytes:
     The usual passes take as long as generating code does, and functions like these gain nothing by them; an effort of 0
     generates code in a seventh of the time.
     """
-    found = found_object(text, effort)
+    cpu = host()
+    key = "native-" + hashlib.sha256(repr((cpu, binding().llvm_version_info, effort, text)).encode()).hexdigest()
+    found = cache.get(key)
     if found is None:
-        found = object_file(text, host(), FULL_PIPELINE_LINES + 1, effort=effort)
-        cache.put(_object_key(text, effort), found)
+        cache.put(key, found := object_file(text, cpu, FULL_PIPELINE_LINES + 1, effort=effort))
     return found
-
-
-def found_object(text: str, effort: int = 2) -> bytes | None:
-    """The same if the disk cache has it."""
-    return cache.get(_object_key(text, effort))
-
-
-def _object_key(text: str, effort: int) -> str:
-    return "native-" + hashlib.sha256(repr((host(), binding().llvm_version_info, effort, text)).encode()).hexdigest()

@@ -11,6 +11,7 @@ import torch
 
 from rawkern.base.timing import gpu_seconds, nothing
 from rawkern.base.torch_private import sleep_on_gpu
+from rawkern.launch import native
 
 _WARM = 3  # launches before the first that counts
 _CHUNK = 20  # launches put behind one pause of the GPU, so that it never waits for the host
@@ -36,6 +37,7 @@ def launch_times(
     for _ in range(_WARM):
         restore()
         launch()
+        native.wait()
     if device.type == "cuda":
         return _on_gpu(launch, restore, repeats)
     times: list[float] = []

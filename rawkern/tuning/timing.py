@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from rawkern.base.timing import gpu_seconds
+from rawkern.launch import native
 
 FEWEST = 3  # runs of a configuration, however slow
 GPU_RUNS, GPU_SECONDS = 50, 0.02  # at most so many, or about so long in all
@@ -32,6 +33,9 @@ def seconds(
     that empties the cache also keeps the GPU busy until the launch has been issued. On the CPU others only add to the
     time, so the minimum counts.
     """
+    before()
+    launch()
+    native.wait()
     return _on_gpu(device, launch, before, best) if device.type == "cuda" else _on_cpu(launch, before, best)
 
 

@@ -91,11 +91,10 @@ def test_this_torch_can_be_read() -> None:
 
 
 def test_machine_code_is_made_while_launches_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a new list of types: no launch waits for it, one after it is there takes it; a forked child makes its own."""
+    """Of a new list of types: no launch waits for it, and one after it is there takes it."""
     monkeypatch.setattr(native, "in_background", True)
     signature, begin = make("float*, " + ", ".join(["short", "char", "double"] * 3)), threading.Event()
     made = native.stored_object
-    monkeypatch.setattr(native, "found_object", lambda text: None)
     monkeypatch.setattr(native, "stored_object", lambda text, *more: (begin.wait(60), made(text, *more))[1])
     assert not native.ready(signature) and not native.ready(signature) and not native.known(signature)
     (thread,) = (t for t in threading.enumerate() if isinstance(t, native.Making))

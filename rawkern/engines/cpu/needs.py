@@ -15,6 +15,7 @@ class Needs:
     local: int  # of a thread: the largest frame of the functions it reaches
     parameters: int
     max_threads: int  # of a block, from ``__launch_bounds__``
+    bounded: bool  # whether there are such
 
 
 @dataclass(frozen=True)

@@ -149,8 +149,11 @@ def _give_back(e: Emitter, heap: str, args: list[Val]) -> None:
 
 
 def _declare_heap(e: Emitter) -> None:
-    for text in ("ptr @malloc(i64)", "void @free(ptr)", "i64 @malloc_usable_size(ptr)"):
-        e.module.declare(text, f"declare {text}")
+    for name, types in (("malloc", "ptr (i64)"), ("free", "void (ptr)"), ("malloc_usable_size", "i64 (ptr)")):
+        result, _, params = types.partition(" ")
+        e.module.declare(
+            name, f"declare {result} @{name}{params}"
+        )  # by name: shared helpers take those they call along
 
 
 def service(
