@@ -59,8 +59,8 @@ def generated(ptx: str, kernel: str, shape: str, cpu: base.Cpu) -> Step:
     """Generate code for `cpu` once, from PTX to an object file, without any cache."""
     translation = jit.Translation(ptx)
     lowering, lowered = cost(lambda: translation.lower(kernel, lay_out_globals(translation.parsed()), shape, cpu))
-    llvm, code = cost(lambda: jit.emit(lowered, cpu))
-    return Step(lowering, llvm, len(code))
+    llvm, codes = cost(lambda: [jit.emit(lowered, cpu), *(jit.function_code(t, cpu) for t in lowered.library.values())])
+    return Step(lowering, llvm, sum(map(len, codes)))
 
 
 def measured(
@@ -74,7 +74,7 @@ def measured(
     for name, cpu in cpus.items():
         steps = [generated(result.ptx, kernel, shape, cpu) for _ in range(rounds)]
         middle = [statistics.median(getattr(s, part) for s in steps) for part in ("lowering", "llvm")]
-        found[name] = Step(*middle, steps[0].size)
+        found[name] = Step(middle[0], middle[1], steps[0].size)
     return nvrtc, result.ptx.count("\n"), found
 
 

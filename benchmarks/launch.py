@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import struct
 import tempfile
 import time
 from collections.abc import Callable
@@ -71,6 +72,37 @@ def launches(report: Report, rounds: int, builds: bool) -> dict[str, float]:
     )
     report.add(timing_table(what, {name: timings[name] for name in order}, note, goal), timings)
     return {name: seconds[name] for name in BUILT if name in contenders}
+
+
+def addresses(report: Report, rounds: int) -> None:
+    """Launches on the CPU whose pointers stand in a struct or a table, with the default checks and without."""
+    module = rawkern.RawModule(sources.ADDRESSES)
+    for n in (256, 65536):
+        tensors = [torch.randn(n) for _ in range(3)] + [torch.empty(n)]
+        packed = struct.pack("<QQQQi4x", *(t.data_ptr() for t in tensors), n)
+        table = torch.tensor([t.data_ptr() for t in tensors])
+        given = {"plain": (*tensors, n), "packed": (packed,), "table": (table, n)}
+        runs = {
+            name: functools.partial(module.get_function(name)[-(-n // 256), 256], *args) for name, args in given.items()
+        }
+        want = tensors[0] + tensors[1] * tensors[2]
+        for name, run in runs.items():
+            tensors[3].fill_(float("nan"))
+            run()
+            if not torch.allclose(tensors[3], want, atol=1e-5):
+                raise RuntimeError(f"wrong result of {name}")
+
+        def timer(run: Callable[[], Any], calls: int) -> float:
+            level, launch = run()
+            with rawkern.check(level=level):
+                launch()
+                return sample(launch, calls)
+
+        for name, run in runs.items():
+            pairs = {f"{name}, {level}": functools.partial(tuple, (level, run)) for level in ("off", "bounds")}
+            timings = compare(pairs, baseline=f"{name}, off", rounds=rounds, most_calls=200, timer=timer)
+            goal = {f"{name}, bounds": "1.5"}
+            report.add(timing_table(f"Pointers, {name}, {n} elements, by checks", timings, goal=goal), timings)
 
 
 def own_square(x: torch.Tensor) -> Callable[[], Any]:
@@ -223,7 +255,9 @@ def main() -> None:
     builds: dict[str, float] = {}
     parts: list[Callable[[], None]] = [
         lambda: builds.update(launches(report, options.rounds, CUDA and not options.no_nvcc)),
-        *([lambda: bandwidth(report, options.rounds, 1 << options.log2n)] if CUDA else []),
+        (lambda: bandwidth(report, options.rounds, 1 << options.log2n))
+        if CUDA
+        else (lambda: addresses(report, options.rounds)),
         lambda: edits(report, 9, builds),
     ]
     for part in parts:

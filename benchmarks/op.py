@@ -145,6 +145,11 @@ def squares(report: Report, rounds: int, note: str) -> None:
     leaf = x.clone().requires_grad_()
     tables: dict[str, tuple[str, dict[str, Callable[[], Any]]]] = {
         "square without grad": ("1.2", {name: lambda f=f: f(x) for name, f in functions.items()}),
+        "square with grad, forward": ("1.5", {name: lambda f=f: f(leaf) for name, f in functions.items()}),
+        "square and its sum, forward and backward": (
+            "1.3",
+            {name: lambda f=f: torch.autograd.grad(f(leaf).sum(), leaf) for name, f in functions.items()},
+        ),
         "square, forward and backward": (
             "1.3",
             {name: lambda f=f: torch.autograd.grad(f(leaf), leaf, grad) for name, f in functions.items()},

@@ -81,3 +81,20 @@ SUM_BLOCKS = _SUM.replace("NAME", "sum_blocks").replace(
     """    int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) s = x[i];""",
 )
+
+#: The same sum with pointers as parameters, in a struct, and in a table of addresses.
+ADDRESSES = r"""
+struct P { const float* a; const float* b; const float* c; float* y; int n; };
+extern "C" __global__ void plain(const float* a, const float* b, const float* c, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a[i] + b[i] * c[i];
+}
+extern "C" __global__ void packed(P p) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < p.n) p.y[i] = p.a[i] + p.b[i] * p.c[i];
+}
+extern "C" __global__ void table(const unsigned long long* at, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) ((float*)at[3])[i] = ((const float*)at[0])[i] + ((const float*)at[1])[i] * ((const float*)at[2])[i];
+}
+"""

@@ -42,3 +42,13 @@ def _cache_directory(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAWKERN_CACHE_DIR", str(folder))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _native_launches():
+    """Have the native function of a launch as soon as one asks for it: tests tell the careful launches from others."""
+    from rawkern.launch import native
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "in_background", False)
+        yield

@@ -17,6 +17,7 @@ from rawkern.base import torch_private as private
 if TYPE_CHECKING:
     from rawkern.arguments.signature import Signature
 
+HOLDERS = (torch.int64, torch.uint64, torch.uint8)  # dtypes of tensors in which addresses may stand
 _LOWEST = 1 << 16  # smaller numbers are no addresses
 _known: dict[int, weakref.ref[torch.Tensor]] = {}  # tensors that addresses were found in
 

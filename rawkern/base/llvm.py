@@ -120,7 +120,9 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (),
         _Alone() as llvm,
         llvm.create_context() as context,
         llvm.parse_assembly(f"{text}\n{_ROOM}", context) as module,
-        target_machine(cpu, effort) as machine,
+        # of the passes that the lowest effort leaves out, scheduling again after registers are found takes more than
+        # linear time: as long as all others for blocks of thousands of instructions
+        target_machine(cpu, effort if size <= FULL_PIPELINE_LINES else min(effort, 1)) as machine,
     ):
         module.triple = cpu.triple
         module.verify()
@@ -206,9 +208,17 @@ def stored_object(text: str, effort: int = 2) -> bytes:
     The usual passes take as long as generating code does, and functions like these gain nothing by them; an effort of 0
     generates code in a seventh of the time.
     """
-    cpu = host()
-    key = "native-" + hashlib.sha256(repr((cpu, binding().llvm_version_info, effort, text)).encode()).hexdigest()
-    found = cache.get(key)
+    found = found_object(text, effort)
     if found is None:
-        cache.put(key, found := object_file(text, cpu, FULL_PIPELINE_LINES + 1, effort=effort))
+        found = object_file(text, host(), FULL_PIPELINE_LINES + 1, effort=effort)
+        cache.put(_object_key(text, effort), found)
     return found
+
+
+def found_object(text: str, effort: int = 2) -> bytes | None:
+    """The same if the disk cache has it."""
+    return cache.get(_object_key(text, effort))
+
+
+def _object_key(text: str, effort: int) -> str:
+    return "native-" + hashlib.sha256(repr((host(), binding().llvm_version_info, effort, text)).encode()).hexdigest()

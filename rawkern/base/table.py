@@ -21,8 +21,8 @@ _PYTHON = (
     "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyErr_Clear",
     "PyErr_Fetch", "PyErr_Occurred", "PyErr_Restore", "PyFloat_AsDouble", "PyLong_AsLongLongAndOverflow",
     "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong", "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_Vectorcall",
-    "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "Py_DecRef",
-    "Py_IncRef",
+    "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "PyWeakref_GetObject",
+    "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
 #: `attention` counts what every launch has to go the careful way for. `keys_*` are the dispatch keys of plain tensors.
 #: `mode`: what is added to the CPU (`engines.cpu.mode.Mode.word`).

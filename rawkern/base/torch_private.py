@@ -281,6 +281,21 @@ def tensor_layout() -> tuple[int, int, int]:
     return impl.pop(), keys.pop(), storage.pop()
 
 
+def storage_layout() -> tuple[int, int]:
+    """Where the implementation of a storage has the address of its memory, and its bytes; found the same way."""
+    kept = bytearray(24)
+    with plain_tensors():
+        kinds = torch.empty(3, device="cpu"), torch.frombuffer(kept, dtype=torch.uint8), torch.empty(7, device="meta")
+    found = {"data_ptr": set(range(0, 64, 8)), "nbytes": set(range(0, 64, 8))}  # an implementation has more bytes
+    for storage in (t.untyped_storage() for t in kinds):
+        words = (ctypes.c_uint64 * 8).from_address(storage._cdata)
+        for name, places in found.items():
+            places &= {8 * k for k, word in enumerate(words) if word == getattr(storage, name)()}
+    if any(len(places) != 1 for places in found.values()):
+        raise UnsupportedError(f"torch {torch.__version__} keeps the memory of storages where it is not found")
+    return found["data_ptr"].pop(), found["nbytes"].pop()
+
+
 def dispatch_mode_name() -> str:
     """The class name of the innermost active dispatch mode."""
     try:

@@ -135,7 +135,7 @@ def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
         return packages.parameter_names(source, entry)
     if source.binary is not None:
         return tuple(f"arg{i}" for i in range(len(entry.params)))
-    return layout.parameter_names(source, entry, _key(source, CPU_ARCH, ()))
+    return layout.parameter_names(source, entry, key_of(source))
 
 
 def struct_layout(program: Program, type_name: str) -> StructLayout:
@@ -144,7 +144,7 @@ def struct_layout(program: Program, type_name: str) -> StructLayout:
         return packages.struct_layout(program.source, type_name)
     if program.source.binary is not None:
         raise UnsupportedError(f"{program.source.name} does not tell the layout of {type_name}")
-    return layout.struct_layout(program.source, type_name, _key(program.source, CPU_ARCH, ()))
+    return layout.struct_layout(program.source, type_name, key_of(program.source))
 
 
 def constant(source: Source, arch: str, expression: str) -> bool | int | float:
@@ -155,6 +155,11 @@ def constant(source: Source, arch: str, expression: str) -> bool | int | float:
         raise UnsupportedError(f"{source.name} is compiled already; constants need the CUDA source")
     arch = arch.replace("sm_", "compute_")  # the same to the source, and no machine code is made
     return constants.value(source, arch, expression, _key(source, arch, ()))
+
+
+def key_of(source: Source) -> str:
+    """Return what names a source's program for the CPU in the cache, for what else is asked of the compiler."""
+    return _key(source, CPU_ARCH, ())
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:

@@ -339,7 +339,7 @@ class Elementwise(Shared):
         if loop.input_grads and any(map(floating, loop.outputs)):
             own = zip(loop.inputs, gradient.loop.inputs, strict=True)
             save = [p.name for p, renamed in own if renamed.name in gradient.saved]
-        operator = op(qualified, save=save, elementwise=not self._places)(forward)
+        operator = op(qualified, save=save, elementwise=not self._places, strided=True)(forward)
         if self._places:
             operator.vmap(operator.operator.one_by_one)
         operator.backward(gradient.backward)

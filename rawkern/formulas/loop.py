@@ -153,9 +153,11 @@ class Loop(Statements):
         if lead is None or (all(t.stride() == lead.stride() for t in columns) and _dense(lead, self.indexed)):
             kernel = self.instance(kinds, wanted, ", ".join([*letters, str(pack)]), False, updated, ranks)
             kernel.forall(-(-n // pack))(*arguments, n)
-            fast = all(wanted) and kinds == self.fast_kinds and not (updated or ranks)
-            if fast and lead is not None and len({t.dtype for t in columns}) == 1:
-                self.fast.learn(kernel, pack, lead.dtype, on_gpu)
+            expanded = [k for k, kind in enumerate(kinds) if kind == ONE]
+            usual = tuple(ARRAY if kind == ONE else kind for kind in kinds) == self.fast_kinds and ARRAY in kinds
+            arrays = [value for kind, value in given if kind in (ARRAY, ONE)]
+            if usual and all(wanted) and not (updated or ranks) and len({t.dtype for t in (*arrays, *results)}) == 1:
+                self.fast.learn(kernel, pack, like.dtype, on_gpu, expanded)
             return None
         order = None if self.indexed else lead.stride()
         layout, width, index, ways = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)

@@ -24,8 +24,9 @@ from rawkern.gradients.code import tree
 from rawkern.gradients.code.names import Names, spelling
 from rawkern.gradients.code.printing import function
 from rawkern.gradients.code.tree import Function, Parameter
-from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
-from rawkern.gradients.passes.grid_stride import flattened
+from rawkern.gradients.index.injective import sets_once
+from rawkern.gradients.ir import Kernel, Loop, Store, Value, clone, walk
+from rawkern.gradients.passes.grid_stride import flattened, in_strides
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
@@ -66,9 +67,7 @@ def derive(
         again = reader if strategy == Strategy() else reader.variant(strategy.keep, strategy.updated)
         found = _attempt(
             again,
-            partial(
-                _derived, again, Options(assume, strategy.shared, strategy.rename), where, wrt, max_iterations, double
-            ),
+            _Task(again, Options(assume, strategy.shared, strategy.rename), where, wrt, max_iterations, double).text,
         )
         if isinstance(found, Text):
             return replace(found, updated=again.updated)
@@ -149,47 +148,79 @@ def _taken(kernel: Kernel, double: bool) -> set[str]:
     return words | {"unsigned", *TYPES, *WORDS}
 
 
-def _derived(
-    reader: Reader, passes: Options, where: Where, wrt: Sequence[str] | None, max_iterations: int | None, double: bool,
-    given: Kernel,
-) -> Text:  # fmt: skip
-    for same in {"lane", *helpers.HELPERS} & set(given.functions):  # which are then put in
-        raise where.refuse(1, f"{same} is also a helper's name", "give it another")
-    tell("read", given)
-    kernel = prepared(given, passes)
-    wrt = _chosen(kernel, wrt)
-    check_memory(kernel, wrt, where)
-    for item in walk(kernel.body):
-        if isinstance(item, Loop):
-            loops.check_condition(item, where.refuse)
-    active = activity(kernel, wrt)
-    _check_outputs(kernel, active, wrt, where)
-    outputs = {a.name for a in active.outputs}
-    active = activity(without_dead_code(kernel, outputs), wrt)
-    names = Names(_taken(kernel, double) | reader.file.options, double)
-    assumed: list[Any] | None = kernel.assumed if passes.assume else None
-    plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
+@dataclass(frozen=True)
+class _Task:
+    """One way to derive a kernel."""
 
-    def again(more: frozenset[int] = frozenset()) -> Kernel:
-        return without_dead_code(prepared(reader.again(more), passes), outputs)
+    reader: Reader
+    passes: Options
+    where: Where
+    wrt: Sequence[str] | None
+    max_iterations: int | None
+    double: bool
 
-    others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
-    gathering = _gathering(again, kernel, others, names, where, assumed)
-    lines = [line for g in gathering for line in g.made]
-    gathered = {g.gather.array.name: g for g in gathering}
-    parts = dealt(deals(kernel, active, others, plain), again, kernel, names, where)
-    rest = _left(kernel, tuple(n for n in wrt if n not in gathered), parts)
-    reverse = Reverse(kernel, rest, names, where, max_iterations, assumed)
-    reverse.beside = frozenset(n for part in parts for n in part.deal.arrays)
-    for part in parts:
-        lines += part.found
-        reverse.include(part.copy)
-    lines += reverse.run() if reverse.active.outputs else []
-    return backward_text(kernel, reverse, active.outputs, wrt, lines, names, reader.units, gathered)
+    def text(self, given: Kernel) -> Text:
+        """The text of the backward of a kernel, as it was read."""
+        for same in {"lane", *helpers.HELPERS} & set(given.functions):  # which are then put in
+            raise self.where.refuse(1, f"{same} is also a helper's name", "give it another")
+        tell("read", given)
+        kernel = prepared(given, self.passes)
+        wrt = _chosen(kernel, self.wrt)
+        check_memory(kernel, wrt, self.where)
+        for item in walk(kernel.body):
+            if isinstance(item, Loop):
+                loops.check_condition(item, self.where.refuse)
+        active = activity(kernel, wrt)
+        _check_outputs(kernel, active, wrt, self.where)
+        outputs = {a.name for a in active.outputs}
+        kernel = without_dead_code(kernel, outputs)
+        copies = _Copies(
+            kernel, lambda more: without_dead_code(prepared(self.reader.again(more), self.passes), outputs)
+        )
+        return self._of_parts(kernel, copies, wrt)
+
+    def _of_parts(self, kernel: Kernel, copies: _Copies, wrt: tuple[str, ...]) -> Text:
+        """The text: what is gathered, what blocks deal out, and the reverse of the rest."""
+        where, active = self.where, activity(kernel, wrt)
+        names = Names(_taken(kernel, self.double) | self.reader.file.options, self.double)
+        assumed: list[Any] | None = kernel.assumed if self.passes.assume else None
+        others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
+        gathering = _gathering(copies, kernel, others, names, where, assumed)
+        lines = [line for g in gathering for line in g.made]
+        gathered = {g.gather.array.name: g for g in gathering}
+        found = deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
+        parts = dealt(found, copies.get, names, where)
+        rest = _left(kernel, tuple(n for n in wrt if n not in gathered), parts)
+        reverse = Reverse(kernel, rest, names, where, self.max_iterations, assumed)
+        reverse.beside = frozenset(n for part in parts for n in part.deal.arrays)
+        for part in parts:
+            lines += part.found
+            reverse.include(part.copy)
+        lines += reverse.run() if reverse.active.outputs else []
+        return backward_text(kernel, reverse, active.outputs, wrt, lines, names, self.reader.units, gathered)
+
+
+class _Copies:
+    """Copies of a kernel, each for a part of the text, which may change it.
+
+    `unrolled`: the kernel, read and prepared once more, with these loops written out.
+    """
+
+    def __init__(self, kernel: Kernel, unrolled: Callable[[frozenset[int]], Kernel]) -> None:
+        self.unrolled = unrolled
+        self.made = {(frozenset[int](), False): kernel}
+
+    def get(self, more: frozenset[int] = frozenset(), flat: bool = False) -> Kernel:
+        """With more loops written out; or as if each place that threads go through in strides had a thread."""
+        if (more, flat) not in self.made:
+            self.made[more, flat] = flattened(self.get()) if flat else self.unrolled(more)
+        return clone(self.made[more, flat])
 
 
 def _left(kernel: Kernel, wrt: tuple[str, ...], parts: Sequence[Dealing]) -> Activity:
     """What is active without the reads whose gradients blocks deal out."""
+    if not parts:
+        return activity(kernel, wrt)
     taken = frozenset(order for part in parts for order in part.deal.reads)
     left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}
     return activity(kernel, wrt, left)
@@ -229,21 +260,17 @@ def _check_outputs(kernel: Kernel, active: Activity, wrt: tuple[str, ...], where
 
 
 def _gathering(
-    again: Callable[..., Kernel], kernel: Kernel, wrt: tuple[str, ...], names: Names, where: Where,
-    assumed: list[Any] | None,
-) -> list[Gathering]:  # fmt: skip
-    """What gathers gradients: in the kernel as it is, or with its short loops written out."""
-    for more, strided in ((frozenset(), False), (short_loops(kernel), False), (frozenset(), True)):
-        another = partial(_flat, again) if strided else partial(again, more)
+    copies: _Copies, kernel: Kernel, wrt: tuple[str, ...], names: Names, where: Where, assumed: list[Any] | None
+) -> list[Gathering]:
+    """What gathers gradients: in the kernel as it is, or with its short loops written out, or without its strides."""
+    for more, strided in _ways_to_gather(kernel):
+        another = partial(copies.get, more, strided)
         try:
             copy = another()
         except (NotDifferentiable, NeedsUnrolling):
             continue
-        if any(isinstance(i, Loop) for i in copy.body.items) or (strided and not flattened(again())):
-            continue
         active = activity(copy, wrt)
-        plain = Reverse(copy, active, names, where, None, assumed).injective
-        found = gathers(copy, active, wrt, plain, endless=strided)
+        found = gathers(copy, active, wrt, partial(sets_once, copy, assumed=assumed), endless=strided)
         if found:
             given = sum(isinstance(i, Value) and i.op in ("load", "call") for i in walk(copy.body))
             made = []
@@ -255,11 +282,13 @@ def _gathering(
     return []
 
 
-def _flat(again: Callable[..., Kernel]) -> Kernel:
-    """A copy of a kernel as if each place that its threads go through in strides had a thread."""
-    kernel = again()
-    flattened(kernel)
-    return kernel
+def _ways_to_gather(kernel: Kernel) -> list[tuple[frozenset[int], bool]]:
+    """Loops to write out, and whether strides are taken for threads."""
+    if not any(isinstance(i, Loop) for i in walk(kernel.body)):
+        return [(frozenset(), False)]
+    short = short_loops(kernel)
+    ways = [(short, False)] if short else []
+    return [*ways, (frozenset(), True)] if in_strides(kernel) else ways
 
 
 def _has_floats(kind: types.Type) -> bool:

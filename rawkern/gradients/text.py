@@ -212,8 +212,9 @@ class _Assembly:
         """The text: structs, helpers, device functions, the kernel."""
         kernel, names, where = self.kernel, self.names, self.reverse.where
         given = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
-        functions.check_names(given, {f"grad_{n}" for n in given}, tree.called(lines), where)
-        device, more_helpers = functions.called_functions(tree.called(lines), kernel, names, where)
+        called = tree.called(lines)
+        functions.check_names(given, {f"grad_{n}" for n in given}, called, where)
+        device, more_helpers = functions.called_functions(called, kernel, names, where)
         asked = more_helpers.union(self.reverse.helpers, *(g.helpers for g in self.gathered.values()))
         template = self._template()
         made = Function(
@@ -325,21 +326,10 @@ def _effects(
 
 
 def _bytes(array: Array, reverse: Reverse, names: Names) -> int:
-    each = _size(array.type, names) if array in reverse.read else 0
-    return array.sizes[0] * (each + (_summed_size(array.type, names) if array in reverse.shadows else 0))
-
-
-def _summed_size(kind: types.Type, names: Names) -> int:
-    if isinstance(kind, Aggregate):
-        return sum(_summed_size(inner, names) for _, inner in kind.fields)
-    return max(_size(kind, names), 4) if kind in types.HALVES else _size(kind, names)
-
-
-def _size(kind: types.Type, names: Names) -> int:
-    """Bytes of a type as it is spelled."""
-    if isinstance(kind, Aggregate):
-        return sum(_size(inner, names) for _, inner in kind.fields)
-    return types.size(names.type(kind))
+    numbers = types.scalars(array.type)
+    kinds = list(map(names.type, numbers)) if array in reverse.read else []
+    kinds += map(names.summed, numbers) if array in reverse.shadows else []
+    return array.sizes[0] * sum(map(types.size, kinds))
 
 
 def structs(kernel: Kernel, names: Names) -> list[str]:

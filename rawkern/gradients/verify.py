@@ -28,47 +28,22 @@ def verify(
     original: Any, twin: Mapping[str, Any], text: Text, named: Mapping[str, Any], grid: Any, seed: int, where: str
 ) -> float:
     """Compare; the relative difference, or ArithmeticError."""
-    one = twin["shared_mem"]
-    at = (grid, text.block, one)
     here = {n: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for n, v in named.items()}
-    # Floats are doubles in the twins.
-    floats = [v for v in here.values() if isinstance(v, torch.Tensor) and v.is_floating_point()]
-    longer = 4 if any(v.element_size() == 2 for v in floats) else 2
-    wide = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in here.items()}
-    _same_reading(original, twin["single"], here, text, at, where)
+    _same_reading(original, twin["single"], here, text, (grid, text.block, twin["shared_mem"]), where)
     draw = np.random.default_rng(seed)  # torch's numbers cannot be drawn inside of vmap
+    wide = {n: v.double() if _is_float(v) else v for n, v in here.items()}  # as floats are in the twins
     wide |= {n: _beside(wide[n], draw) for n in text.wrt}
     along = {n: _like(wide[n], draw) for n in text.wrt}
     weights = {n: _like(wide[n], draw) for n in text.outputs}
-
-    def value(times: float) -> float:
-        moved = dict(wide)
-        for n, v in along.items():
-            moved[n] = wide[n] + times * v if isinstance(wide[n], torch.Tensor) else float(wide[n] + times * v)
-        moved |= {n: torch.zeros_like(wide[n]) for n in text.outputs}
-        moved |= {of: moved[n].clone() for n, of in text.before.items()}
-        twin["forward"][grid, text.block, longer * one](*(packed(v, n, text) for n, v in moved.items()))
-        return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
-
-    run = twin["backward"].launch(wide, grid, kept=frozenset(n for n, _ in text.handed))
-    grads = {
-        n: begin(wide[n], run.certain.get(n), float("nan"))
-        if isinstance(wide[n], torch.Tensor)
-        else torch.zeros(1, dtype=torch.float64)
-        for n in text.wrt
-    }
-    changed = {n: of for n, of in text.before.items() if n in grads and n not in text.rest}
-    grads |= {n: torch.as_tensor(weights[of]).clone() for n, of in changed.items()}
-    read = {n: torch.as_tensor(v).clone() for n, v in weights.items()}
-    given = run.given(twin["backward"].text.parameters, wide, read | grads)
-    bytes_of = [packed(v, n, text) for v, (_, n) in zip(given, twin["backward"].text.parameters, strict=True)]
-    run.run(text.block, bytes_of)
-    for n in text.rest:
-        grads[n] += read[text.before[n]]
+    grads = _derived(twin["backward"], text, wide, weights, grid)
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
+    longer = 4 if any(v.element_size() == 2 for v in here.values() if _is_float(v)) else 2
+    forward = twin["forward"][grid, text.block, longer * twin["shared_mem"]]
+    measured = 0.0
     for step in (STEP, STEP / 16, STEP * 8):
-        measured = (value(step) - value(-step)) / (2 * step)
+        ends = (_value(forward, text, wide, along, weights, times) for times in (step, -step))
+        measured = (next(ends) - next(ends)) / (2 * step)
         if max(size, abs(measured)) <= 1e-12 or (derived != derived and measured != measured):
             return 0.0
         found = abs(derived - measured) / max(size, abs(measured))
@@ -78,6 +53,45 @@ def verify(
         f"{where}: the derived backward of {original.name} is wrong: along a random direction it gives {derived!r}, "
         f"a central difference of the kernel gives {measured!r}; write the backward by hand, and report the kernel"
     )
+
+
+def _value(
+    forward: Any, text: Text, wide: Mapping[str, Any], along: Mapping[str, Any], weights: Mapping[str, Any],
+    times: float,
+) -> float:  # fmt: skip
+    """The weighted sum of the outputs, some way along a direction."""
+    moved = dict(wide)
+    for n, v in along.items():
+        moved[n] = wide[n] + times * v if isinstance(wide[n], torch.Tensor) else float(wide[n] + times * v)
+    moved |= {n: torch.zeros_like(wide[n]) for n in text.outputs}
+    moved |= {of: moved[n].clone() for n, of in text.before.items()}
+    forward(*(packed(v, n, text) for n, v in moved.items()))
+    return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
+
+
+def _derived(
+    backward: Any, text: Text, wide: Mapping[str, Any], weights: Mapping[str, Any], grid: Any
+) -> dict[str, torch.Tensor]:
+    """The gradients that the backward gives, of outputs with these weights."""
+    run = backward.launch(wide, grid, kept=frozenset(n for n, _ in text.handed))
+    grads = {
+        n: begin(wide[n], run.certain.get(n), float("nan"))
+        if isinstance(wide[n], torch.Tensor)
+        else torch.zeros(1, dtype=torch.float64)
+        for n in text.wrt
+    }
+    changed = {n: of for n, of in text.before.items() if n in grads and n not in text.rest}
+    grads |= {n: torch.as_tensor(weights[of]).clone() for n, of in changed.items()}
+    read = {n: torch.as_tensor(v).clone() for n, v in weights.items()}
+    given = run.given(backward.text.parameters, wide, read | grads)
+    run.run(text.block, [packed(v, n, text) for v, (_, n) in zip(given, backward.text.parameters, strict=True)])
+    for n in text.rest:
+        grads[n] += read[text.before[n]]
+    return grads
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def floats(named: Mapping[str, Any], text: Text) -> dict[str, Any]:

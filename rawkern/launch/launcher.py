@@ -106,7 +106,7 @@ class Plan:
         return self.config(launcher, found.block), found
 
     def _found(self, launcher: Launcher, state: State, device: torch.device) -> Any:
-        """What launches it on a device, which the second launch makes known to native code."""
+        """What launches it on a device, which a later launch makes known to native code."""
         if (before := self.built[0]) is not state:
             own = [(before, one) for one in self.built[1].values()] if before is not None else []
             self._left = [(each, one) for each, one in (*self._left, *own) if one.busy]
@@ -124,7 +124,9 @@ class Plan:
         return found
 
     def _ready(self, state: State, target: Any) -> None:
-        """Let native code make the launches that follow."""
+        """Let native code make the launches that follow, if there is any yet."""
+        if target.address and not native.ready(state.signature):
+            return
         call = native.function(state.signature) if target.address else None
         if call:
             following, known = native.TARGET.offset("next"), self.record["targets"]

@@ -1,18 +1,22 @@
 """The function that makes a launch in machine code: one for each list of parameter types, for both engines.
 
 It has the signature of Python's vectorcall. Arguments that are plain, as `rawkern.arguments.rules` has it, are packed
-and handed to the engine; for all others, and whatever else a launch has to do, it calls the careful way (`launcher`).
+and handed to the engine; for all others, and whatever else a launch has to do, it calls the careful way (`launcher`),
+which is the way of all launches until the function is there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
 from rawkern.base.emit import Emit
-from rawkern.base.llvm import LoadedObject, stored_object
+from rawkern.base.forking import Lock
+from rawkern.base.llvm import LoadedObject, found_object, stored_object
 from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, extents_at, linked
 from rawkern.base.table import TABLE, TYPE_OFFSET, field, keep, preamble
 from rawkern.errors import UnsupportedError
@@ -39,6 +43,24 @@ PLAN = Record(
 )  # fmt: skip
 _RECORDS = (LAUNCHER, PLAN, TARGET, TABLE)
 _functions: dict[tuple[Any, ...], int | None] = {}
+_lock = Lock()
+_making: dict[tuple[Any, ...], Making] = {}
+#: Whether machine code that is not in the disk cache is made while launches go the careful way.
+in_background = True
+
+
+class Making(threading.Thread):
+    """Makes the object file of a function; the process ends no earlier than this."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(name="rawkern: machine code of a launch")
+        self.text = text
+        self.body: bytes | None = None
+
+    def run(self) -> None:
+        """Make it; where that fails the launch that asks for the function says why."""
+        with contextlib.suppress(Exception):
+            self.body = stored_object(self.text)
 
 
 class Entries(NamedTuple):
@@ -64,8 +86,8 @@ def entries() -> Entries:
     return found
 
 
-def _loaded(text: str, effort: int = 2) -> LoadedObject:
-    loaded = LoadedObject(stored_object(text, effort))
+def _loaded(text: str, effort: int = 2, body: bytes | None = None) -> LoadedObject:
+    loaded = LoadedObject(body or stored_object(text, effort))
     keep(loaded)
     return loaded
 
@@ -75,13 +97,36 @@ def known(signature: Signature) -> bool:
     return _types(signature) in _functions
 
 
+def ready(signature: Signature) -> bool:
+    """Whether `function` has its answer soon: what has to be compiled is made by a thread, once."""
+    key = _types(signature)
+    if key in _functions or not in_background:
+        return True
+    with _lock:
+        making = _making.get(key)
+        if making is None:
+            try:
+                making = Making(_text(signature))
+            except UnsupportedError:
+                return True
+            if (body := found_object(making.text)) is not None:
+                making.body = body
+            _making[key] = making
+            if body is None:
+                with contextlib.suppress(RuntimeError):  # the process ends, and takes no new threads
+                    making.start()
+    return not making.is_alive()  # nor is it in a forked child
+
+
 def function(signature: Signature) -> int | None:
     """The address of the function for a signature's parameter types; None where every launch goes the careful way."""
     key = _types(signature)
     if key not in _functions:
+        making = _making.get(key)
         try:
-            loaded = _loaded(_text(signature))
+            loaded = _loaded(making.text, body=making.body) if making is not None else _loaded(_text(signature))
             _functions[key] = loaded.address("rk_launch")
+            _making.pop(key, None)
         except UnsupportedError:  # this torch is not one that native code can read
             _functions[key] = None
     return _functions[key]

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rawkern.arguments.addresses import live, storage
+from rawkern.arguments.addresses import HOLDERS, live, storage
 from rawkern.base.nested import mapped, tensors_in
 from rawkern.base.storage import tensor_over
 
 MOST_WORDS = 1 << 22  # of a tensor that are looked at
-_HOLDS_ADDRESSES = (torch.int64, torch.uint64, torch.uint8)
 _LOWEST, _HIGHEST = 1 << 16, 1 << 56  # of what may be an address
 
 
@@ -30,7 +29,7 @@ def reached(
     given: Iterable[torch.Tensor], values: Iterable[Any], device: str, seen: set[int] | None = None
 ) -> list[torch.Tensor]:
     """What `tensors_behind` finds, also from numbers and bytes; storages `seen`, by their start, are passed over."""
-    work: list[Any] = [t for t in given if t.dtype in _HOLDS_ADDRESSES and t.device.type == device]
+    work: list[Any] = [t for t in given if t.dtype in HOLDERS and t.device.type == device]
     work.append(_numbers(values))
     seen, found = seen or set(), []
     ranges: list[tuple[int, int, torch.Tensor]] | None = None
@@ -53,7 +52,7 @@ def reached(
             if ranges[k][0] not in seen:
                 seen.add(ranges[k][0])
                 found.append(ranges[k][2])
-                if ranges[k][2].dtype in _HOLDS_ADDRESSES:
+                if ranges[k][2].dtype in HOLDERS:
                     work.append(ranges[k][2])
     return found
 
@@ -109,8 +108,8 @@ class Copies:
         tensors = [t for t in tensors_in(given) if t.is_cuda]
         for t in tensors_behind(tensors, "cuda"):
             self.behind.append(self.tensor(t))
-        holders = [self.tensor(t) for t in tensors if t.dtype in _HOLDS_ADDRESSES]
-        for t in [*holders, *(b for b in self.behind if b.dtype in _HOLDS_ADDRESSES)]:
+        holders = [self.tensor(t) for t in tensors if t.dtype in HOLDERS]
+        for t in [*holders, *(b for b in self.behind if b.dtype in HOLDERS)]:
             self._translate(t)
 
     def of(self, value: Any) -> Any:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rawkern.launch.reports import Report
 
 
+_MOST_BEHIND = 64  # tensors of earlier launches that a kernel knows
+
+
 class Kernel:
     """A kernel of a unit by its name, and what it is in the source as it is now: all that launches know of it.
 
@@ -160,8 +163,14 @@ class State:
         found = reachable.still_reached(before, values)
         if not any(start <= address < start + size for start, size in map(storage, found)):
             found = reachable.reached((), values, "cpu")
-            self._behind = [weakref.ref(t) for t in found]
+            new = {storage(t)[0] for t in found}
+            others = [t for t in before if storage(t)[0] not in new][: max(_MOST_BEHIND - len(found), 0)]
+            self._behind = [weakref.ref(t) for t in (*found, *others)]
         return [storage(t) for t in found]
+
+    def led_to(self) -> list[weakref.ref[torch.Tensor]]:
+        """The tensors that addresses have led to, in this launch and in some before."""
+        return self._behind
 
     def entry_in(self, program: Program) -> Entry:
         """The kernel in a program for another architecture; its symbol may differ, as that of types of cub's does."""

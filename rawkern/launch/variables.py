@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern.base import ctype
+from rawkern.base import cache, ctype
 from rawkern.base.nearest import did_you_mean
-from rawkern.compile import packages
+from rawkern.compile import packages, programs
 from rawkern.compile.compile import PROBE, VARIABLES, probe_of, probe_type
 from rawkern.compile.names import demangle, strip_anonymous
 from rawkern.compile.nvrtc import run_nvrtc
@@ -101,6 +101,42 @@ def describe(build: Build, name: str) -> Variable:
     if build.source.binary is not None:  # its types are gone: bytes, under the symbol or the C++ name
         there = symbols(build.source.text)
         return Variable(next((one for one in there if demangle(one) == name), name), "", (), torch.uint8)
+    key = f"{_FORMAT}-{programs.key_of(build.source)}"
+    every = cache.kept(f"variables-{key}", lambda: _ask_all(build))
+    found = every.get(name) or cache.kept(f"variable-{key}-{cache.digest(name)}", lambda: _ask(build, name))
+    symbol, spelled, expression = found
+    pointer = _POINTER.search(spelled)
+    bounds = pointer or _BOUNDS.search(spelled)
+    shape = tuple(map(int, re.findall(r"\d+", bounds["bounds"]))) if bounds else ()
+    element = re.sub(r"\b(?:const|volatile)\b", "", "void*" if pointer else _BOUNDS.sub("", spelled)).strip()
+    variable = build.variables[name] = Variable(symbol, element, shape, _dtype(element), expression)
+    return variable
+
+
+_FORMAT = 1  # raised when what is kept of variables, or how it is asked for, changes
+_Asked = tuple[str, str, str]  # a variable's symbol, its type in full, and a `Variable.expression`
+
+
+def _ask_all(build: Build) -> dict[str, _Asked]:
+    """What the compiler says of all variables of a plain name that the source declares; none if it refuses any."""
+    ptx = _ptx(build)
+    managed = set(_MANAGED.findall(ptx))
+    said = {word for text in build.source.texts() for word in re.findall(r"\w+", text)}
+    spelled = [strip_anonymous(demangle(symbol)) for symbol in symbols(ptx) if symbol not in managed]
+    names = [name for name in spelled if re.fullmatch(r"[\w:]+", name) and said.issuperset(name.split("::"))]
+    asked = {name: (f"&{name}", probe_of(f"decltype({name})")) for name in names}
+    result = run_nvrtc(build.source, CPU_ARCH, [each for pair in asked.values() for each in pair], append=PROBE)
+    if not result.ok:
+        return {}
+    lowered = dict(result.lowered)
+    return {
+        name: (lowered[address], strip_anonymous(probe_type(lowered[probe])), address)
+        for name, (address, probe) in asked.items()
+    }
+
+
+def _ask(build: Build, name: str) -> _Asked:
+    """What the compiler says of one variable; ValueError if there is none of the name."""
     address, probe = f"&{name}", probe_of(f"decltype({name})")
     ptx, expression = _ptx(build), address
     result = run_nvrtc(build.source, CPU_ARCH, (address, probe), append=PROBE)
@@ -111,18 +147,12 @@ def describe(build: Build, name: str) -> Variable:
     spelled = strip_anonymous(probe_type(lowered[probe])) if result.ok else ""
     if expression == VARIABLES:
         spelled = re.sub(r"\s*\(&\)|&\Z", "", spelled)  # the type is that of a reference
-    pointer = _POINTER.search(spelled)
-    if not result.ok or ("(" in spelled and pointer is None):
+    if not result.ok or ("(" in spelled and _POINTER.search(spelled) is None):
         there = [strip_anonymous(demangle(symbol)) for symbol in symbols(ptx)]
         meant = did_you_mean(name, there) if not spelled else ""
         wrong = f"{name!r} is a function" if spelled else f"there is no variable {name!r}"
         raise ValueError(f"{wrong}; the source has these variables: {', '.join(there) or 'none'}{meant}")
-    bounds = pointer or _BOUNDS.search(spelled)
-    shape = tuple(map(int, re.findall(r"\d+", bounds["bounds"]))) if bounds else ()
-    element = re.sub(r"\b(?:const|volatile)\b", "", "void*" if pointer else _BOUNDS.sub("", spelled)).strip()
-    symbol = lowered.get(address) or _managed(ptx, name)
-    variable = build.variables[name] = Variable(symbol, element, shape, _dtype(element), expression)
-    return variable
+    return lowered.get(address) or _managed(ptx, name), spelled, expression
 
 
 _MANAGED = re.compile(r"^\.(?:visible |weak )?global \.attribute\(\.managed\) [^;={]*?\.[a-z]+\d+ ([\w$]+)", re.M)

@@ -359,7 +359,7 @@ end:
 }
 
 ; Store the address of a tensor's elements, and tell whether they lie in order and aligned.
-define internal i1 @rk_put_elements(ptr %dl, i64 %itemsize, ptr %at) {
+define internal i1 @rk_put_elements(ptr %dl, i64 %itemsize, i1 %one, ptr %at) {
   %data = load i64, ptr %dl
   %poffset = getelementptr i8, ptr %dl, i64 40
   %offset = load i64, ptr %poffset
@@ -368,9 +368,48 @@ define internal i1 @rk_put_elements(ptr %dl, i64 %itemsize, ptr %at) {
   %mask = sub i64 %itemsize, 1
   %low = and i64 %address, %mask
   %aligned = icmp eq i64 %low, 0
+  br i1 %one, label %done, label %all
+all:
   %dense = call i1 @rk_contiguous(ptr %dl)
-  %good = and i1 %aligned, %dense
-  ret i1 %good
+  %both = and i1 %aligned, %dense
+  ret i1 %both
+done:
+  ret i1 %aligned
+}
+
+; Whether a tensor is one element that is expanded to more.
+define internal i1 @rk_expanded(ptr %dl) {
+  %pndim = getelementptr i8, ptr %dl, i64 16
+  %ndim = load i32, ptr %pndim
+  %pshape = getelementptr i8, ptr %dl, i64 24
+  %shape = load ptr, ptr %pshape
+  %pstrides = getelementptr i8, ptr %dl, i64 32
+  %strides = load ptr, ptr %pstrides
+  br label %loop
+loop:
+  %k = phi i32 [ 0, %0 ], [ %k1, %still ]
+  %several = phi i1 [ false, %0 ], [ %several1, %still ]
+  %over = icmp sge i32 %k, %ndim
+  br i1 %over, label %end, label %look
+look:
+  %k1 = add i32 %k, 1
+  %p = getelementptr i64, ptr %shape, i32 %k
+  %size = load i64, ptr %p
+  %ps = getelementptr i64, ptr %strides, i32 %k
+  %stride = load i64, ptr %ps
+  %many = icmp sgt i64 %size, 1
+  %empty = icmp eq i64 %size, 0
+  %steps = icmp ne i64 %stride, 0
+  %apart = and i1 %many, %steps
+  %other = or i1 %apart, %empty
+  %several1 = or i1 %several, %many
+  br i1 %other, label %no, label %still
+still:
+  br label %loop
+end:
+  ret i1 %several
+no:
+  ret i1 false
 }
 
 ; A tuple of ints; null with Python's error where there is no memory.
@@ -452,7 +491,7 @@ none:
   ret ptr null
 }
 
-; The call of a `Map`: new tensors like the first argument, from plain contiguous ones of one dtype and shape.
+; The call of a `Map`: new tensors from plain ones of one dtype and shape, each contiguous or one element expanded.
 define ptr @rk_op_map(ptr %self, ptr %args, i64 %count, ptr %names) {
   %first = alloca [48 x i8], align 8
   %other = alloca [48 x i8], align 8
@@ -478,17 +517,81 @@ define ptr @rk_op_map(ptr %self, ptr %args, i64 %count, ptr %names) {
   %unnamed = icmp eq ptr %names, null
   %a0 = and i1 %calm, %all
   %a1 = and i1 %a0, %unnamed
-  br i1 %a1, label %leading, label %careful
+  br i1 %a1, label %lead, label %careful
+lead:                                             ; the first tensor that is not one element expanded
+  %j = phi i64 [ 0, %0 ], [ %j1, %expanded ], [ %j1, %passed ]
+  %j1 = add i64 %j, 1
+  %nothing = icmp eq i64 %j, %inputs
+  br i1 %nothing, label %careful, label %candidate
+candidate:
+  %jbit = shl i64 1, %j
+  %jmasked = and i64 %numbers, %jbit
+  %jnumber = icmp ne i64 %jmasked, 0
+  br i1 %jnumber, label %passed, label %look
+passed:
+  br label %lead
+look:
+  %plead = getelementptr ptr, ptr %args, i64 %j
+  %leader = load ptr, ptr %plead
+  %plain0 = call i1 @rk_tensor(ptr %table, ptr %leader, ptr %first)
+  br i1 %plain0, label %layout, label %careful
+layout:
+  %single0 = call i1 @rk_expanded(ptr %first)
+  br i1 %single0, label %expanded, label %leading
+expanded:
+  br label %lead
 leading:
-  %object0 = load ptr, ptr %args
-  %plain0 = call i1 @rk_tensor(ptr %table, ptr %object0, ptr %first)
-  br i1 %plain0, label %rows, label %careful
-rows:
   %pdevice = getelementptr i8, ptr %first, i64 8
   %device = load i64, ptr %pdevice
   %kind = trunc i64 %device to i32
   %pdtype = getelementptr i8, ptr %first, i64 20
   %dtype = load i32, ptr %pdtype
+  %bits0 = lshr i32 %dtype, 11
+  %bytes32 = and i32 %bits0, 31
+  %itemsize = zext i32 %bytes32 to i64
+  br label %argument
+argument:
+  %k = phi i64 [ 0, %leading ], [ %k1, %taken ], [ %k1, %number ]
+  %ones = phi i64 [ 0, %leading ], [ %ones1, %taken ], [ %ones, %number ]
+  %done = icmp eq i64 %k, %inputs
+  br i1 %done, label %rows, label %what
+what:
+  %k1 = add i64 %k, 1
+  %bit = shl i64 1, %k
+  %masked = and i64 %numbers, %bit
+  %pgiven = getelementptr ptr, ptr %args, i64 %k
+  %object = load ptr, ptr %pgiven
+  %at = getelementptr i64, ptr %params, i64 %k
+  %is = icmp ne i64 %masked, 0
+  br i1 %is, label %number, label %tensor
+number:
+  %good0 = call i1 @rk_double(ptr %table, ptr %object, ptr %at)
+  br i1 %good0, label %argument, label %careful
+tensor:
+  %leads = icmp eq i64 %k, %j
+  br i1 %leads, label %elements, label %compare
+compare:
+  %plain = call i1 @rk_tensor(ptr %table, ptr %object, ptr %other)
+  br i1 %plain, label %likeness, label %careful
+likeness:
+  %alike = call i1 @rk_alike(ptr %first, ptr %other)
+  br i1 %alike, label %count_one, label %careful
+count_one:
+  %single1 = call i1 @rk_expanded(ptr %other)
+  br label %elements
+elements:
+  %dl = phi ptr [ %first, %tensor ], [ %other, %count_one ]
+  %one_element = phi i1 [ false, %tensor ], [ %single1, %count_one ]
+  %good1 = call i1 @rk_put_elements(ptr %dl, i64 %itemsize, i1 %one_element, ptr %at)
+  br i1 %good1, label %records, label %careful
+records:
+  %marked = select i1 %one_element, i64 %bit, i64 0
+  %recorded = call i1 @rk_recorded(ptr %table, ptr %object)
+  br i1 %recorded, label %careful, label %taken
+taken:
+  %ones1 = or i64 %ones, %marked
+  br label %argument
+rows:
   %prows = &Map.rows %map
   %cell0 = load ptr, ptr %prows
   br label %row
@@ -503,48 +606,14 @@ known:
   %rd = load i32, ptr %prd
   %prk = &Row.kind %one
   %rk = load i32, ptr %prk
+  %pro = &Row.ones %one
+  %ro = load i64, ptr %pro
   %m0 = icmp eq i32 %rd, %dtype
   %m1 = icmp eq i32 %rk, %kind
-  %match = and i1 %m0, %m1
-  br i1 %match, label %argument, label %row
-argument:
-  %k = phi i64 [ 0, %known ], [ %k1, %taken ], [ %k1, %number ]
-  %object = phi ptr [ %object0, %known ], [ %object1, %taken ], [ %object2, %number ]
-  %dl = phi ptr [ %first, %known ], [ %other, %taken ], [ %other, %number ]
-  %done = icmp eq i64 %k, %inputs
-  br i1 %done, label %watched, label %what
-what:
-  %k1 = add i64 %k, 1
-  %bit = shl i64 1, %k
-  %masked = and i64 %numbers, %bit
-  %pnextobject = getelementptr ptr, ptr %args, i64 %k1
-  %at = getelementptr i64, ptr %params, i64 %k
-  %is = icmp ne i64 %masked, 0
-  br i1 %is, label %number, label %tensor
-number:
-  %object2 = call ptr @rk_next(ptr %pnextobject, i64 %k1, i64 %inputs)
-  %good0 = call i1 @rk_double(ptr %table, ptr %object, ptr %at)
-  br i1 %good0, label %argument, label %careful
-tensor:
-  %leads = icmp eq i64 %k, 0
-  br i1 %leads, label %elements, label %compare
-compare:
-  %plain = call i1 @rk_tensor(ptr %table, ptr %object, ptr %dl)
-  br i1 %plain, label %likeness, label %careful
-likeness:
-  %alike = call i1 @rk_alike(ptr %first, ptr %dl)
-  br i1 %alike, label %elements, label %careful
-elements:
-  %psize = &Row.itemsize %one
-  %itemsize = load i64, ptr %psize
-  %good1 = call i1 @rk_put_elements(ptr %dl, i64 %itemsize, ptr %at)
-  br i1 %good1, label %records, label %careful
-records:
-  %recorded = call i1 @rk_recorded(ptr %table, ptr %object)
-  br i1 %recorded, label %careful, label %taken
-taken:
-  %object1 = call ptr @rk_next(ptr %pnextobject, i64 %k1, i64 %inputs)
-  br label %argument
+  %m2 = icmp eq i64 %ro, %ones
+  %m3 = and i1 %m0, %m1
+  %match = and i1 %m3, %m2
+  br i1 %match, label %watched, label %row
 watched:
   %quiet = call i1 @rk_quiet(ptr %watch, ptr %table)
   %pplan = &Row.plan %one
@@ -582,7 +651,7 @@ allocate:
   br i1 %enough, label %fill, label %new
 new:
   %o1 = add i64 %o, 1
-  %out = call ptr @rk_like(ptr %watch, ptr %table, ptr %args, ptr %first, ptr %one)
+  %out = call ptr @rk_like(ptr %watch, ptr %table, ptr %plead, ptr %first, ptr %one)
   %pout = getelementptr ptr, ptr %outs, i64 %o
   store ptr %out, ptr %pout
   %failed = icmp eq ptr %out, null
@@ -596,7 +665,7 @@ describe:
   %pslot = getelementptr i64, ptr %params, i64 %slot
   br i1 %described, label %made, label %stranger
 made:
-  %placed = call i1 @rk_put_elements(ptr %other, i64 1, ptr %pslot)
+  %placed = call i1 @rk_put_elements(ptr %other, i64 1, i1 false, ptr %pslot)
   br label %allocate
 stranger:
   call void @rk_drop(ptr %table, ptr %outs, i64 %o1)
@@ -606,9 +675,7 @@ fill:
   %pn = getelementptr i64, ptr %params, i64 %last
   store i64 %n, ptr %pn
   %total = add i64 %last, 1
-  %pitem = &Row.itemsize %one
-  %item = load i64, ptr %pitem
-  %bytes = mul i64 %n, %item
+  %bytes = mul i64 %n, %itemsize
   br label %pointer
 pointer:
   %p = phi i64 [ 0, %fill ], [ %p1, %pointer ]
@@ -616,7 +683,11 @@ pointer:
   %value = getelementptr i64, ptr %params, i64 %p
   store ptr %value, ptr %pp
   %tensor_p = icmp ult i64 %p, %last
-  %extent = select i1 %tensor_p, i64 %bytes, i64 0
+  %mark_p = shl i64 1, %p
+  %marked_p = and i64 %ones, %mark_p
+  %one_p = icmp ne i64 %marked_p, 0
+  %bytes_p = select i1 %one_p, i64 %itemsize, i64 %bytes
+  %extent = select i1 %tensor_p, i64 %bytes_p, i64 0
   %p2 = shl i64 %p, 1
   %behind_p = add i64 %total, %p2
   %pread = getelementptr i64, ptr %params, i64 %behind_p
@@ -693,17 +764,6 @@ careful:
   %v3 = load ptr, ptr %pv3
   %answer = tail call ptr %v3(ptr %carefulf, ptr %args, i64 %count, ptr %names)
   ret ptr %answer
-}
-
-; The argument at an index, null behind the last.
-define internal ptr @rk_next(ptr %at, i64 %k, i64 %count) alwaysinline {
-  %over = icmp sge i64 %k, %count
-  br i1 %over, label %none, label %read
-read:
-  %object = load ptr, ptr %at
-  ret ptr %object
-none:
-  ret ptr null
 }
 
 ; Give up the first tensors made.

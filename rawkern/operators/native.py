@@ -33,12 +33,12 @@ WATCH = Record(
         )
     ),
 )  # fmt: skip
-#: A kernel for a dtype and a kind of device, with the elements that a thread does; `empty_strided` makes tensors there
-#: in half the time of torch.empty_like, or is 0.
+#: A kernel for a dtype and a kind of device, with the elements that a thread does; `ones` has a bit for each input that
+#: is one element for all. `empty_strided` makes tensors there in half the time of torch.empty_like, or is 0.
 ROW = Record(
     "Row",
     (
-        ("dtype", "i32"), ("kind", "i32"), ("itemsize", "i64"), ("width", "i64"), ("plan", "ptr"), ("next", "ptr"),
+        ("dtype", "i32"), ("kind", "i32"), ("ones", "i64"), ("width", "i64"), ("plan", "ptr"), ("next", "ptr"),
         ("empty_strided", "ptr"), ("torch_dtype", "ptr"),
     ),
 )  # fmt: skip
@@ -175,10 +175,10 @@ def _fit(*pairs: torch.Tensor | None) -> bool:
 class Map:
     """Calls of a kernel ``(inputs..., outputs..., long long n)`` with new outputs like the first input.
 
-    They are native where all tensors are plain, contiguous and of one dtype and shape, nothing watches and nothing is
-    recorded. Everything else goes to functions of Python: to `careful` from `run`, which is for code inside operators,
-    and to `public` from `call`, which is for users. They are attributes; before the first kernel is known they are
-    those functions themselves.
+    They are native where all tensors are plain and of one dtype and shape, each is contiguous or one element that is
+    expanded (not all of them), nothing watches and nothing is recorded. Everything else goes to functions of Python: to
+    `careful` from `run`, which is for code inside operators, and to `public` from `call`, which is for users. They are
+    attributes; before the first kernel is known they are those functions themselves.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class Map:
     def __init__(self, careful: Callable[..., Any], inputs: int, outputs: int = 1, numbers: Sequence[int] = ()) -> None:
         self.run = self.careful = careful
         self.call = self.public = careful
-        self.known: dict[tuple[torch.dtype, bool], int] = {}  # how often kernels were found
+        self.known: dict[tuple[torch.dtype, bool, int], int] = {}  # how often kernels were found
         self._rows = ctypes.c_uint64(0)
         self._shape = {"inputs": inputs, "outputs": outputs, "numbers": sum(1 << k for k in numbers)}
 
@@ -203,12 +203,15 @@ class Map:
         """Say what makes the calls of users that are not plain."""
         self.call = self.public = public
 
-    def learn(self, kernel: RawKernel, width: int, dtype: torch.dtype, on_gpu: bool) -> None:
+    def learn(
+        self, kernel: RawKernel, width: int, dtype: torch.dtype, on_gpu: bool, expanded: Sequence[int] = ()
+    ) -> None:
         """Make calls with a dtype on a kind of device native, if this is the second time that it is asked.
 
-        The kernel's threads do `width` elements each.
+        The kernel's threads do `width` elements each, and take one element for all of those inputs that are `expanded`.
         """
-        times = self.known[dtype, on_gpu] = self.known.get((dtype, on_gpu), 0) + 1
+        ones = sum(1 << k for k in expanded)
+        times = self.known[dtype, on_gpu, ones] = self.known.get((dtype, on_gpu, ones), 0) + 1
         if times != 2 or self._shape["inputs"] + self._shape["outputs"] >= MOST:
             return
         try:
@@ -217,8 +220,8 @@ class Map:
             plan = kernel.forall(0).plan
             make = None if on_gpu else private.empty_strided
             row = Filled(
-                ROW, dtype=kind | bits << 8 | lanes << 16, kind=CUDA if on_gpu else CPU, itemsize=dtype.itemsize,
-                width=width, plan=plan.record.address, next=self._rows.value,
+                ROW, dtype=kind | bits << 8 | lanes << 16, kind=CUDA if on_gpu else CPU, ones=ones, width=width,
+                plan=plan.record.address, next=self._rows.value,
                 empty_strided=id(make) if make else 0, torch_dtype=id(dtype),
             )  # fmt: skip
             keep((plan, row, dtype, make))

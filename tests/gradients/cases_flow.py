@@ -486,3 +486,34 @@ def maxima(x, w, y, n):
     b = torch.cat([s[:3], s[4:n]]).max()
     c = s[:n][s[:n] > 0.1].square().max()
     return {"y": (s[:n].max() + 2 * b + 3 * c + 4 * (s * w)[:n].max() + 5 * s[: n + 1].max()) * s}
+
+
+@case(r"""
+__global__ void binomial(const float* price, const float* up, float* value, int n) {
+    __shared__ float v[33];
+    __shared__ float most[32];
+    int t = threadIdx.x;
+    float p = up[blockIdx.x], s = price[blockIdx.x];
+    for (int i = t; i <= 32; i += 32) v[i] = fmaxf(s * expf(0.1f * (2 * i - 32)) - 1.0f, 0.0f);
+    most[t] = 0.0f;
+    __syncthreads();
+    for (int i = 32; i > 0; --i) {
+        float low = v[t], high = v[t + 1];
+        __syncthreads();
+        if (t < i) {
+            float kept = most[t];
+            v[t] = p * high + (1.0f - p) * low;
+            most[t] = kept * 0.5f + 0.1f * v[t] * kept + p;
+        }
+        __syncthreads();
+    }
+    if (t == 0) value[blockIdx.x] = v[0] + n * most[0];
+}""", 32, 3, lambda r: (r(3).abs() + 0.5, r(3).abs() * 0.3 + 0.2, r(3), 2), name="binomial")  # fmt: skip
+def binomial(price, up, value, n):
+    p = up[:, None]
+    v = (price[:, None] * (0.1 * (2 * torch.arange(33) - 32)).exp() - 1).clamp(min=0)
+    most = torch.zeros(3)
+    for _ in range(32):
+        v = p * v[:, 1:] + (1 - p) * v[:, :-1]
+        most = most * 0.5 + 0.1 * v[:, 0] * most + up
+    return {"value": v[:, 0] + n * most}

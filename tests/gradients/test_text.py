@@ -44,6 +44,7 @@ from rawkern.gradients.code.tree import (
     length,
     variable,
 )
+from tests.gradients.all_cases import CASES
 
 INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 
@@ -216,6 +217,12 @@ def test_text(text, wanted, unwanted) -> None:
     found = body(text)
     assert re.search(wanted, found), found
     assert not re.search(unwanted, found), found
+
+
+def test_a_loop_that_overwrites_what_it_reads_stays_a_loop() -> None:
+    found = CASES["binomial"]
+    text = rawkern.RawKernel(found.source, found.name).derive(block=found.block).source
+    assert text.count("_tape") and len(text.splitlines()) < 130
 
 
 def test_order_of_floats_is_kept() -> None:

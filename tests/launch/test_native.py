@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,6 +88,20 @@ def warmed(signature: Signature, *args: Any, **options: Any) -> Repeated:
 
 def test_this_torch_can_be_read() -> None:
     assert native.function(make("float*")) is not None, f"torch {torch.__version__} is not one that native code knows"
+
+
+def test_machine_code_is_made_while_launches_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a new list of types: no launch waits for it, one after it is there takes it; a forked child makes its own."""
+    monkeypatch.setattr(native, "in_background", True)
+    signature, begin = make("float*, " + ", ".join(["short", "char", "double"] * 3)), threading.Event()
+    made = native.stored_object
+    monkeypatch.setattr(native, "found_object", lambda text: None)
+    monkeypatch.setattr(native, "stored_object", lambda text, *more: (begin.wait(60), made(text, *more))[1])
+    assert not native.ready(signature) and not native.ready(signature) and not native.known(signature)
+    (thread,) = (t for t in threading.enumerate() if isinstance(t, native.Making))
+    begin.set()
+    thread.join()
+    assert native.ready(signature) and native.function(signature) and native.known(signature)
 
 
 def test_dtypes_are_dlpacks() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
 import torch
 
 import rawkern
 from rawkern import RawModule
+from rawkern.compile.nvrtc import run_nvrtc
+from rawkern.launch import variables
 
 VARIABLES = r"""
 struct Pair { int a; double b; };
@@ -128,6 +131,23 @@ def test_elements_lie_where_the_kernel_has_them(device: str) -> None:
     assert module.get_global("bytes", device)[0, 0, 0].tolist() == [1, 2, 0, 0, 0]
     assert module.get_global("hidden", device)[2].view(torch.float32).item() == 2
     assert module.get_global("table<float>", device).tolist() == [[1, 3], [3, 4]]
+
+
+def test_the_compiler_is_asked_once_for_all_variables(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their types are kept with the program, for other modules of the source and other processes."""
+    runs: list[str] = []
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        runs.append("run")
+        return run_nvrtc(*args, **kwargs)
+
+    monkeypatch.setattr(variables, "run_nvrtc", run)
+    for _ in range(2):
+        module = rawkern.RawModule(VARIABLES + "__device__ const double* of_its_own;")
+        assert module.get_global("coefficients", device).tolist() == [1.0, 2.5, -3.0, 0.5]
+        assert module.get_global("inner::weights", device).shape == (2, 3)
+        assert module.get_global("of_its_own", device).dtype is torch.int64
+        assert len(runs) == 1
 
 
 def test_complex_numbers(device: str) -> None:

@@ -72,6 +72,21 @@ def test_plain_calls_are_native(device: str) -> None:
         assert calls.native(x, y, 0.0)[0].is_inference()
 
 
+def test_one_element_that_is_expanded_is_native(device: str) -> None:
+    """As the gradient of a sum is."""
+    x, one = values(3, 5, device=device), values(1, 1, seed=1, device=device).expand(3, 5)
+    of = loop("T g, T w", "T d", "d = g * w - w")
+    for args in ((one, x), (x, one)):
+        calls = Calls(of, *args)
+        for found in (calls.native(*args), calls.native(*(t.clone() for t in args)), calls.native(*args)):
+            torch.testing.assert_close(found, args[0] * args[1] - args[1])
+            assert found.is_contiguous()
+    calls.count = 0
+    for args in ((one, one), (one[:, :1].expand(2, 3, 1), x[:1, :1].expand(2, 3, 1)), (x, x[:1].expand(3, 5))):
+        torch.testing.assert_close(of.fast.call(*args), args[0] * args[1] - args[1])
+    assert calls.count == 3
+
+
 NOT_PLAIN: dict[str, Callable[[torch.Tensor], tuple[Any, ...]]] = {
     "another dtype": lambda x: (x.double(), x.double()),
     "two dtypes": lambda x: (x, x.double()),

@@ -132,8 +132,7 @@ class Module:
 
     def global_view(self, name: str) -> tuple[int, int]:
         """Address and size in bytes of a ``__device__`` or ``__constant__`` variable; KeyError where there is none."""
-        var = self.translation.parsed().variables[name]
-        return self.globals_address + self.layout.offsets[name], var.size
+        return self.globals_address + self.layout.offsets[name], self.layout.sizes[name]
 
 
 class EngineKernel:

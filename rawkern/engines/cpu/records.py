@@ -15,8 +15,9 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: The fields up to `finished` are written for every launch, the others once.
 #: `told`: of how much memory Python has told while it runs (MEMORY).
 #: Warp `last_warp` has the threads `last_mask`, the others all. `order`: null where blocks run from first to last.
-#: `session` is what an instrument's session has put there, as in a block's record. `code`: the kernel's `rk_row` or
-#: `rk_start_block`.
+#: `session` is what an instrument's session has put there, as in a block's record; `begin`, where it is not null, is
+#: called with the launch before it runs, under Python's lock, and with whether it is a usual one. `code`: the kernel's
+#: `rk_row` or `rk_start_block`.
 LAUNCH = Record(
     "Launch",
     (
@@ -28,7 +29,7 @@ LAUNCH = Record(
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice", "ptr"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
-        ("heap", "ptr"), ("session", "i64"), ("order", "ptr"), ("code", "ptr"), ("fork", "ptr"),
+        ("heap", "ptr"), ("session", "i64"), ("begin", "ptr"), ("order", "ptr"), ("code", "ptr"), ("fork", "ptr"),
     ),
 )  # fmt: skip
 #: Another order of blocks (`rk_mixed`): so many neighbours are mixed, by a function of these numbers; backwards if all
@@ -84,12 +85,27 @@ CPU_TARGET = Record(
 HELPERS = Record("Helpers", (("until", "i64"), ("worth", "double")))
 #: What launches of a kernel whose accesses are compared know of their memory besides the parameters' extents: ranges in
 #: order, each a start and a length, that Python has told of and of the module's variables, and as many again of those
-#: that may be written; where among the parameters addresses stand, each with the place of its extents.
+#: that may be written; where among the parameters addresses stand, each with the place of its extents. Before the rows
+#: of what was told there is an empty one; `recent` has the number of a row for each access. `tensors` are
+#: those that addresses have led to before, `sorted` their rows by start; `recalled` has room for a range of each,
+#: of which the last launch had `nrecalled`.
 MEMORY = Record(
     "Memory",
     (
         ("told", "ptr"), ("told_writable", "ptr"), ("variables", "ptr"), ("variables_writable", "ptr"),
-        ("nvariables", "i64"), ("pointers", "ptr"), ("npointers", "i64"), ("heap", "ptr"),
+        ("nvariables", "i64"), ("pointers", "ptr"), ("npointers", "i64"), ("heap", "ptr"), ("table", "ptr"),
+        ("recent", "ptr"), ("nrecent", "i64"), ("tensors", "ptr"), ("ntensors", "i64"), ("sorted", "ptr"),
+        ("recalled", "ptr"), ("nrecalled", "i64"),
+    ),
+)  # fmt: skip
+#: A tensor that an address has led to: `ref` is Python's weak reference to it, its storage has `size` bytes from
+#: `start` on. The address stands `offset` bytes behind that which `base` points to, where there are as many as `extent`
+#: points to; or behind `base` itself, if `extent` is null. `live` is its size in launches that may touch it, else 0.
+LED_TO = Record(
+    "LedTo",
+    (
+        ("ref", "ptr"), ("start", "i64"), ("size", "i64"), ("base", "ptr"), ("extent", "ptr"), ("offset", "i64"),
+        ("live", "i64"),
     ),
 )  # fmt: skip
 #: Their device heap: `table` has `count` pieces in order, each a start and its bytes, none where it is free; free
@@ -105,13 +121,13 @@ HEAP = Record(
 FRAME = Record("Frame", (("before", "i64"), ("low", "i64"), ("size", "i64")))
 #: Accesses that are compared together, in the kernel's code: how the lanes' addresses grow, by `stride` or by `scale`
 #: times an extended 32-bit sum; where the memory lies that they are meant for (`guard.Range`); whether they write; each
-#: one's offset, size, alignment less one, and site.
+#: one's offset, size, alignment less one, and site. `recent`: its number among those of unknown memory.
 TOUCHED = Record(
     "Touched",
     (
         ("count", "i64"), ("service", "ptr"), ("kind", "i64"), ("start", "i64"), ("size", "i64"), ("pitch", "i64"),
         ("stride", "i64"), ("scale", "i64"), ("signed", "i64"), ("writes", "i64"),
-        ("rows", "[4 x i64]"),
+        ("recent", "i64"), ("rows", "[4 x i64]"),
     ),
 )  # fmt: skip
 RECORDS = {r.name: r for r in (BAR, ORDER, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
@@ -263,9 +279,10 @@ SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
 
 @dataclass(frozen=True)
 class Globals:
-    """Offsets of a module's ``.global`` and ``.const`` variables in one block of memory, and what it starts with."""
+    """A module's ``.global`` and ``.const`` variables in one block of memory, and what it starts with."""
 
     offsets: dict[str, int]
+    sizes: dict[str, int]  # of each variable, in bytes
     size: int
     image: bytes
     pointers: tuple[tuple[int, str, int], ...]  # (offset, variable, addend): addresses to fill in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +13,21 @@ from rawkern.gradients.reading.syntax import Where
 
 @dataclass
 class Activity:
-    """Values and arrays that depend on what is differentiated by; `outputs` are those of global memory.
+    """Values and arrays that depend on what is differentiated by; `outputs` are those of global memory."""
 
-    `every` has the values that depend on anything that can have a gradient: what decides who gets that of a maximum.
-    """
-
+    kernel: Kernel
+    wrt: tuple[str, ...]
     values: set[Value]
     arrays: set[Array]
     outputs: list[Array]
-    every: set[Value]
+
+    @functools.cached_property
+    def every(self) -> set[Value]:
+        """The values that depend on anything that can have a gradient: what decides who gets that of a maximum."""
+        items = list(walk(self.kernel.body))
+        written = {i.place.array for i in items if isinstance(i, Store)}
+        read = {a.name for a in self.kernel.arrays.values() if a not in written}
+        return _followed(self.kernel, items, (*self.wrt, *read), None)[0]
 
 
 def activity(kernel: Kernel, wrt: tuple[str, ...], only: set[Value] | None = None) -> Activity:
@@ -31,9 +38,8 @@ def activity(kernel: Kernel, wrt: tuple[str, ...], only: set[Value] | None = Non
     items = list(walk(kernel.body))
     written = {i.place.array for i in items if isinstance(i, Store)}
     values, arrays = _followed(kernel, items, wrt, only)
-    every = {a.name for a in kernel.arrays.values() if a not in written}
     outputs = [a for a in kernel.arrays.values() if a in arrays and a in written]
-    return Activity(values, arrays, outputs, _followed(kernel, items, (*wrt, *every), None)[0])
+    return Activity(kernel, wrt, values, arrays, outputs)
 
 
 def _followed(
@@ -48,22 +54,23 @@ def _followed(
     while before != len(values) + len(arrays):
         before = len(values) + len(arrays)
         for item in items:
-            if isinstance(item, Value) and _active(item, values, arrays, wrt, only):
-                values.add(item)
-            elif isinstance(item, Store) and item.value in values:
-                arrays.add(item.place.array)
-            values |= _merged(item, values)
+            if isinstance(item, Value):
+                if item not in values and _active(item, values, arrays, wrt, only):
+                    values.add(item)
+            elif isinstance(item, Store):
+                if item.value in values:
+                    arrays.add(item.place.array)
+            elif isinstance(item, If | Loop):
+                values |= _merged(item, values)
     return values, arrays
 
 
-def _merged(item: Any, values: set[Value]) -> set[Value]:
+def _merged(item: If | Loop, values: set[Value]) -> set[Value]:
     """The floats that a branch or loop makes of active ones."""
     if isinstance(item, If):
         found = {r for r, a, b in item.results if a in values or b in values}
-    elif isinstance(item, Loop):
-        found = {v for c in item.carried if c.init in values or c.next in values for v in (c.phi, c.result)}
     else:
-        return set()
+        found = {v for c in item.carried if c.init in values or c.next in values for v in (c.phi, c.result)}
     return {v for v in found if types.is_float(v.type)}
 
 

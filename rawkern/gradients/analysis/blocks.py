@@ -27,7 +27,7 @@ from rawkern.gradients.ir import (
     Store,
     Value,
     children,
-    inside,
+    computed_in,
     made_of,
     walk,
 )
@@ -106,7 +106,7 @@ def _each_alone(kernel: Kernel, loop: Loop, active: Activity, plain: Callable[[S
         and _tiles_are_fresh(kernel, loop, items)
         and privatizable.any_order(loop, kernel, active.arrays, plain)
         and all(loops.is_sum(c, loop, uses) for c in loop.carried if c.phi in active.values)
-        and all(by.op in TRIVIAL or not _within(by, loop) for by in steps)
+        and all(by.op in TRIVIAL or not computed_in(by, loop) for by in steps)
     )
 
 
@@ -115,10 +115,6 @@ def _tiles_are_fresh(kernel: Kernel, loop: Loop, items: list[Any]) -> bool:
     tiles = {i.place.array for i in items if isinstance(i, Store) and i.place.array.shared}
     read = {i.attr.array for i in items if isinstance(i, Value) and _tile(i)}
     return read <= tiles and all(privatizable.fresh(a, loop, kernel) for a in tiles)
-
-
-def _within(v: Value, loop: Loop) -> bool:
-    return inside(v.block, loop.body) or inside(v.block, loop.test)
 
 
 def _alike(loop: Loop, what: str) -> bool:

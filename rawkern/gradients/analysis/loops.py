@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 from rawkern.gradients import types
+from rawkern.gradients.index.answers import kept
 from rawkern.gradients.index.scev import plain
 from rawkern.gradients.ir import (
     COLLECTIVE,
@@ -31,6 +32,7 @@ from rawkern.gradients.ir import (
 LONGEST_TAPE = 1024  # iterations with a tape
 
 
+@kept
 def totals(kernel: Kernel) -> Counter[Value]:
     """How often each value is used in the kernel."""
     return Counter(v for item in walk(kernel.body) for v in operands(item))
@@ -131,10 +133,12 @@ def shifts(c: Carried) -> tuple[str, int] | None:
 # Shared memory -------------------------------------------------------------------------------------------------
 
 
+@kept
 def stores(block: Block, array: Array) -> list[Store]:
     return [i for i in walk(block) if isinstance(i, Store) and i.place.array == array]
 
 
+@kept
 def reads(block: Block, array: Array) -> list[Value]:
     return [i for i in walk(block) if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
 

@@ -8,6 +8,7 @@ from typing import Any
 from rawkern.gradients.analysis import value_numbering
 from rawkern.gradients.analysis.loops import reads, stores
 from rawkern.gradients.analysis.must_def import covered
+from rawkern.gradients.index.answers import kept
 from rawkern.gradients.index.injective import injective
 from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.ir import (
@@ -49,6 +50,7 @@ def _written(store: Store, loop: Loop | None, body: Block | None = None) -> Any:
     return None if None in parts or store.adds else tuple(parts)
 
 
+@kept
 def fresh(array: Array, loop: Loop, kernel: Kernel) -> bool:
     """The tile rule: whether what an iteration reads of a shared array was written in it, or never in the loop.
 
@@ -85,6 +87,7 @@ def own(kernel: Kernel, accesses: Sequence[Access]) -> bool:
     return injective(kernel, accesses, within_block=True) is not None
 
 
+@kept
 def same_places(array: Array, loop: Loop, kernel: Kernel) -> bool:
     """Whether all stores to a shared array write the same places; of each field, and the loop sets all of those."""
     found = {_written(s, next(iter(loops_around(s.block)), None)) for s in stores(kernel.body, array)}
@@ -112,6 +115,7 @@ def any_order(loop: Loop, kernel: Kernel, active: set[Array], injective: Any) ->
     )
 
 
+@kept
 def late(array: Array, loop: Loop, kernel: Kernel) -> tuple[str, str] | None:
     """Why a shared array cannot be read again in the loop's backward, and the way out; None where it can."""
     inner = stores(loop.body, array)

@@ -23,6 +23,7 @@ from rawkern.gradients.ir import (
     Store,
     Value,
     children,
+    computed_in,
     inside,
     operands,
     walk,
@@ -52,6 +53,8 @@ class Copy:
     hoisted: set[Value] = field(default_factory=set)
     #: Lines before a loop, and at the end of its iterations, where its variables are still as they began.
     watched: dict[Loop, tuple[list[Any], list[Any]]] = field(default_factory=dict)
+    saved: dict[Value, Any] = field(default_factory=dict)  # by value: the line behind it that puts it on a tape
+    given: set[Value] = field(default_factory=set)  # values from a tape, which are not computed
 
     def owner(self, value: Value) -> Copy:
         frame: Copy | None = self
@@ -104,6 +107,13 @@ class Copy:
         self.syncs = any(_shared(i) for i in self.kept)
         self.uses = Counter(v for item in walk(self.block) for v in self._read(item))
 
+    def take(self, given: Sequence[Value]) -> None:
+        """`settle` once more, with values from a tape."""
+        self.given.update(given)
+        self.needed = {v: None for v in self.needed if v in self.named}  # what was asked for
+        self.loads, self.kept = set(), set()
+        self.settle()
+
     def settle_loop(self, loop: Loop) -> None:
         """`settle` for a copy that runs as the loop did, with the variables that are needed carried on."""
         steps, before = induction(loop), -1
@@ -134,7 +144,7 @@ class Copy:
 
     def outside(self, value: Value, loop: Loop) -> Node:
         """What is the same in all iterations, in terms of what is there before the loop."""
-        if not (inside(value.block, loop.body) or inside(value.block, loop.test)):
+        if not computed_in(value, loop):
             return self.express(value)
         if value.op in TRIVIAL:
             return self.text(value)
@@ -178,7 +188,8 @@ class Copy:
     def _read(self, item: Any) -> tuple[Value, ...]:
         """The values that the printed text of an item reads."""
         if isinstance(item, Value):
-            return item.args if item in self.needed and item.op not in ("phi", "result") else ()
+            computed = item in self.needed and item.op not in ("phi", "result") and item not in self.given
+            return item.args if computed else ()
         if isinstance(item, If) and item in self.kept:
             return (item.condition, *(v for r, a, b in item.results if r in self.needed for v in (a, b)))
         if isinstance(item, Loop) and item in self.kept:
@@ -213,7 +224,7 @@ class Copy:
         self._demand(c.next)
 
     def _mark_value(self, item: Value, live: set[Array]) -> None:
-        if item not in self.needed or item.op in ("phi", "result"):
+        if item not in self.needed or item.op in ("phi", "result") or item in self.given:
             return
         for each in item.args:
             self._demand(each)
@@ -242,7 +253,8 @@ class Copy:
             isinstance(i, Store) and (i.place.array in live or (self.stores_all and not i.place.array.shared))
             for i in walk(item.body)
         )
-        if not stores and not any(c.result in self.needed or c.phi in self.needed for c in item.carried):
+        carries = any(c.result in self.needed or c.phi in self.needed for c in item.carried)
+        if not stores and not carries and item not in self.watched:
             return
         self.kept.add(item)
         steps = induction(item)

@@ -24,7 +24,7 @@ from rawkern.gradients.index.affine import poly
 from rawkern.gradients.index.injective import MixedRadix
 from rawkern.gradients.index.threads import threads
 from rawkern.gradients.index.uniform import uniform
-from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Exit, Kernel, Loop, Value, inside
+from rawkern.gradients.ir import COLLECTIVE, Barrier, Exit, Kernel, Loop, Value, inside
 
 SHARED_BYTES = 48 * 1024  # static shared memory of a block
 MOST = 4  # times as many iterations as the loop has
@@ -182,15 +182,8 @@ def _room(kernel: Kernel, loop: Loop, count: int) -> bool:
     """Whether shared memory surely has room: for each array twice, and for what is exchanged, in double."""
     outer = {a for i in loop.body.items for a in i.args if types.is_float(a.type) and not inside(a.block, loop.body)}
     each = 8 * (len(outer) + len(loop.carried)) * math.prod(kernel.block)
-    total = each * count + sum(map(_bytes, kernel.shared))
+    total = each * count + sum(2 * math.prod(a.sizes) * 8 * types.count(a.type) for a in kernel.shared)
     return total <= SHARED_BYTES and not any(a.dynamic for a in kernel.shared)
-
-
-def _bytes(array: Array) -> int:
-    def size(kind: types.Type) -> int:
-        return sum(size(inner) for _, inner in kind.fields) if isinstance(kind, types.Aggregate) else 8
-
-    return 2 * math.prod(array.sizes) * size(array.type)
 
 
 def whole(kernel: Kernel, loop: Loop, tile: Tile, active: set[Value]) -> bool:

@@ -170,7 +170,7 @@ def _single(body: Block, loop: Loop, at: str, kind: str) -> None:
     body.items[where:] = [*before, *inner, *after, *rest]
 
 
-def dealt(found: list[Deal], again: Callable[[], Kernel], kernel: Kernel, names: Names, where: Where) -> list[Dealing]:
+def dealt(found: list[Deal], again: Callable[[], Kernel], names: Names, where: Where) -> list[Dealing]:
     """Those of the deals that can be made."""
     made: list[Dealing] = []
     for deal in found:

@@ -25,6 +25,7 @@ from rawkern.gradients.ir import (
     Store,
     Value,
     children,
+    computed_in,
     inside,
     operands,
     walk,
@@ -125,8 +126,11 @@ class Frame(Copy):
     def _value(self, item: Value) -> list[Statement]:
         if item not in self.needed or item.op in (*TRIVIAL, "phi", "result") or not self._is_named(item):
             return []
+        if item in self.given:
+            return []
         right = self.text(item.args[0]) if item.op == "cast" else self.right(item)  # a declaration converts by itself
-        return [self._set(item, self.name(item), right, const=True)]
+        saves = [self.saved[item]] if item in self.saved else []
+        return [self._set(item, self.name(item), right, const=True), *saves]
 
     def _kept(self, item: Any) -> list[Statement]:
         if isinstance(item, Store):
@@ -154,7 +158,9 @@ class Frame(Copy):
         out: list[Statement] = []
         for block in children(item):
             for each in walk(block):
-                wanted = isinstance(each, Value) and each in self.named and each.op not in ("phi", *TRIVIAL)
+                wanted = (
+                    isinstance(each, Value) and each in self.named - self.given and each.op not in ("phi", *TRIVIAL)
+                )
                 if wanted and each not in self.hoisted and not _in_loop(each.block, block):
                     self.hoisted.add(each)
                     out.append(Declare(self.names.type(each.type), self.name(each)))
@@ -206,7 +212,7 @@ class Frame(Copy):
         """A variable that the condition compares, whose next value is made of it alone and used for nothing else."""
 
         def own(v: Value, c: Carried) -> bool:
-            if v is c.phi or v.op in TRIVIAL or not (inside(v.block, item.body) or inside(v.block, item.test)):
+            if v is c.phi or v.op in TRIVIAL or not computed_in(v, item):
                 return True
             return v.op in ("binary", "unary", "cast") and not self._is_named(v) and all(own(a, c) for a in v.args)
 

@@ -16,6 +16,7 @@ from rawkern.gradients.index import scev
 from rawkern.gradients.ir import Block, Carried, Loop, Store, Value, walk
 from rawkern.gradients.reading.places import GOES_ON, NeedsUnrolling
 
+FEW, MOST_READS = 16, 8  # iterations that are rather written out; reads of an iteration that a tape keeps
 ZERO, ONE = Literal("0"), Literal("1")
 Maximum = tuple[Value, str, Value]  # see `extrema.maximum`
 
@@ -178,23 +179,44 @@ class LoopReverse(Adjoints):
                 new[k] = (name, before, c)
         body += [Assign(name, value) for name, value, _ in new]
         inner.settle()
+        reads = self._only_on_tape(item, inner, frame)
+        if reads:
+            inner.take(reads)
         self.check_late(item, inner)
         self.finished(inner)
-        self._counted(item, inner, frame, body, out)
+        self._counted(item, inner, reads, frame, body, out)
         for c in carried:
             self.contribute(c.init, running[c], out)
 
-    def _counted(self, item: Loop, inner: Frame, frame: Frame, body: list[Statement], out: list[Statement]) -> None:
-        """The loop from its last iteration to its first; what iterations began with is computed, or from a tape."""
+    def _only_on_tape(self, item: Loop, inner: Frame, frame: Frame) -> list[Value]:
+        """The reads of shared memory that a tape has to keep: what they read may be something else by then.
+
+        Only where the loop runs anyway, in the forward part; loops of a few iterations are rather written out.
+        """
+        most = scev.iterations(item) or scev.at_most(item) or 0
+        if item.block is not frame.block or not FEW < most <= loops.LONGEST_TAPE:
+            return []
+        lost = {a for a in inner.loads if privatizable.late(a, item, self.kernel) is not None}
+        found = [v for v in inner.needed if v.op == "load" and v.attr.array in lost]
+        apart = any(scev.loops_around(v.block)[0] is not item for v in found)
+        return [] if apart or len(found) > MOST_READS else found
+
+    def _counted(
+        self, item: Loop, inner: Frame, reads: list[Value], frame: Frame, body: list[Statement], out: list[Statement]
+    ) -> None:
+        """The loop from its last iteration to its first; what iterations began with is computed, or from a tape.
+
+        `reads`: what else the tape has.
+        """
         steps, found = scev.induction(item), scev.bounds(item)
         needed = [c for c in item.carried if c.phi in inner.needed]
         taped = [c for c in needed if c.phi not in steps and not self._shifts(item, c)]
         k = Name(self.names.fresh("k"))
         first = self._begins(item, [c for c in needed if c not in taped], k, inner, frame)
-        if (found is not None or scev.iterations(item) is not None) and not taped:
+        if (found is not None or scev.iterations(item) is not None) and not taped and not reads:
             count, kind = self.trips(item, found, frame, out)
         else:
-            count, kind = self._tape(item, taped, frame, first, k, out), "int"
+            count, kind = self._tape(item, taped, reads, frame, first, k, out), "int"
         own = next((s for s in first if (s.type, s.value) == (kind, k)), None)
         if own is not None:  # the loop's own variable counts from 0
             new = {k.name: own.name}
@@ -249,31 +271,40 @@ class LoopReverse(Adjoints):
         return e if v.type == kind and isinstance(e, Name | Literal) else Cast(kind, e)
 
     def _tape(
-        self, item: Loop, taped: list[Carried], frame: Frame, first: list[Declare], k: Node, out: list[Statement]
-    ) -> Node:
-        """Keep what iterations begin with, where the loop runs anyway or in a run for it; returns their number."""
+        self, item: Loop, taped: list[Carried], reads: list[Value], frame: Frame, first: list[Declare], k: Node,
+        out: list[Statement],
+    ) -> Node:  # fmt: skip
+        """Keep what iterations begin with, and these reads, where the loop runs anyway or in a run for it.
+
+        Returns how many there are.
+        """
         known = scev.iterations(item)
         most = known if known is not None and known <= loops.LONGEST_TAPE else scev.at_most(item)
         trap = known is None or most is None
         most = self._most(item, taped) if most is None else most
-        here = item.block is frame.block and bool(taped)
+        here = item.block is frame.block and bool(taped or reads)
         again = frame if here else Frame(item.body, frame, self.names, loop=item)
         count = self.names.fresh("iterations")
         start: list[Statement] = []
         save: list[Statement] = []
         if trap:
             save.append(If(expr.infix(count, "==", most), [Run(expr.call("__trap"))], inline=True))
-        for c in taped:
-            tape = self.names.fresh(f"{c.phi.name or 't'}_tape")
-            kind = self.names.type(c.phi.type)
+        for v in [*(c.phi for c in taped), *reads]:
+            tape = self.names.fresh(f"{v.attr.array.name if v in reads else v.name or 't'}_tape")
+            kind = self.names.type(v.type)
             start.append(Declare(kind, tape, extents=(max(most, 1),)))
-            save.append(Assign(Name(tape)[count], again.use(c.phi)))
-            first.insert(0, tree.constant(kind, again.name(c.phi), Name(tape)[k]))
+            saves = Assign(Name(tape)[count], again.use(v))
+            if v in reads:
+                again.saved[v] = saves  # there may be none in an iteration
+            else:
+                save.append(saves)
+            first.insert(0, tree.constant(kind, again.name(v), Name(tape)[k]))
         start.append(tree.variable("int", count, 0))
         save.append(tree.increment(count))
         if here:
             frame.watch(item, start, save)
-            frame.use(taped[0].result)
+            for c in taped[:1]:
+                frame.use(c.result)
         else:
             again.settle_loop(item)
             self.check_late(item, again)

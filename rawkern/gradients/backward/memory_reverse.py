@@ -20,9 +20,9 @@ from rawkern.gradients.code.passes.accumulation_sinking import Added
 from rawkern.gradients.code.tree import Assign, If, Run, Statement
 from rawkern.gradients.index import scev
 from rawkern.gradients.index.affine import poly
-from rawkern.gradients.index.injective import injective
+from rawkern.gradients.index.injective import injective, sets_once
 from rawkern.gradients.index.uniform import together, uniform
-from rawkern.gradients.ir import Array, Block, Loop, Store, Value, inside, walk
+from rawkern.gradients.ir import Array, Block, Loop, Store, Value, inside
 from rawkern.gradients.passes import in_place
 
 
@@ -109,9 +109,7 @@ class MemoryReverse(TileReverse):
 
     def injective(self, s: Store) -> bool:
         """Whether an output's elements are each set once: by one store, by one thread in one iteration."""
-        stores = [i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]
-        numbers = injective(self.kernel, stores, iterations=True, assumed=self.assumed)
-        return numbers is not None and len(set(numbers.values())) == len(stores)
+        return sets_once(self.kernel, s, self.assumed)
 
     def owns(self, array: Array) -> bool:
         """Whether the elements that threads read of an array are their own: all reads have one signature."""

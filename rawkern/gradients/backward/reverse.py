@@ -11,6 +11,7 @@ from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code.expressions import Name, Node
 from rawkern.gradients.code.passes.accumulation_sinking import defer
 from rawkern.gradients.code.tree import BARRIER, Barrier, If, Run, Statement
+from rawkern.gradients.index.answers import unchanged
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Block,
@@ -32,6 +33,10 @@ class Reverse(ValueReverse):
 
     def run(self) -> list[Statement]:
         """The lines of the backward's body."""
+        with unchanged():
+            return self._made()
+
+    def _made(self) -> list[Statement]:
         frame = Frame(self.kernel.body, None, self.names)
         out: list[Statement] = []
         self.block(self.kernel.body, frame, out)
@@ -96,7 +101,7 @@ class Reverse(ValueReverse):
                     self.contribute(kept, d, out)  # on either side
                     self.passed |= {link, (r, kept)}
         sides: list[list[Statement]] = []
-        late = self._late(item, frame)
+        late = self._late(item)
         if late and self._final(item):
             frame.skip.add(item)
         for which, block in enumerate(children(item)):
@@ -143,7 +148,7 @@ class Reverse(ValueReverse):
                 return None
         return None
 
-    def _late(self, item: ir.If, frame: Frame) -> bool:
+    def _late(self, item: ir.If) -> bool:
         """Whether a branch is computed again together with its reverse, not where it stood."""
         return self._final(item) or not any(
             isinstance(i, ir.Barrier) or getattr(i, "op", "") in COLLECTIVE

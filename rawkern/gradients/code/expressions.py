@@ -6,6 +6,7 @@ and an int for a number.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -23,6 +24,14 @@ class Expression:
     """A node, with the operators that build others."""
 
     __iter__ = None  # though it has elements
+
+    @functools.cached_property
+    def words(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The variables that are named, and the functions that are called."""
+        every = list(nodes(node(self)))
+        return tuple(e.name for e in every if isinstance(e, Name)), tuple(
+            e.function for e in every if isinstance(e, Call)
+        )
 
     def __neg__(self) -> Unary:
         return Unary("-", node(self))
@@ -259,6 +268,8 @@ def _settled(v: Any) -> Node:
 def children(e: Node) -> tuple[Node, ...]:
     """The operands of a node, in the order of the text."""
     match e:
+        case Name() | Literal():
+            return ()
         case Binary():
             return e.left, e.right
         case Ternary():
@@ -281,14 +292,14 @@ def nodes(e: Node) -> Iterator[Node]:
         left += reversed(children(e))
 
 
-def names(e: Node) -> Iterator[str]:
+def names(e: Node) -> tuple[str, ...]:
     """The variables that are named."""
-    return (each.name for each in nodes(e) if isinstance(each, Name))
+    return e.words[0]
 
 
-def calls(e: Node) -> Iterator[str]:
+def calls(e: Node) -> tuple[str, ...]:
     """The functions that are called."""
-    return (each.function for each in nodes(e) if isinstance(each, Call))
+    return e.words[1]
 
 
 def integer(e: Node) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -185,13 +186,18 @@ def every(statements: Sequence[Statement]) -> Iterator[Statement]:
             yield from every(body)
 
 
+@functools.cache
+def _parts(kind: type) -> tuple[str, ...]:
+    return tuple(part.name for part in fields(kind))
+
+
 def expressions(s: Statement) -> Iterator[Node]:
     """The expressions of a statement itself, in the order of its text; what it declares is not one."""
     if isinstance(s, Declare):
         yield from (value for _, value in s.pairs if value is not None)
         return
-    for part in fields(s):
-        found = getattr(s, part.name)
+    for part in _parts(type(s)):
+        found = getattr(s, part)
         if isinstance(found, Expression):
             yield expr.node(found)
         elif isinstance(found, Simple):
@@ -225,12 +231,12 @@ def words(functions: Sequence[Function]) -> set[str]:
 def with_expressions(s: S, change: Callable[[Node], Node], name: Callable[[str], str] = str) -> S:
     """A statement with its expressions changed, and the names that it declares; not those in its bodies."""
     new: dict[str, Any] = {}
-    for part in fields(s):  # type: ignore[arg-type]
-        found = getattr(s, part.name)
+    for part in _parts(type(s)):
+        found = getattr(s, part)
         if isinstance(found, Expression):
-            new[part.name] = change(expr.node(found))
+            new[part] = change(expr.node(found))
         elif isinstance(found, Simple):
-            new[part.name] = with_expressions(found, change, name)
+            new[part] = with_expressions(found, change, name)
     if isinstance(s, Declare):
         new["name"] = name(s.name)
         new["also"] = tuple((name(each), value and change(value)) for each, value in s.also)

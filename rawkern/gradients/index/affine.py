@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rawkern.gradients import types
+from rawkern.gradients.index.answers import kept
 from rawkern.gradients.index.scev import induction, plain
 from rawkern.gradients.ir import Block, Loop, Value
 
@@ -107,6 +108,7 @@ def multiply(a: Terms, b: Terms) -> Poly:
     return Poly({key: value for key, value in found.items() if value})
 
 
+@kept
 def poly(value: Value) -> Poly:
     """An integer as a polynomial; what is not seen through is a symbol of its own, the value itself."""
     if value.const is not None:
@@ -181,6 +183,7 @@ def divided(v: Value) -> tuple[str, int] | None:
     return (PARTS[v.attr], by) if by > 1 and (v.attr != "&" or not by & (by - 1)) else None
 
 
+@kept
 def part_of_thread(value: Any) -> tuple[str, int, Poly] | None:
     """Of a thread's place in a block or launch divided by a constant: whether it is the quotient or the rest; by what.
 
@@ -188,7 +191,7 @@ def part_of_thread(value: Any) -> tuple[str, int, Poly] | None:
     """
     v = plain(value) if isinstance(value, Value) and not types.is_float(value.type) else None
     found = None if v is None else divided(v)
-    p = Poly() if v is None or found is None else poly(v.args[0])
+    p = Poly() if v is None or found is None else Poly(poly(v.args[0]))
     if found is None or p.pop(("threadIdx.x",), 0) != 1:
         return None
     return (*found, p) if _evenly(p, found[1]) else None

@@ -18,7 +18,7 @@ def disjoint(kernel: Kernel, a: Access, b: Access, same: Callable[[Value], bool]
     `same`: which values the threads have in common, if both are in the same iterations of all loops around; None if
     they may be in different ones.
     """
-    if injective(kernel, (a, b), within_block=True, same=same or (lambda _: False)) is not None:
+    if injective(kernel, (a, b), within_block=True, same=same) is not None:
         return True
     return same is not None and (_below(kernel, a, b, same) or _below(kernel, b, a, same))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.index.affine import GROUP, LANE, Poly, constant, is_digit, part_of_thread, poly, seen_through
+from rawkern.gradients.index.answers import kept
 from rawkern.gradients.index.scev import plain
 from rawkern.gradients.index.threads import grouped
 from rawkern.gradients.ir import Exit, If, Item, Loop, Value
@@ -101,6 +102,7 @@ class Guards:
         return Guards(above, fixed, below, self.exact, likely)
 
 
+@kept
 def guards(item: Item) -> Guards:
     """What holds where an item is reached."""
     found, block, order = Guards(), item.block, item.order

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rawkern.gradients.index.affine import (
@@ -28,16 +28,21 @@ from rawkern.gradients.index.affine import (
     settled,
     symbol,
 )
+from rawkern.gradients.index.answers import kept
 from rawkern.gradients.index.delinearize import ONE, Part, told_by, with_parts
 from rawkern.gradients.index.guards import Guards, guards, quotient
 from rawkern.gradients.index.ranges import Ranges
 from rawkern.gradients.index.scev import iterations, loops_around
 from rawkern.gradients.index.threads import by_groups, grouped, threads
-from rawkern.gradients.ir import Access, Kernel, Loop, Value, index_of
+from rawkern.gradients.ir import Access, Kernel, Loop, Store, Value, index_of, walk
 
 BESIDE = "beside"  # the digit that says which of several offsets
 AtMost = tuple[Poly, Poly]  # what is assumed of a launch: one number is at most another
 NOTHING, SIGNS, ONE_MORE = range(3)  # what may be assumed: that numbers are not negative, and one thing besides
+
+
+def _none(_: Value) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -50,30 +55,47 @@ class Question:
 
     kernel: Kernel
     within_block: bool = False
-    same: Callable[[Value], bool] = field(default=lambda _: False)
+    same: Callable[[Value], bool] = _none
     assumed: list[AtMost] | None = None
 
 
 def injective(
     kernel: Kernel, accesses: Sequence[Access], *, within_block: bool = False, iterations: bool = False,
-    same: Callable[[Value], bool] = lambda _: False, assumed: list[AtMost] | None = None,
+    same: Callable[[Value], bool] | None = None, assumed: list[AtMost] | None = None,
 ) -> dict[Access, int] | None:  # fmt: skip
     """A number for the offset of each access; None unless an element says which thread accesses it, by which of them.
 
     With `iterations`, it also says in which iterations of the loops around; for the others see `Question`.
     """
+    found, needed = _told_apart(kernel, tuple(accesses), within_block, iterations, same or _none, assumed is not None)
+    if assumed is not None:
+        assumed += [each for each in needed if each not in assumed]
+    return found
+
+
+@kept
+def _told_apart(
+    kernel: Kernel, accesses: tuple[Access, ...], within_block: bool, iterations: bool,
+    same: Callable[[Value], bool], assume: bool,
+) -> tuple[dict[Access, int] | None, list[AtMost]]:  # fmt: skip
+    """The answer of `injective`, and what it assumes of a launch."""
     loops = {a: loops_around(a.block) if iterations else () for a in accesses}
     dimensions = {len(index_of(a)) for a in accesses}
     n = dimensions.pop() if len(dimensions) == 1 else None
     for along in () if n is None else (*range(n), *[None] * (n != 1)):
         needed: list[AtMost] = []
-        asked = Question(kernel, within_block, same, None if assumed is None else needed)
+        asked = Question(kernel, within_block, same, needed if assume else None)
         found = _together(asked, loops) if along is None else _along(asked, loops, along)
         if found is not None:
-            if assumed is not None:
-                assumed += [each for each in needed if each not in assumed]
-            return found
-    return None
+            return found, needed
+    return None, []
+
+
+def sets_once(kernel: Kernel, store: Store, assumed: list[AtMost] | None) -> bool:
+    """Whether a store's elements are each set once: by one store, by one thread in one iteration."""
+    stores = [i for i in walk(kernel.body) if isinstance(i, Store) and i.place == store.place]
+    numbers = injective(kernel, stores, iterations=True, assumed=assumed)
+    return numbers is not None and len(set(numbers.values())) == len(stores)
 
 
 def _together(asked: Question, accesses: Mapping[Access, Sequence[Loop]]) -> dict[Access, int] | None:
@@ -181,7 +203,7 @@ def _key(
             return None
     coefficients, common = _without_factor(coefficients, beside)
     if any(isinstance(d, Part) for d in coefficients):
-        known.above = [with_parts(p, asked.same) for p in known.above]
+        known = replace(known, above=[with_parts(p, asked.same) for p in known.above])
     order = MixedRadix(digits, known).read(coefficients, asked.assumed)
     if order is None:
         return None

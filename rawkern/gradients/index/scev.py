@@ -6,7 +6,8 @@ import operator
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.ir import Block, Carried, If, Loop, Value, inside
+from rawkern.gradients.index.answers import kept
+from rawkern.gradients.ir import Block, Carried, If, Loop, Value, computed_in
 
 MOST = 1024  # iterations that are counted
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne}
@@ -26,6 +27,7 @@ def plain(value: Value) -> Value:
     return value
 
 
+@kept
 def induction(loop: Loop) -> dict[Value, tuple[Value, Value]]:
     """The loop's variables that grow by the same in each iteration: phi to what it starts with and its step."""
     found = {}
@@ -43,7 +45,7 @@ def induction(loop: Loop) -> dict[Value, tuple[Value, Value]]:
 
 def invariant(value: Value, loop: Loop) -> bool:
     """Whether a value is the same in every iteration: defined before, or computed from such alone."""
-    if not (inside(value.block, loop.body) or inside(value.block, loop.test)):
+    if not computed_in(value, loop):
         return True
     return value.op in ("const", "param", "special", "cast", "unary", "binary", "select") and all(
         invariant(a, loop) for a in value.args
@@ -75,11 +77,13 @@ def bounds(loop: Loop) -> tuple[Carried, Value, bool] | None:
     return (found, high, "=" in test.attr) if found is not None and invariant(high, loop) else None
 
 
+@kept
 def iterations(loop: Loop) -> int | None:
     """How many iterations there are, where that is known when deriving: by running the variable of the condition."""
     return _counted(loop, loop.condition, None)
 
 
+@kept
 def at_most(loop: Loop) -> int | None:
     """How many iterations there are at most: of a loop that may also be left by a break."""
     test = loop.condition

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from rawkern.gradients.index.answers import kept
 from rawkern.gradients.ir import Block, Exit, If, Kernel, Value, made_of
 
 
+@kept
 def uniform(value: Value) -> bool:
     """Whether an integer is the same for all threads of a block, in each iteration of the loops around."""
 
@@ -23,6 +25,7 @@ def uniform(value: Value) -> bool:
     return made_of(value, ask)
 
 
+@kept
 def together(kernel: Kernel, block: Block) -> bool:
     """Whether all threads of a block of threads come to a place, equally often: under what is the same for all."""
     if any(isinstance(i, Exit) for i in kernel.body.items):

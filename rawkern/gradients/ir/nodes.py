@@ -177,7 +177,7 @@ class Function:
         return tuple("" if n in self.floats else None for n, _ in self.params)
 
 
-@dataclass
+@dataclass(eq=False)
 class Kernel:
     """A kernel that was read: its parameters in order (name, C type as it is written), arrays, shared arrays, body."""
 
@@ -212,8 +212,9 @@ def walk(block: Block) -> Iterator[Any]:
     """Every item of a block and of those in it."""
     for item in block.items:
         yield item
-        for inner in children(item):
-            yield from walk(inner)
+        if not isinstance(item, Value):  # most are
+            for inner in children(item):
+                yield from walk(inner)
 
 
 def operands(item: Any) -> tuple[Value, ...]:
@@ -247,6 +248,11 @@ def made_of(value: Value, ask: Callable[[Value], bool | tuple[Value, ...]]) -> b
         left += rest
         seen.update(rest)
     return True
+
+
+def computed_in(value: Value, loop: Loop) -> bool:
+    """Whether a value is computed in each iteration of a loop."""
+    return inside(value.block, loop.body) or inside(value.block, loop.test)
 
 
 def inside(block: Block | None, outer: Block) -> bool:

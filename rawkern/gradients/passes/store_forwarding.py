@@ -28,6 +28,7 @@ from rawkern.gradients.ir import (
     Loop,
     Store,
     Value,
+    computed_in,
     index_of,
     inside,
     operands,
@@ -262,7 +263,7 @@ class _Copy:
     def _made(self, value: Value) -> Value | None:
         if value in self.match.phis:
             return self.match.phis[value]
-        if not (inside(value.block, self.match.first.body) or inside(value.block, self.match.first.test)):
+        if not computed_in(value, self.match.first):
             return value
         if value.op == "result":
             return self.known.get(value) if self._repeated(value.attr) else None

@@ -142,16 +142,22 @@ def parameters_of(definition: Any) -> list[Any]:
 
 def contains(node: Any, kinds: tuple[str, ...], stop: tuple[str, ...] = ()) -> bool:
     """Whether a node of one of these types stands in a node, not looking into `stop` and lambdas."""
-    if node.type in kinds:
-        return True
-    return any(contains(c, kinds, stop) for c in node.children if c.type not in stop and c.type != "lambda_expression")
+    left, stop = [node], (*stop, "lambda_expression")
+    while left:
+        node = left.pop()
+        if node.type in kinds:
+            return True
+        left += [c for c in node.children if c.type not in stop]
+    return False
 
 
 def nodes(node: Any) -> Iterator[Any]:
     """A node and all in it."""
-    yield node
-    for child in node.children:
-        yield from nodes(child)
+    left = [node]
+    while left:
+        node = left.pop()
+        yield node
+        left += reversed(node.children)
 
 
 def assigned(node: Any) -> set[str]:

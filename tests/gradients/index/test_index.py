@@ -12,6 +12,8 @@ import pytest
 from rawkern.gradients import ir
 from rawkern.gradients.analysis.definite_writes import cover
 from rawkern.gradients.index import covers, ranges
+from rawkern.gradients.index.affine import poly
+from rawkern.gradients.index.answers import unchanged
 from rawkern.gradients.index.covers import covered
 from rawkern.gradients.index.injective import injective
 from tests.conftest import SEED
@@ -168,3 +170,16 @@ def test_variables_are_of_the_threads_that_come_there() -> None:
     assert injective(kernel, [set_], within_block=False) is None
     assert injective(kernel, [set_, other], within_block=True) is None
     assert injective(kernel, [every], within_block=True) is None
+
+
+def test_answers_are_kept_only_while_nothing_changes() -> None:
+    kernel = read(f"{HEAD} {{ {PLACE} if (i < n) y[i] = x[i]; }}", (64, 1, 1))
+    store = next(i for i in ir.walk(kernel.body) if isinstance(i, ir.Store))
+    with unchanged():
+        assert poly(store.index[0]) is poly(store.index[0])
+        with unchanged():
+            found = injective(kernel, [store])
+        assert found and injective(kernel, [store]) is not found
+    before = poly(store.index[0])
+    store.index[0].op, store.index[0].attr = "special", "threadIdx.x"
+    assert poly(store.index[0]) != before

@@ -53,7 +53,8 @@ def lay_out_globals(ptx: Ptx, every: bool = False) -> Globals:
                 if isinstance(value, Sym):
                     value = Imm(function_address(value.name.removeprefix("generic:")), "i")
                 image[at + k * width : at + (k + 1) * width] = value.bits(8 * width).to_bytes(width, "little")
-    return Globals(offsets, size, bytes(image), tuple(pointers))
+    sizes = {name: ptx.variables[name].size for name in offsets}
+    return Globals(offsets, sizes, size, bytes(image), tuple(pointers))
 
 
 def function_address(name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.memory import Piece
 from rawkern.base.records import Filled, extents_at
+from rawkern.base.table import table
+from rawkern.engines.cpu.checker import recall
 from rawkern.engines.cpu.checker.findings import Finding, Place
 from rawkern.engines.cpu.emit.instrument import READ, Instrument, Session
 from rawkern.engines.cpu.records import BLOCK, FRAME, HEAP, LAUNCH, MEMORY
@@ -20,11 +23,11 @@ from rawkern.errors import LaunchError
 
 # What writes code is imported by what does: launches of code from the disk cache do not need it.
 if TYPE_CHECKING:
+    from rawkern.arguments.signature import Param
     from rawkern.engines.cpu.analysis.plan import Plan
     from rawkern.engines.cpu.checker.guard import Guard
     from rawkern.engines.cpu.emit.function import FunctionLowering
 
-MOST_BYTES = 1 << 25  # of an argument in which addresses are looked for
 _HOLDS = ("pointer", "void", "struct")  # kinds of what addresses stand in, besides integers
 PATTERN = ("rk_fill", "rk_begin")  # functions of `pattern`, which what writes code imports
 ALL = (1 << 64) - 1
@@ -42,17 +45,20 @@ class Bounds(Instrument):
     def __init__(self, plan: Plan):
         super().__init__(plan)
         self.sites: dict[Any, int] = {}
+        self.numbers = itertools.count()  # of accesses of memory that is not known when code is made
 
     def watch(self, f: FunctionLowering) -> Guard:
         from rawkern.engines.cpu.checker.guard import Guard
 
-        return Guard(f, self.sites)
+        return Guard(f, self.sites, self.numbers)
 
     def table(self) -> dict[str, Any]:
         from rawkern.engines.cpu.checker.guard import frames, uses_heap
         from rawkern.engines.cpu.checker.sites import table
 
-        return table(self.plan, self.sites) | {"frames": frames(self.plan), "heap": uses_heap(self.plan)}
+        return table(self.plan, self.sites) | {
+            "frames": frames(self.plan), "heap": uses_heap(self.plan), "unknown": next(self.numbers),
+        }  # fmt: skip
 
     def block_begins(self) -> str:
         from rawkern.engines.cpu.checker.pattern import block_begins
@@ -84,7 +90,9 @@ class Memory(Session):
     def __init__(self, target: Any):
         owner, self.table = target.owner, target.code.table
         self._owner, self._of = owner, weakref.ref(target)  # which holds this
-        self._told: tuple[Ranges, Ranges] = [], []  # that may be read, and be written
+        self._recent = (ctypes.c_uint64 * (self.table["unknown"] + 1))()
+        self._recalled: list[recall.Recalled] = []  # the last is that of the record
+        self._led = False  # whether an answer has asked the host for tensors
         self._heads: list[Any] = []  # of the chains of calls of each block's warps
         extents = extents_at(owner.signature.size)
         self._pointers = {
@@ -106,10 +114,12 @@ class Memory(Session):
             _open_heap()
         self._tables = {"pointers": _words(rows)}
         self.record = Filled(
-            self.layout, pointers=ctypes.addressof(self._tables["pointers"]), npointers=len(rows), heap=_heap().address
-        )
+            self.layout, pointers=ctypes.addressof(self._tables["pointers"]), npointers=len(rows),
+            heap=_heap().address, recent=ctypes.addressof(self._recent), nrecent=len(self._recent),
+        )  # fmt: skip
         readable, writable = ([(p.address, p.size) for p in self._fixed if not p.read_only or all_] for all_ in (1, 0))
         self.record.set(nvariables=self._put("variables", readable, writable))
+        self._put("told", [], [])
         self.address = self.record.address
 
     @property
@@ -122,8 +132,24 @@ class Memory(Session):
         self._heads.append((ctypes.c_uint64 * self._target.nwarps)())
         return ctypes.addressof(self._heads[-1])
 
+    def usual(self, pieces: Sequence[Piece]) -> bool:
+        """Whether what addresses lead to is what it is for native launches: no list or struct of tensors tells more."""
+        return not any(p.locked or "[" in p.name or "." in p.name for p in pieces)
+
     def ask(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
         """Tell a worker of memory that its lanes may touch after all, or raise what they have done."""
+        host, self._led = self._owner.host, False
+        self._answer(worker, reason, pieces)
+        if not (begin := recall.entry()):
+            return
+        if self._led and host is not None and self.usual(pieces):
+            self._recall(host.led_to())
+        elif not self._recalled:
+            self._recall(())
+        self.begin = begin
+        ctypes.c_uint64.from_address(self._target.record_address + LAUNCH.offset("begin")).value = begin
+
+    def _answer(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
         target = self._target
         workers = target.workers
         site = self.table["sites"][workers.get(worker, "request_site", "=i")]
@@ -132,6 +158,8 @@ class Memory(Session):
             address, start = (host_calls.argument(workers, worker, name, lane) for name in ("request_a", "request_b"))
             writes = site["what"] != READ
             if reason == "BOUNDS" and not known and not address % site["align"]:
+                if any(start <= address <= start + size - site["size"] for start, size in self._told(writes)):
+                    continue
                 if meant is None:
                     ranges = self._near(address, pieces, writes)
                 else:
@@ -166,19 +194,52 @@ class Memory(Session):
             yield _word(node + field("low")) + lane * size, size
             node = _word(node + field("before"))
 
+    def _told(self, writes: bool) -> Ranges:
+        """The memory that the launch has been told of, which it may read, or also write."""
+        record = self.record["told_writable" if writes else "told"]
+        count = ctypes.c_int64.from_address(self._target.record_address + LAUNCH.offset("told")).value
+        rows = [(_word(record + 16 * k), _word(record + 16 * k + 8)) for k in range(count)]  # some are empty
+        return [row for row in rows if row[1]]
+
     def _tell(self, ranges: Ranges, writes: bool) -> None:
         """Add memory to what the launch may read, or also write, until it ends."""
         count = ctypes.c_int64.from_address(self._target.record_address + LAUNCH.offset("told"))
-        readable, writable = self._told if count.value else ([], [])
-        self._told = [*readable, *ranges], [*writable, *(ranges if writes else ())]
-        count.value = self._put("told", *self._told)
+        readable, writable = [*self._told(False), *ranges], [*self._told(True), *(ranges if writes else ())]
+        count.value = self._put("told", readable, writable)
+
+    def _recall(self, refs: Sequence[weakref.ref[Any]]) -> None:
+        """Have the launches that follow know of tensors that addresses have led to, as long as the same ones do."""
+        found = recall.Recalled(refs, list(self._places()), self._recalled[-1] if self._recalled else None)
+        self._recalled = [*self._recalled, found]  # an interrupt may leave the record as it was
+        self.record.set(ntensors=0)
+        self.record.set(table=table(), **found.fields)
+        self.record.set(ntensors=found.count)
+        self._recalled = [found]
+
+    def _places(self) -> Iterator[recall.Words]:
+        """Where among the arguments and variables of a launch addresses may stand."""
+        start, signature = self._target.params_address, self._owner.signature
+        for param, offset in zip(signature.params, signature.offsets, strict=True):
+            if param.ctype.target is None:
+                yield recall.Words(recall.words_at(start + offset, param.ctype.size), start + offset)
+            elif _may_hold(param):
+                piece = self._argument(offset)
+                if piece.address:
+                    words = recall.words_at(piece.address, piece.size)
+                    yield recall.Words(words, start + offset, start + self._pointers[offset][1])
+        for piece in self._variables.values():
+            yield recall.Words(recall.words_at(piece.address, piece.size), piece.address)
 
     def _put(self, name: str, readable: Ranges, writable: Ranges) -> int:
         """Have tables of memory that may be read, and be written, in the record; returns how many rows each has."""
         tables = _joined(readable), _joined(writable)
         rows = max(map(len, tables))
-        self._tables[name] = [_words([*table, *[(ALL, 0)] * (rows - len(table))]) for table in tables]
-        self.record.set(**dict(zip((name, f"{name}_writable"), map(ctypes.addressof, self._tables[name]), strict=True)))
+        new = [_words([(0, 0), *table, *[(ALL, 0)] * (rows - len(table))]) for table in tables]
+        self._tables[name] = [*new, *self._tables.get(name, ())]  # an interrupt may leave the record as it was
+        starts = (ctypes.addressof(table) + 16 for table in new)
+        self.record.set(**dict(zip((name, f"{name}_writable"), starts, strict=True)))
+        self._tables[name] = new
+        ctypes.memset(self._recent, 0, ctypes.sizeof(self._recent))
         return rows
 
     def _pieces(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
@@ -198,6 +259,7 @@ class Memory(Session):
         found += [(p.address, p.size) for p in self._pieces(pieces) if not (writes and p.read_only)]
         found += host.given() if host is not None else []
         if host is not None and not any(start <= address < start + size for start, size in found):
+            self._led = True
             found += host.behind(address, self._holders(pieces, writes))
         locked = [p for p in pieces if p.locked] if writes else []
         found = [(start, size) for start, size in found if start and size]
@@ -217,7 +279,7 @@ class Memory(Session):
             if of is None:
                 words = (_word(start + at) for at in range(offset, offset + param.ctype.size - 7, 8))
                 found += [word for word in words if (word, "") not in known and (word, param.name) not in known]
-            elif param.name not in names and (of.kind in _HOLDS or (of.kind == "int" and of.size in (1, 8))):
+            elif param.name not in names and _may_hold(param):
                 found.append(_bytes(self._argument(offset)))
         return [*found, *map(_bytes, self._variables.values())]
 
@@ -298,8 +360,14 @@ def _joined(ranges: Ranges) -> Ranges:
     return result
 
 
+def _may_hold(param: Param) -> bool:
+    """Whether addresses may stand where a pointer leads to."""
+    of = param.ctype.target
+    return of is not None and (of.kind in _HOLDS or (of.kind == "int" and of.size in (1, 8)))
+
+
 def _bytes(piece: Piece) -> bytes:
-    return ctypes.string_at(piece.address, min(piece.size, MOST_BYTES) // 8 * 8) if piece.address else b""
+    return recall.words_at(piece.address, piece.size).tobytes() if piece.address else b""
 
 
 def _word(address: int) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import torch
 
 from rawkern.arguments.memory import Piece
 
@@ -52,4 +55,8 @@ class Host(Protocol):
 
         `address` is the one that is looked for.
         """
+        ...
+
+    def led_to(self) -> Sequence[weakref.ref[torch.Tensor]]:
+        """The tensors of this memory, and of some that was found before."""
         ...

@@ -3,6 +3,9 @@
 
 declare i32 @llvm.cttz.i32(i32, i1)
 declare i64 @llvm.ctlz.i64(i64, i1)
+declare i64 @llvm.vector.reduce.umin.v32i64(<32 x i64>)
+declare i64 @llvm.vector.reduce.umax.v32i64(<32 x i64>)
+declare i64 @llvm.vector.reduce.or.v32i64(<32 x i64>)
 
 ; The lanes' addresses from the first one's and what they grow by.
 define internal <32 x i64> @rk_guard_spread(i64 %base, i64 %stride) {
@@ -37,9 +40,13 @@ define i64 @rk_guard(ptr %blk, i32 %w, i32 %mask, ptr %table, <32 x i64> %a) {
   %range = call [2 x i64] @rk_guard_range(ptr %launch, ptr %blk, i32 %w, ptr %table)
   %low = extractvalue [2 x i64] %range, 0
   %extent = extractvalue [2 x i64] %range, 1
+  %b0 = insertelement <32 x i32> poison, i32 %mask, i64 0
+  %b = shufflevector <32 x i32> %b0, <32 x i32> poison, <32 x i32> zeroinitializer
+  %bits = and <32 x i32> %b, {BITS}
+  %on = icmp ne <32 x i32> %bits, zeroinitializer
   br label %one
 one:
-  %k = phi i64 [ 0, %0 ], [ %k1, %one ]
+  %k = phi i64 [ 0, %0 ], [ %k1, %next ]
   %poffset = getelementptr [4 x i64], ptr %prows, i64 %k, i64 0
   %offset = load i64, ptr %poffset
   %psize = getelementptr [4 x i64], ptr %prows, i64 %k, i64 1
@@ -52,7 +59,32 @@ one:
   %o0 = insertelement <32 x i64> poison, i64 %offset, i64 0
   %o = shufflevector <32 x i64> %o0, <32 x i64> poison, <32 x i32> zeroinitializer
   %at = add <32 x i64> %a, %o
+  br i1 %known, label %lanes, label %span
+span:                                             ; mostly all lie in one piece of memory
+  %lows = select <32 x i1> %on, <32 x i64> %at, <32 x i64> splat (i64 -1)
+  %low1 = call i64 @llvm.vector.reduce.umin.v32i64(<32 x i64> %lows)
+  %highs = select <32 x i1> %on, <32 x i64> %at, <32 x i64> zeroinitializer
+  %high1 = call i64 @llvm.vector.reduce.umax.v32i64(<32 x i64> %highs)
+  %any = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %highs)
+  %low_bits = and i64 %any, %align
+  %aligned = icmp eq i64 %low_bits, 0
+  %far = sub i64 %high1, %low1
+  %near = icmp ult i64 %far, 1099511627776
+  %simple = and i1 %aligned, %near
+  br i1 %simple, label %search, label %lanes
+search:
+  %bytes = add i64 %far, %size
+  %found = call i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %low1, i64 %bytes, i1 false, i1 %writes, i32 -1, i64 0)
+  br i1 %found, label %note, label %lanes
+note:
+  %precent = &Touched.recent %table
+  %recent = load i64, ptr %precent
+  call void @rk_guard_note(ptr %launch, i64 %low1, i64 %bytes, i1 %writes, i64 %recent)
+  br label %next
+lanes:
   call void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i1 %writes, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %at, ptr %service)
+  br label %next
+next:
   %k1 = add i64 %k, 1
   %more = icmp ult i64 %k1, %count
   br i1 %more, label %one, label %done
@@ -210,7 +242,7 @@ done:
 
 ; Whether an access lies in memory of the launch that it may touch, and write if it %writes: that Python has told of, or,
 ; unless it is %known where it has to be, that of an argument, a variable or a call under way, the block's shared memory or
-; memory from malloc.
+; memory from malloc. A warp %w of -1 stands for lanes together, whose own variables are not looked at.
 define internal i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i1 %writes, i32 %w, i64 %lane) {
   %psession = &Launch.session %launch
   %session = load i64, ptr %psession
@@ -244,7 +276,9 @@ variables:
 calls:
   %pheads = &Block.session %blk
   %heads = load i64, ptr %pheads
-  %framed = icmp ne i64 %heads, 0
+  %some = icmp ne i64 %heads, 0
+  %single = icmp ne i32 %w, -1
+  %framed = and i1 %some, %single
   br i1 %framed, label %frames, label %heap
 frames:
   %heads_at = inttoptr i64 %heads to ptr
@@ -310,6 +344,36 @@ yes:
   ret i1 true
 no:
   ret i1 false
+}
+
+; Have an access, by its number, compared the next time first with the row of what Python has told of in which this one was found, if it was
+; there: rows are the launch's own, and `begin` forgets them.
+define internal void @rk_guard_note(ptr %launch, i64 %address, i64 %size, i1 %writes, i64 %access) {
+  %psession = &Launch.session %launch
+  %session = load i64, ptr %psession
+  %memory = inttoptr i64 %session to ptr
+  %pbegin = &Launch.begin %launch
+  %begin = load ptr, ptr %pbegin
+  %never = icmp eq ptr %begin, null
+  br i1 %never, label %done, label %search
+search:
+  %pcount = &Launch.told %launch
+  %told = load i64, ptr %pcount
+  %pread = &Memory.told %memory
+  %pwritten = &Memory.told_writable %memory
+  %pranges = select i1 %writes, ptr %pwritten, ptr %pread
+  %ranges = load ptr, ptr %pranges
+  %number = call i64 @rk_guard_last(ptr %ranges, i64 %told, i64 %address)
+  %here = call i1 @rk_guard_among(ptr %ranges, i64 %told, i64 %address, i64 %size)
+  br i1 %here, label %put, label %done
+put:
+  %precent = &Memory.recent %memory
+  %recent = load ptr, ptr %precent
+  %slot = getelementptr i64, ptr %recent, i64 %access
+  store atomic i64 %number, ptr %slot monotonic, align 8
+  br label %done
+done:
+  ret void
 }
 
 define internal i1 @rk_guard_in(i64 %low, i64 %extent, i64 %address, i64 %size) alwaysinline {

@@ -2,12 +2,14 @@
 
 Where an address comes from is known of most (`analysis.provenance`): from a parameter, whose extent stands behind the
 parameters (`records.extents_at`), or from a variable. One comparison then covers a warp's neighbouring addresses. Any
-other address, and what a comparison does not let pass, is looked at lane by lane out of line (`guard.ll`); what is no
-memory of the launch there either goes to Python, which knows it or ends the launch.
+other address is compared with memory that Python has told of, that in which the access was found before. What a
+comparison does not let pass is looked at out of line (`guard.ll`), at last lane by lane; what is no memory of the
+launch there either goes to Python, which knows it or ends the launch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
@@ -29,13 +31,14 @@ from rawkern.engines.cpu.records import BAR, BLOCK, FRAME, HEAP, LAUNCH, MEMORY,
 
 ALL = (1 << 64) - 1
 KINDS = {"": 0, "SHARED": 1, "LOCAL": 2, "VARIABLE": 3, "PARAM": 4}  # of ranges, for guard.ll
+BITS = f"<{', '.join(f'i32 {1 << k}' for k in range(LANES))}>"
 FILLED = 64  # bytes of memory from malloc that get a pattern: more would be felt
 
 
 def runtime() -> str:
     """LLVM IR of what comparisons that fail call: an object file of its own, loaded once for all kernels."""
     text = resources.files("rawkern.engines.cpu.checker").joinpath("guard.ll").read_text()
-    for name, value in {**KINDS, "BOUNDS": REASONS["BOUNDS"], "LANES": ramp("i64", 1).ref}.items():
+    for name, value in {**KINDS, "BOUNDS": REASONS["BOUNDS"], "LANES": ramp("i64", 1).ref, "BITS": BITS}.items():
         text = text.replace(f"{{{name}}}", str(value))
     records = (BAR, BLOCK, LAUNCH, WORKER, MEMORY, HEAP, FRAME, TOUCHED)
     return "\n".join([*(record.llvm for record in records), linked(text, records), pattern.runtime()])
@@ -57,7 +60,7 @@ class Range:
     """`size` bytes from `low` on, of lane 0; each lane's own begins `pitch` bytes behind that of the lane before.
 
     `place` says where that is: a kind, and what `guard.ll` adds to find it, or where it and its size stand. `low` is
-    known to be a multiple of `aligned` when code is made.
+    known to be a multiple of `aligned` when code is made. Without a `key` it may change while a function runs.
     """
 
     low: Val
@@ -73,9 +76,9 @@ class Guard(Watch):
 
     has_heap = True
 
-    def __init__(self, f: FunctionLowering, sites: dict[Site, int]):
+    def __init__(self, f: FunctionLowering, sites: dict[Site, int], recent: Iterator[int]):
         self.f = f
-        self.sites = sites
+        self.sites, self._recent = sites, recent
         self._sizes = sizes_of(f.plan)
         self._groups: dict[int, list[Touch]] = {}
         self._head, self._innermost = "", const("i64", 0)  # where the chain of the warp's calls begins, and what there
@@ -176,15 +179,14 @@ class Guard(Watch):
         """Let no active lane of `mask` go on unless what it touches is aligned and inside of memory."""
         f, e = self.f, self.f.e
         root = root_of(f, a.mem)
-        found = self.range_of(a, root)
-        if found is None:
-            self._look(a, root, None, form, group, mask)
-            return
+        found, number = self.range_of(a, root), 0
+        if (likely := found) is None:
+            likely = self._found_last(a, number := next(self._recent))
         first, end = min(t.offset for t in group), max(t.offset + t.size for t in group)
-        bad, ends = self._outside(found, first, form, end - first, max(t.align for t in group), mask)
+        bad, ends = self._outside(likely, first, form, end - first, max(t.align for t in group), mask)
         known = dict(f.cache)
         with e.where(bad, rare=True, ends=ends):
-            self._look(a, root, found, form, group, mask, ends)
+            self._look(a, root, found, form, group, mask, ends, number)
         f.cache = known
 
     # -- where memory lies --------------------------------------------------------------------------------------
@@ -239,6 +241,21 @@ class Guard(Watch):
 
         return Range(low, f.frame.once(f"bounds.extent.{at}", extent), f"param.{at}", ("PARAM", offset, at))
 
+    def _found_last(self, a: Access, number: int) -> Range:
+        """Where what an access of unknown memory touched was found last, among what the launch has been told of.
+
+        A row of the launch's table that `guard.ll` has put down under the access' number; an empty one at first.
+        """
+        f, e = self.f, self.f.e
+        memory = f.frame.field(LAUNCH, "session")
+
+        def word(at: Val, offset: int) -> Val:
+            return e.let("i64", 1, f"load i64, {pointer(e, at, offset)}")
+
+        table = word(memory, MEMORY.offset("told" if a.what == READ else "told_writable"))
+        row = e.bin("add", table, e.bin("mul", word(word(memory, MEMORY.offset("recent")), 8 * number), 16))
+        return Range(word(row, -16), word(row, -8), "", ("", 0, 0))
+
     # -- comparisons --------------------------------------------------------------------------------------------
     def _room(self, found: Range, size: int, align: int) -> Val:
         """How many aligned offsets `size` bytes may have in a range."""
@@ -257,7 +274,7 @@ class Guard(Watch):
                 room = e.select(e.cmp("icmp eq", e.bin("and", found.low, align - 1), 0), room, 0)
             return room
 
-        return f.frame.once(f"bounds.room.{found.key}.{size}.{align}", make)
+        return f.frame.once(f"bounds.room.{found.key}.{size}.{align}", make) if found.key else make(f.e)
 
     def _outside(self, found: Range, at: int, form: Form, size: int, align: int, mask: Val) -> tuple[Val, bool]:
         """Whether any active lane may be outside; and whether it then is, beyond doubt."""
@@ -300,9 +317,12 @@ class Guard(Watch):
     # -- the careful way ----------------------------------------------------------------------------------------
     def _look(
         self, a: Access, root: Root | None, found: Range | None, form: Form, group: list[Touch], mask: Val,
-        ends: bool = False,
+        ends: bool = False, number: int = 0,
     ) -> None:  # fmt: skip
-        """Have each lane looked at; comes back if all may go on, unless it `ends` as that cannot be."""
+        """Have each lane looked at; comes back if all may go on, unless it `ends` as that cannot be.
+
+        `number` is that of an access of unknown memory.
+        """
         f, e = self.f, self.f.e
         grows = (0, 1, False)
         if isinstance(form, Affine) and form.segments == 1 and not ends:
@@ -314,15 +334,16 @@ class Guard(Watch):
             name = "rk_guard_fails" if ends else "rk_guard"
             lanes = spread(e, form) if isinstance(form, (Affine, Wide)) else f.values.plain(form)
             where = (e.splat(lanes, LANES),)
-        table = Val(self._table(a, root, found, grows, group), "ptr")
+        table = Val(self._table(a, root, found, grows, group, number), "ptr")
         args = (Val("%blk", "ptr"), Val("%warp", "i32"), mask, table, *where)
         how = "cold noreturn" if ends else "cold"
         f.module.declare(name, f"declare i64 @{name}({', '.join(x.t for x in args)}) {how}")
         e.call(name, "i64", 1, *args)
 
     def _table(
-        self, a: Access, root: Root | None, found: Range | None, grows: tuple[int, int, bool], group: list[Touch]
-    ) -> str:
+        self, a: Access, root: Root | None, found: Range | None, grows: tuple[int, int, bool], group: list[Touch],
+        recent: int,
+    ) -> str:  # fmt: skip
         """A constant that says what a group touches, and where that has to lie: a `TOUCHED`."""
         f = self.f
         space = "local" if root is not None and root[0] == "local" else a.space
@@ -342,6 +363,7 @@ class Guard(Watch):
             scale & ALL,
             int(signed),
             int(a.what != READ),
+            recent,
         )
         numbers = ", ".join(f"i64 {word}" for word in words)
         types = f"i64, ptr, {', '.join('i64' for _ in words)}, [{len(rows)} x [4 x i64]]"

@@ -77,13 +77,20 @@ class Frame:
             for name in self._words:
                 self.lines += [f"%{name} = alloca i32", f"store i32 0, ptr %{name}"]
             return
-        words = f"[{len(self._words)} x i32]"
-        whole = f"{{ {', '.join([*self._kept.values(), words])} }}"
-        lines = [f"%kept = alloca {whole}", 'call void asm sideeffect "", "r"(ptr %kept)']
-        for k, ref in enumerate([*self._kept, "%masks"]):
-            lines.append(f"{ref} = getelementptr {whole}, ptr %kept, i32 0, i32 {k}")
-        lines.append(f"store {words} zeroinitializer, ptr %masks")
-        lines += [f"%{name} = getelementptr i32, ptr %masks, i64 {k}" for k, name in enumerate(self._words)]
+        # Bytes, larger slots first: of a type that lists thousands of slots each use would spell them all.
+        sizes = sorted(((ref, size_of(ty)) for ref, ty in self._kept.items()), key=lambda slot: -slot[1])
+        sizes += [(f"%{name}", 4) for name in self._words]
+        lines, place = [], 0
+        for ref, size in sizes:
+            lines.append(f"{ref} = getelementptr i8, ptr %kept, i64 {place}")
+            place += size
+        lines[:0] = [
+            f"%kept = alloca [{place} x i8], align {max([4, *(size for _, size in sizes)])}",
+            'call void asm sideeffect "", "r"(ptr %kept)',
+        ]
+        if self._words:
+            words = f"ptr align 4 %{next(iter(self._words))}, i8 0, i64 {4 * len(self._words)}"
+            lines.append(f"call void @llvm.memset.p0.i64({words}, i1 false)")
         self.lines[:0] = lines
 
 

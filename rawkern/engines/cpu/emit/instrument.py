@@ -189,6 +189,7 @@ class Session:
     """An instrument's side of launches, one after the other."""
 
     address = 0  # what kernels find in the launch's record
+    begin = 0  # a function that is called with that record before a launch runs, or null
     parallel = True  # blocks may run on several workers at a time
 
     def block(self, shared_total: int) -> int:
@@ -198,6 +199,10 @@ class Session:
     def ask(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
         """A worker has suspended for the instrument; `pieces`: memory that the launch's arguments lead to, if known."""
         raise NotImplementedError
+
+    def usual(self, pieces: Sequence[Piece]) -> bool:
+        """Whether a launch whose arguments lead to this memory has `begin` called."""
+        return True
 
     def readable(self, worker: int, lane: int, address: int, pieces: Sequence[Piece]) -> int:
         """How many bytes a lane that asks for something may read from an address on; -1 where that is not known."""

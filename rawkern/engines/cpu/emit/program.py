@@ -9,12 +9,8 @@ from rawkern.engines.cpu.emit.calls import signature
 from rawkern.engines.cpu.emit.control import lower_function
 from rawkern.engines.cpu.emit.instructions import HANDLERS
 from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.emit.library import split
 from rawkern.engines.cpu.ir import Module
-
-# Branches that are hardly ever taken, loads of what never changes, and branches that are nearly always taken.
-_METADATA = """!0 = !{!"branch_weights", i32 1, i32 4095}
-!1 = !{}
-!2 = !{!"branch_weights", i32 64, i32 1}"""
 
 
 @dataclass
@@ -22,6 +18,7 @@ class Lowered:
     """A kernel's LLVM IR and what the launcher must know about it."""
 
     text: str
+    library: dict[str, str]  # the functions that it shares with other kernels (`emit.library`)
     waiting: bool
     shared_static: int
     frame_bytes: int  # that a call takes on the stack at least
@@ -42,8 +39,10 @@ def lower(plan: Plan, features: frozenset[str] = frozenset(), instrument: type[I
     module.functions.append(
         f"define internal void @rk_body({params}){inline} {{\n  call void @{name}({params})\n  ret void\n}}"
     )
+    library = split(module)
     return Lowered(
-        f"{module.text()}\n{_METADATA}",
+        library.text,
+        library.functions,
         plan.waiting,
         plan.shared_static,
         module.frame,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from importlib import resources
 from typing import Any
@@ -39,8 +39,8 @@ def runtime() -> str:
 class Counting(Guard):
     """A function whose blocks and accesses are counted."""
 
-    def __init__(self, f: FunctionLowering, sites: dict[Site, int], tally: Tally):
-        super().__init__(f, sites)
+    def __init__(self, f: FunctionLowering, sites: dict[Site, int], recent: Iterator[int], tally: Tally):
+        super().__init__(f, sites, recent)
         self._tally = tally
         self._places: dict[int, tuple[int, int]] = {}  # block and number in it of each instruction, by identity
         self._accesses: dict[tuple[int, str], dict[str, Any]] = {}  # those of `tally`, by instruction and space

@@ -38,7 +38,7 @@ class Profiler(Bounds):
     def watch(self, f: FunctionLowering) -> Counting:
         from rawkern.engines.cpu.profiler.counting import Counting
 
-        return Counting(f, self.sites, self.tally)
+        return Counting(f, self.sites, self.numbers, self.tally)
 
     def table(self) -> dict[str, Any]:
         return super().table() | vars(self.tally)

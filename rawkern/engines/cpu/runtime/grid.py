@@ -236,7 +236,8 @@ class Target:
             self.shared_total, ctypes.addressof(limits.SLICE), workers.stack_room, workers.address,
             self.globals_address, self.params_address, at,
             ctypes.addressof(self.grid_sync) if self.owner.cooperative else 0,  # null: no group is valid
-            ctypes.addressof(limits.HEAP), setting.session.address, order.address if order else 0, self._code, openmp(),
+            ctypes.addressof(limits.HEAP), setting.session.address, setting.session.begin,
+            order.address if order else 0, self._code, openmp(),
         )  # fmt: skip
         self._settings[at] = setting
         self._native.set(room=0)  # no launch begins until this is done
@@ -253,7 +254,7 @@ class Target:
             If the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
         params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (2 * len(bound.values))))
-        token = id(params)  # no launch of another one has it meanwhile
+        token = id(params) + (not self.session.usual(bound.pieces))  # no launch of another one has it meanwhile
         while True:
             if self.owner.mode.ordered:
                 self._arrange()

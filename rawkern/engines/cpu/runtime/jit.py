@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.emit.program import Lowered
     from rawkern.engines.cpu.ptx.data import Ptx
 
-_resident: list[LoadedObject] = []  # schedulers, and instruments' own code
+_resident: list[LoadedObject] = []  # schedulers, instruments' own code, functions of the library
+_linked: dict[str, int] = {}  # bytes of the library's functions that are loaded, by symbol
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Code:
     """Machine code of one kernel for one shape of block."""
 
     object: bytes
+    library: tuple[str, ...]  # symbols of shared functions that it calls, which are loaded
+    size: int  # bytes of code, with those
     waiting: bool
     shared_static: int
     frame_bytes: int
@@ -75,11 +78,11 @@ class Translation:
         if stored is not None:
             fields, image = stored
             pointers = tuple((a, b, c) for a, b, c in fields["pointers"])
-            return Globals(fields["offsets"], fields["size"], image, pointers)
+            return Globals(fields["offsets"], fields["sizes"], fields["size"], image, pointers)
         from rawkern.engines.cpu.analysis.storage import lay_out_globals
 
         layout = lay_out_globals(self.parsed(), self._every_variable)
-        fields = {"offsets": layout.offsets, "size": layout.size, "pointers": layout.pointers}
+        fields = {"offsets": layout.offsets, "sizes": layout.sizes, "size": layout.size, "pointers": layout.pointers}
         disk.put_record(key, fields, layout.image)
         return layout
 
@@ -107,9 +110,9 @@ class Translation:
         lie = ["all variables"] * self._every_variable + [layout.moved] * bool(layout.moved)  # where offsets come from
         key = _key("code", host(), instrument, self.key, kernel, tid_shape, *lie)
         stored = disk.get_record(key)
-        if stored is not None:
+        if stored is not None and all(link(symbol) for symbol in stored[0]["library"]):
             fields, body = stored
-            fields["sites"] = tuple(fields["sites"])
+            fields |= {name: tuple(fields[name]) for name in ("library", "sites")}
             return Code(body, **fields)
         code = self.compile(kernel, layout, tid_shape, instrument)
         fields = asdict(code)
@@ -120,8 +123,12 @@ class Translation:
     def compile(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
         cpu = host()
         lowered = self.lower(kernel, layout, tid_shape, cpu, instrument)
+        shared = sum(link(symbol, text) for symbol, text in lowered.library.items())
+        body = emit(lowered, cpu)
         return Code(
-            emit(lowered, cpu),
+            body,
+            tuple(lowered.library),
+            len(body) + shared,
             lowered.waiting,
             lowered.shared_static,
             lowered.frame_bytes,
@@ -160,8 +167,41 @@ def _once(text: str) -> list[str]:
 
 def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     """Optimise and generate an object file; one for another kind of CPU shows what that takes, and how large it is."""
-    known = (*SWITCH, *scheduler(lowered.instrument, lowered.waiting, cpu).names, *lowered.instrument.own)
+    scheduled = scheduler(lowered.instrument, lowered.waiting, cpu).names
+    known = (*SWITCH, *scheduled, *lowered.instrument.own, *lowered.library)
     return object_file(module_text(lowered, cpu), cpu, lowered.text.count("\n"), known)
+
+
+def link(symbol: str, text: str | None = None) -> int:
+    """Load a function of the library for all kernels that are loaded after it, and return how many bytes it has.
+
+    It is compiled from its `text` where the disk cache does not have it; 0 without that.
+    """
+    if symbol not in _linked:
+        body = function_object(symbol, text, host())
+        if body is None:
+            return 0
+        loaded = LoadedObject(body)
+        _resident.append(loaded)  # before others may find it
+        loaded.offer([symbol])
+        _linked[symbol] = len(body)
+    return _linked[symbol]
+
+
+def function_object(symbol: str, text: str | None, cpu: Cpu) -> bytes | None:
+    """The object file of a function of the library, from the disk cache or compiled from its text."""
+    key = _key("function", cpu, Instrument, symbol)
+    body = disk.get(key)
+    if body is None and text is not None:
+        body = function_code(text, cpu)
+        disk.put(key, body)
+    return body
+
+
+def function_code(text: str, cpu: Cpu) -> bytes:
+    """Compile a function of the library."""
+    known = tuple(re.findall(r"^declare .*@([\w.$]+)\(", text, re.M))
+    return object_file(text, cpu, text.count("\n"), known)
 
 
 @cache

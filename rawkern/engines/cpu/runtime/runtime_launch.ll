@@ -8,7 +8,8 @@ declare ptr @memcpy(ptr, ptr, i64)
 
 ; A launch from its grid and the block of parameters, under Python's lock: {DONE}, or what Python has to do: {DECLINED} another
 ; launch has this target's stacks or it may not run at all, {ROOM} it needs more workers, {UNFINISHED} workers have suspended or
-; came late. It has the stacks by the address of its pointers, whether they are read or not.
+; came late. It has the stacks by the address of its pointers, whether they are read or not; that of an unusual launch
+; (`Session.usual`) is odd.
 define i32 @rk_go(ptr %target, i32 %gx, i32 %gy, i32 %gz, ptr %params, ptr %pointers) {
   %pbusy = &Target.busy %target
   %token = ptrtoint ptr %pointers to i64
@@ -129,6 +130,16 @@ copy:
   %pto = &Launch.params %launch
   %to = load ptr, ptr %pto
   %r1 = call ptr @memcpy(ptr %to, ptr %params, i64 %size)
+  %pbegin = &Launch.begin %launch
+  %begins = load ptr, ptr %pbegin
+  %plain = icmp eq ptr %begins, null
+  br i1 %plain, label %prepared, label %prepare
+prepare:
+  %odd = trunc i64 %token to i1
+  %usual = xor i1 %odd, true
+  call void %begins(ptr %launch, i1 zeroext %usual)
+  br label %prepared
+prepared:
   br i1 %long, label %unlock, label %locked
 unlock:
   %psave = &Target.save_thread %target

@@ -77,7 +77,7 @@ class Workers:
     ):
         self.launch, self.shared_total, self.order, self.session = launch, shared_total, order, session
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
-        frames = code.frame_bytes + code.frame_bytes // 2 + SPILLED * len(code.object)
+        frames = code.frame_bytes + code.frame_bytes // 2 + SPILLED * code.size
         self.stack_size = limits.get("stack_size")  # of a thread
         deep = 32 * self.stack_size + RECURSION_RESERVE
         self.worker_stack = (deep if code.recursive else WORKER_STACK) + frames

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Set
+from functools import partial
 
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
@@ -38,26 +40,29 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
         for scope in _blocks(found[old]):
             hint, k = _hint(old, names.hints), 2
             name = hint
-            while name in taken or any(_common(scope, other) in (scope, other) for other in used.get(name, ())):
+            while name in taken or any(map(partial(_nested, scope), used.get(name, ()))):
                 name, k = numbered(hint, k), k + 1
             used.setdefault(name, []).append(scope)
             new[old][scope] = name
 
+    numbered_anew = {old for old, names in new.items() if any(name != old for name in names.values())}
+
     def called(name: str, scope: Scope) -> str:
-        return next((n for block, n in new.get(name, {}).items() if _common(block, scope) == block), name)
+        return next((n for block, n in new[name].items() if _holds(block, scope)), name)
 
     def changed(statements: list[Statement], scope: Scope) -> list[Statement]:
         found = []
         for k, s in enumerate(statements):
             here = _scope(s, scope, k)
-            own = {name: called(name, here) for name in tree.named(s)}
-            s = tree.with_expressions(s, lambda e, own=own: expr.renamed(e, own), lambda name, own=own: own[name])
+            own = {name: called(name, here) for name in numbered_anew.intersection(tree.named(s))}
+            if own:
+                s = tree.with_expressions(s, partial(expr.renamed, new=own), lambda name, own=own: own.get(name, name))
             apart = here is not scope
             parts = iter([changed(body, (*here, side) if apart else here) for side, body in enumerate(tree.bodies(s))])
             found.append(tree.with_bodies(s, lambda _, parts=parts: next(parts)))
         return found
 
-    return changed(statements, ())
+    return changed(statements, ()) if numbered_anew else statements
 
 
 def _occurrences(s: Statement) -> Iterator[tuple[str, bool]]:
@@ -75,13 +80,11 @@ def _scope(s: Statement, scope: Scope, k: int) -> Scope:
 def _blocks(found: list[tuple[Scope, bool]]) -> list[Scope]:
     """The blocks that a word is declared in, each a variable of its own; that around all its places, if in doubt."""
     blocks = list(dict.fromkeys(scope for scope, declares in found if declares))
-    apart = not any(_common(a, b) in (a, b) for k, a in enumerate(blocks) for b in blocks[:k])
-    if blocks and apart and all(any(_common(b, scope) == b for b in blocks) for scope, _ in found):
+    apart = not any(_nested(a, b) for k, a in enumerate(blocks) for b in blocks[:k])
+    if blocks and apart and all(any(_holds(b, scope) for b in blocks) for scope, _ in found):
         return blocks
-    around = found[0][0]
-    for scope, _ in found:
-        around = _common(around, scope)
-    return [around]
+    alike = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*(scope for scope, _ in found), strict=False))
+    return [tuple(parts[0] for parts in alike)]
 
 
 def _placed(statements: list[Statement], scope: Scope) -> Iterator[tuple[Scope, Statement]]:
@@ -93,9 +96,13 @@ def _placed(statements: list[Statement], scope: Scope) -> Iterator[tuple[Scope, 
             yield from _placed(body, here if here is scope else (*here, side))
 
 
-def _common(a: Scope, b: Scope) -> Scope:
-    """The innermost block around two."""
-    return a[: next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))]
+def _holds(outer: Scope, inner: Scope) -> bool:
+    return inner[: len(outer)] == outer
+
+
+def _nested(a: Scope, b: Scope) -> bool:
+    """Whether one of two blocks lies in the other, or they are one."""
+    return _holds(a, b) or _holds(b, a)
 
 
 def _hint(name: str, hints: Mapping[str, str]) -> str:

@@ -201,14 +201,10 @@ def _indices(s: Statement, body: Conditions) -> None:
 def _largest(kernel: Kernel, lines: Sequence[Statement]) -> int:
     """Bytes of the largest element that is read or written."""
     used = {e.of.name for each in tree.all_expressions(lines) for e in expr.accesses(each) if isinstance(e.of, Name)}
-    found = [_bytes(a.type) for n, a in kernel.arrays.items() if n in used or f"grad_{n}" in used]
-    return max(found, default=BYTES)
+    kinds = [types.scalars(a.type) for n, a in kernel.arrays.items() if n in used or f"grad_{n}" in used]
+    return max((sum(map(types.size, each)) for each in kinds), default=BYTES)
 
 
 def _integer(s: Statement) -> str:
     """The name of an integer that a statement defines for good."""
     return s.name if isinstance(s, Declare) and s.const and s.type in INTEGERS else ""
-
-
-def _bytes(kind: types.Type) -> int:
-    return sum(types.size(scalar) for scalar in types.scalars(kind))

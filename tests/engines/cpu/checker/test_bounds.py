@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +84,51 @@ def test_what_stays_inside_runs_as_it_is() -> None:
             kernel[1, 64, 256](n, x, y, {"p": p, "n": 7}, [first, second], addresses)
         results.append(x)
     assert all(torch.equal(results[0], each) for each in results[1:])
+
+
+LED = r"""
+struct S { const float* a; const int* offset; };
+extern "C" __global__ void led(float* y, S s, const long long* at) {
+    int i = threadIdx.x;
+    y[i] = s.a[i + s.offset[0]] + ((const float*)at[0])[i] + (at[1] ? ((const float**)at[1])[0][i] : 0);
+}"""
+
+
+def test_what_addresses_lead_to_is_found_anew_in_each_launch() -> None:
+    """Launches of before may have read it: that is no reason where the address stands no more, or the memory is gone."""
+    kernel, offset = rawkern.RawKernel(LED)[2, 32], torch.zeros(1, dtype=torch.int32)
+    y, a, b, c, d = (torch.randn(32) for _ in range(5))
+    chain, at = torch.tensor([d.data_ptr()]), torch.zeros(2, dtype=torch.int64)
+
+    def launch(first: torch.Tensor, second: torch.Tensor, third: torch.Tensor | None = None) -> torch.Tensor:
+        at[0], at[1] = second.data_ptr(), third.data_ptr() if third is not None else 0
+        kernel(y.fill_(torch.nan), struct.pack("QQ", first.data_ptr(), offset.data_ptr()), at)
+        return y
+
+    for _ in range(3):
+        assert torch.equal(launch(a, b), a + b)
+        assert torch.equal(launch(b, c), b + c)
+        assert torch.equal(launch(b, c, chain), b + c + d)
+    offset.fill_((c.data_ptr() - a.data_ptr()) // 4)
+    assert torch.equal(launch(a, c), c + c)  # c stands among the addresses
+    with pytest.raises(rawkern.OutOfBoundsError, match="reads address 0x"):
+        launch(a, b)
+    offset.zero_()
+    assert torch.equal(launch(a, b, chain), a + b + d)
+    gone = d.data_ptr()
+    d.untyped_storage().resize_(0)
+    with pytest.raises(rawkern.OutOfBoundsError):
+        launch(a, b, chain)
+    short = a.data_ptr()
+    a.untyped_storage().resize_(0)
+    assert torch.equal(launch(b, c), b + c)
+    at[0], at[1] = short, 0
+    with pytest.raises(rawkern.OutOfBoundsError):
+        kernel(y, struct.pack("QQ", b.data_ptr(), offset.data_ptr()), at)
+    del d
+    chain[0] = gone
+    with pytest.raises(rawkern.OutOfBoundsError):
+        launch(b, c, chain)
 
 
 def test_strides_of_any_sign_reach_where_they_do() -> None:

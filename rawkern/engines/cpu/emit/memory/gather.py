@@ -6,6 +6,8 @@ Addresses go there in the shortest form known, so that little code stands where 
 
 from __future__ import annotations
 
+from functools import partial
+
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, int_type, lanes_of, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.lanes import define, pointer
@@ -47,39 +49,58 @@ def _calls(
     e, ty = f.e, int_type(8 * size)
     plain = f.module.helper(f"rk_{'store' if stores else 'load'}_{ty}", lambda m: _helper(m, size, stores))
     if isinstance(form, Affine):
-        kind, parts, steps = "a", list(form.bases), [const("i64", form.stride & (1 << 64) - 1)]
+        kind, parts, scale = "a", list(form.bases), None
+        stride = const("i64", form.stride & (1 << 64) - 1)
     elif isinstance(form, Wide):
         kind, parts = "s" if form.signed else "u", [*form.offsets, *form.inners]
-        steps = [const("i64", form.scale & (1 << 64) - 1), const("i32", form.stride & 0xFFFFFFFF)]
+        scale, stride = const("i64", form.scale & (1 << 64) - 1), const("i32", form.stride & 0xFFFFFFFF)
     else:
         addrs = e.splat(f.values.plain(form), LANES)
         return plain, [[e.bin("add", addrs, at + k * size) if at + k else addrs] for k in range(count)]
-    n = form.segments
-    name = f"{plain}_{kind}{n}"
-    f.module.helper(name, lambda m: _front(m, name, plain, kind, n, size, stores))
-    return name, [[*parts, *steps, const("i64", at + k * size)] for k in range(count)]
+    # Usual strides are constants in the helper, others are told: kernels share few helpers, which stay fast.
+    usual = form.stride in (0, 1, size)
+    known = "_".join(f"x{part.ref}" for part in (scale, stride if usual else None) if part is not None)
+    name = f"{plain}_{kind}{form.segments}{known}"
+    front = partial(_front, name=name, plain=plain, n=form.segments, size=size, stores=stores, signed=kind == "s")
+    f.module.helper(name, lambda m: front(m, scale=scale, stride=stride if usual else None))
+    told = [] if usual else [stride]
+    return name, [[*parts, *told, const("i64", at + k * size)] for k in range(count)]
 
 
-def _front(m: Module, name: str, plain: str, kind: str, n: int, size: int, stores: bool) -> str:
-    """A helper that takes the parts of an affine ("a") or wide address ("s", "u"), in `n` segments.
+def _front(
+    m: Module,
+    name: str,
+    plain: str,
+    n: int,
+    size: int,
+    stores: bool,
+    signed: bool,
+    scale: Val | None,
+    stride: Val | None,
+) -> str:
+    """A helper that takes the parts of an affine address, or of a wide one with its `scale`, in `n` segments.
 
-    Lanes whose addresses turn out to be neighbours are accessed together, others as `plain` does.
+    A stride that is not given is told as well. Lanes whose addresses turn out to be neighbours are accessed together,
+    others as `plain` does.
     """
     e, ty, mask = Emitter(m), int_type(8 * size), Val("%m", "i32")
     offsets, inners = (tuple(Val(f"%{x}{s}", t) for s in range(n)) for x, t in (("o", "i64"), ("i", "i32")))
-    scale, stride = Val("%scale", "i64"), Val("%stride", "i64" if kind == "a" else "i32")
-    params = [*offsets, stride] if kind == "a" else [*offsets, *inners, scale, stride]
+    params = list(offsets) if scale is None else [*offsets, *inners]
+    if stride is None:
+        params.append(stride := Val("%stride", "i64" if scale is None else "i32"))
     at = Val("%at", "i64")
     params.append(at)
     offsets = tuple(e.bin("add", x, at) for x in offsets)
     value = Val("%v", ty, LANES)
     rest = [value, mask] if stores else [mask]
     if n == 1:
-        base, near = offsets[0], e.cmp("icmp eq", stride, size) if kind == "a" else None
-        if near is None:
-            first, step = e.resize(inners[0], "i64", kind == "s"), e.resize(stride, "i64", True)
+        base = offsets[0]
+        if scale is None:
+            near = e.cmp("icmp eq", stride, size)
+        else:
+            first, step = e.resize(inners[0], "i64", signed), e.resize(stride, "i64", True)
             last = e.bin("add", first, e.bin("mul", step, LANES - 1))
-            stays = e.cmp("icmp eq", last, e.resize(e.cast("trunc", last, "i32"), "i64", kind == "s"))
+            stays = e.cmp("icmp eq", last, e.resize(e.cast("trunc", last, "i32"), "i64", signed))
             near = e.bin("and", stays, e.cmp("icmp eq", e.bin("mul", step, scale), size))
             base = e.bin("add", base, e.bin("mul", first, scale))
         e.line(f"br {near}, label %near, label %far")
@@ -88,10 +109,10 @@ def _front(m: Module, name: str, plain: str, kind: str, n: int, size: int, store
         _masked(e, ty, base, lanes, size, value if stores else None)
         e.label("far")
     ramped = e.bin("mul", ramp(stride.ty, 1, n), e.splat(stride, LANES))
-    if kind == "a":
+    if scale is None:
         addrs = e.bin("add", lanes_of(e, offsets), ramped)
     else:
-        inner = e.resize(e.bin("add", lanes_of(e, inners), ramped), "i64", kind == "s")
+        inner = e.resize(e.bin("add", lanes_of(e, inners), ramped), "i64", signed)
         addrs = e.bin("add", e.bin("mul", inner, e.splat(scale, LANES)), lanes_of(e, offsets))
     if stores:
         e.line(f"call void @{plain}({', '.join(map(str, [addrs, *rest]))})")
