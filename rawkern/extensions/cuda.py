@@ -12,7 +12,7 @@ from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled
 from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, typed
 
 #: What rawkern does by itself, or has no meaning where errors are exceptions: their value is cudaSuccess.
 _NOTHING = {
@@ -81,7 +81,7 @@ def _memset(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     target, value, count = (f.value(one) for one in nodes[:3])
     if target.type.kind == "address" or target.type.item.kind == "struct":  # memset(&params, 0, sizeof(params))
         raise Refused(f"`{short(node)}`", node)
-    return Value(f"memset({target.code}, {value.code}, {converted(count, t.SIZE).code})", t.INT)
+    return Value(f"memset({typed(target)}, {value.code}, {converted(count, t.SIZE).code})", t.INT)
 
 
 def _memset_struct(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
@@ -137,13 +137,13 @@ def _memcpy(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
         if pointer.type.kind != "pointer" or pointer.type.name == "vector" or not vector.type.item.number:
             raise Refused(f"`{short(node)}`", node)
         word = "download" if down else "upload"
-        codes = f"{target.code}, {source.code}, {converted(count, t.SIZE).code}, {spelled(f, vector.type.item)}"
+        codes = f"{typed(target)}, {typed(source)}, {converted(count, t.SIZE).code}, {spelled(f, vector.type.item)}"
         return Value(f"{word}({codes})", t.INT)
     if target.type.kind == "address":
         return _to_variable(f, node, target, source, nodes)
     if "pointer" not in (target.type.kind, source.type.kind) or source.type.kind == "address":
         raise Refused(f"`{short(node)}`", node, "copy with Tensor.copy_")
-    return Value(f"memcpy({target.code}, {source.code}, {converted(count, t.SIZE).code})", t.INT)
+    return Value(f"memcpy({typed(target)}, {typed(source)}, {converted(count, t.SIZE).code})", t.INT)
 
 
 def _to_variable(f: Context, node: Any, target: Value, source: Value, nodes: list[Any]) -> Value:
@@ -153,7 +153,7 @@ def _to_variable(f: Context, node: Any, target: Value, source: Value, nodes: lis
     if variable is None or not type_.number or source.type.kind != "pointer":
         raise Refused(f"`{short(node)}`", node)
     f.writes(variable)
-    return Value(f"({variable.python} := elements({source.code})[0].item())", t.INT)
+    return Value(f"({variable.python} := elements({typed(source)})[0].item())", t.INT)
 
 
 def _from_symbol(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:

@@ -12,7 +12,7 @@ from rawkern.extensions.program import RESERVED, Struct
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted, integer
+from rawkern.extensions.values import Value, converted, integer, typed
 
 
 @expression("cast_expression")
@@ -55,10 +55,11 @@ def reinterpreted(f: Context, value: Value, to: Type) -> Value:
     a, b = value.type.item, to.item
     same_ = (a.kind, a.name) == (b.kind, b.name) and a.kind in ("int", "float", "bool", "param", "struct", "void")
     if same_ or b.kind in ("void", "any"):
-        return Value(value.code, to, extra=value.extra, lvalue=value.lvalue)
+        code = value.code if same_ else typed(value)
+        return Value(code, to, extra=value.extra, lvalue=value.lvalue)
     if b.kind == "pointer" or b.kind == "struct" or a.kind == "struct":
         raise Refused(f"a pointer to {a} as one to {b}")
-    return Value(f"pointer({value.code}, {spelled(f, b)})", to)
+    return Value(f"pointer({typed(value)}, {spelled(f, b)})", to)
 
 
 @expression("subscript_expression")
@@ -95,7 +96,7 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
             return Value(f"{value.code}[{_positive(index, value)}]", item, lvalue=True)
         if item.kind in ("void", "any", "opaque", "pointer", "struct"):
             raise Refused(f"`{short(node)}`: an element of a pointer to {item}", node)
-        return Value(f"elements({value.code})[{index.code}].item()", item)
+        return Value(f"elements({typed(value)})[{index.code}].item()", item)
     if kind == "accessor":
         rest = value.type.of[0]
         if not value.type.name.isdigit():

@@ -11,7 +11,7 @@ from rawkern.extensions.program import Kernel, Parameter
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import kernel_instance, pieces_of, quoted, spelled, split_name
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, typed
 
 
 def launch(f: Context, node: Any, syntax: Any) -> Value:
@@ -78,7 +78,7 @@ def argument(f: Context, value: Value, type_: Type | None) -> str:
         return converted(value, t.BOOL).code
     if type_ is not None and type_.kind == "pointer" and value.type.kind in ("null", "nothing"):
         return "None"
-    return value.code
+    return typed(value) if type_ is not None and type_.kind == "pointer" and type_.item.kind == "void" else value.code
 
 
 def _kernel(f: Context, node: Any, values: list[Value]) -> tuple[str, Kernel | None]:

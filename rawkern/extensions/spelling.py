@@ -200,11 +200,8 @@ def text_of_type(f: Context, type_: Type) -> str:
         return f"std::{type_.kind}<{', '.join(text_of_type(f, one) for one in type_.of)}>"
     if type_.spelled:
         return type_.spelled
-    table = {"int32": "int", "uint32": "unsigned int", "int64": "int64_t", "uint64": "size_t", "bool": "bool"}
-    table |= {"float32": "float", "float64": "double", "int8": "int8_t", "uint8": "uint8_t"}
-    table |= {"int16": "int16_t", "uint16": "uint16_t"}
-    if type_.name in table:
-        return table[type_.name]
+    if type_.name in t.TEXTS:
+        return t.TEXTS[type_.name]
     raise Refused(f"the type {type_} as an argument of a template")
 
 

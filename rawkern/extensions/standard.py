@@ -18,7 +18,7 @@ from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, split_name, type_of
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted, copy_of, integer
+from rawkern.extensions.values import Value, converted, copy_of, integer, typed
 
 _ONE = {
     "sqrt": "sqrt", "exp": "exp", "log": "log", "log2": "log2", "log10": "log10", "sin": "sin", "cos": "cos",
@@ -214,6 +214,7 @@ def _extreme_of(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     (base, start), (other, stop) = _place(begin.code), _place(end.code)
     if begin.type.kind != "pointer" or base != other or not stop:
         raise Refused(f"`{short(node)}`", node)
+    base = typed(Value(base, begin.type))
     return Value(f"elements({base})[{start}:{stop}].{word}().item()", found)
 
 

@@ -12,7 +12,7 @@ from rawkern.extensions.context import RUN, Context, Variable, short, statement
 from rawkern.extensions.declarations import options_dict
 from rawkern.extensions.operators import combined
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.values import Value, converted, copy_of, integer
+from rawkern.extensions.values import Value, converted, copy_of, integer, typed
 
 
 @statement(
@@ -169,7 +169,7 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
     if left.type == "pointer_expression" and text_of(left.children[0]) == "*":
         target = f.value(left.child_by_field_name("argument"))
         if target.type.kind == "pointer" and target.type.item.number and target.type.name != "vector":
-            f.emit(f"elements({target.code})[0] = {converted(value, target.type.item).code}")
+            f.emit(f"elements({typed(target)})[0] = {converted(value, target.type.item).code}")
             return
     if left.type == "call_expression":
         target = f.value(left)
@@ -206,7 +206,7 @@ def _assign_element(f: Context, node: Any, left: Any, value: Value) -> None:
             raise Refused(f"`{short(node)}`", node)
         f.emit(f"{base.code}[{index.code}] = {number}")
     elif kind == "pointer" and base.type.item.number and base.type.name != "vector":
-        f.emit(f"elements({base.code})[{index.code}] = {converted(value, base.type.item).code}")
+        f.emit(f"elements({typed(base)})[{index.code}] = {converted(value, base.type.item).code}")
     elif kind == "accessor":
         f.emit(f"{base.code}[{index.code}] = {converted(value, base.type.of[0]).code}")
     elif kind in ("vector", "array", "any", "map", "pointer"):

@@ -14,7 +14,7 @@ from rawkern.extensions.options import keywords
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted, integer
+from rawkern.extensions.values import Value, converted, integer, typed
 
 _MOST = 2**40  # no tensor that there is has more elements; what is computed with sizes is checked beyond
 _TUPLES = {
@@ -60,7 +60,9 @@ def method(f: Context, node: Any, value: Value, name: str, of: list[Any] | None,
         return Value(code, Type("accessor", "1", (type_of(f, of[0]),)) if of else t.ANY)
     if name == "accessor" and of:
         dims = f.value(of[1]).constant
-        return Value(f"{code}.detach()", Type("accessor", str(dims), (type_of(f, of[0]),)))
+        item = type_of(f, of[0])
+        inner = f"typed({code}.detach(), {spelled(f, item)})"
+        return Value(inner if item.number else f"{code}.detach()", Type("accessor", str(dims), (item,)))
     if name == "item":
         type_ = type_of(f, of[0]) if of else t.SCALAR
         found = Value(f"{code}.item()", t.SCALAR)
@@ -322,7 +324,7 @@ def _from_blob(f: Context, node: Any, given: Sequence[Value]) -> Value:
     dtype = (options.options or {}).get("dtype") or (
         f"{options.code}.get('dtype')" if options.code else "torch.float32"
     )
-    return Value(f"from_blob({memory.code}, {sizes}, {dtype})", t.TENSOR)
+    return Value(f"from_blob({typed(memory)}, {sizes}, {dtype})", t.TENSOR)
 
 
 _COPIES = ("clone", "to", "cuda")

@@ -63,6 +63,13 @@ LIMITS = {
 }
 LIMITS["bool"] = (0, 1)
 
+#: How C++ spells each type of numbers.
+TEXTS = {
+    "int32": "int", "uint32": "unsigned int", "int64": "int64_t", "uint64": "size_t", "bool": "bool",
+    "float32": "float", "float64": "double", "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t",
+    "uint16": "uint16_t",
+}  # fmt: skip
+
 _INTEGERS = {
     "int32": "int signed|signed int|int|signed|int32_t|std::int32_t|cudaError_t|cudaDataType_t|CUresult",
     "uint32": "unsigned|unsigned int|uint|uint32_t|std::uint32_t",

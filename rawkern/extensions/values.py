@@ -76,6 +76,15 @@ def _has_parts(type_: Type) -> bool:
     return type_.kind in _PARTS and (type_.kind not in ("tuple", "any") or any(map(_has_parts, type_.of)))
 
 
+def typed(value: Value) -> str:
+    """The code of a pointer of `data_ptr<T>()` where no kernel's parameter checks that the tensor is one of T."""
+    item = value.type.item
+    made = value.code.startswith(("pointer(", "allocated(", "typed(")) or value.code == "None"
+    if value.type.kind != "pointer" or not item.number or made or "vector" in (value.type.name, value.extra):
+        return value.code
+    return f"typed({value.code}, {item.name if item.kind == 'param' else repr(item.spelled or t.TEXTS[item.name])})"
+
+
 # Conversions ----------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +271,8 @@ def _to_pointer(value: Value, to: Type) -> Value:
     kind = value.type.kind
     if kind in ("null", "nothing") or value.constant == 0:
         return Value("None", to)
+    if kind == "pointer" and to.item.kind == "void":
+        return Value(typed(value), to, extra=value.extra)
     if kind in ("pointer", "any", "kernel"):
         return Value(
             value.code, value.type if kind == "kernel" or value.type.name == "vector" else to, extra=value.extra

@@ -568,3 +568,28 @@ torch::Tensor g(torch::Tensor x) {
     with pytest.raises(RuntimeError, match="no above"):
         e.f(x.double())
     assert e.g(x).tolist() == [[6.0, 7.0, 3.0], [2.0, 3.0, -1.0]]
+
+
+def test_a_pointer_of_another_type_is_refused_as_torch_does(tmp_path: Path, device: torch.device) -> None:
+    source = r"""
+struct P { void* x; };
+__global__ void by_void(void* x) { ((float*)x)[0] = 3; }
+__global__ void by_struct(P p) { ((float*)p.x)[0] = 3; }
+__global__ void by_half(__half* x) { x[0] = 1; }
+void f0(torch::Tensor x) { by_void<<<1, 1>>>(x.data_ptr<float>()); }
+void f1(torch::Tensor x) { P p; p.x = x.data_ptr<float>(); by_struct<<<1, 1>>>(p); }
+void f2(torch::Tensor x) { float* p = x.data_ptr<float>(); void* q = p + 0; by_void<<<1, 1>>>(q); }
+void f3(torch::Tensor x) { float* p = x.data_ptr<float>(); p[0] = p[1] + 2; }
+void f4(torch::Tensor x) { cudaMemset(x.data_ptr<float>(), 0, 4); x[0] += 3; }
+void f5(torch::Tensor x) { torch::from_blob(x.data_ptr<float>(), {1}, torch::kFloat).fill_(3); }
+void f6(torch::Tensor x) { auto a = x.accessor<float, 1>(); a[0] = a[1] + 2; }
+void f7(torch::Tensor x) { by_half<<<1, 1>>>(reinterpret_cast<__half*>(x.data_ptr<at::Half>())); x[0] = 3; }
+"""
+    e = load(tmp_path, source)
+    for k in range(8):
+        dtype = torch.float16 if k == 7 else torch.float32
+        x = torch.ones(2, device=device, dtype=dtype)
+        getattr(e, f"f{k}")(x)
+        assert x.tolist() == [3, 1], k
+        with pytest.raises(RuntimeError, match=r"expected scalar type (Float|Half) but found Double"):
+            getattr(e, f"f{k}")(x.double())

@@ -40,6 +40,10 @@ ROWS = [
     "for (int i = 0; i < n; i++) list[i].add_(x, p);",
     'switch (n) { case 1: case 2: y.zero_(); break; default: AT_ERROR("n is ", n); }',
     "std::vector<int64_t> shape = x.sizes().vec(); shape.back() = n;",
+    "std::vector<int64_t> sizes = {3, n}; auto& last = sizes.back(); last += 1; std::sort(sizes.begin(), sizes.end());",
+    "auto kept = list; kept[0] = x; int m = n; auto times = [=](int by) { return m * by; }; m++; y.mul_(times(2));",
+    "int* count; cudaMalloc(&count, sizeof(int)); cudaMemset(count, 0, sizeof(int)); cudaFree(count);",
+    "std::vector<float> host(n); cudaMemcpy(host.data(), x.data_ptr<float>(), n * sizeof(float), cudaMemcpyDeviceToHost);",
     "auto scaled = [&](double by) { return x * by; }; y.copy_(scaled(p));",
 ]
 

@@ -43,6 +43,7 @@ from rawkern.extensions.cpp.memory import part as part
 from rawkern.extensions.cpp.memory import pointer as pointer
 from rawkern.extensions.cpp.memory import resize as resize
 from rawkern.extensions.cpp.memory import same_pointer as same_pointer
+from rawkern.extensions.cpp.memory import typed as typed
 from rawkern.extensions.cpp.memory import upload as upload
 from rawkern.extensions.cpp.memory import value as value
 from rawkern.extensions.cpp.numbers import acc_type as acc_type

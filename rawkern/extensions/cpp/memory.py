@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from rawkern.extensions.cpp.devices import cuda_device
-from rawkern.extensions.cpp.numbers import at, dtype_of
+from rawkern.extensions.cpp.numbers import at, dtype_of, known_dtype, text
 
 
 class dim3(NamedTuple):
@@ -150,6 +150,14 @@ def value(optional: Any) -> Any:
     if optional is None:
         raise RuntimeError("bad optional access")
     return optional
+
+
+def typed(pointer: Any, type_: str) -> Any:
+    """What ``data_ptr<T>()`` checks: that a tensor is one of T."""
+    dtype = known_dtype(type_)
+    if isinstance(pointer, torch.Tensor) and dtype is not None and pointer.dtype != dtype:
+        raise RuntimeError(f"expected scalar type {text(dtype)} but found {text(pointer.dtype)}")
+    return pointer
 
 
 def is_null(pointer: Any) -> bool:

@@ -204,6 +204,11 @@ def dtype_of(type_: str) -> torch.dtype:
     return found
 
 
+def known_dtype(type_: str) -> torch.dtype | None:
+    """The dtype of a type of C++; None for one that torch has not."""
+    return _DTYPES.get(type_)
+
+
 def type_name(dtype: torch.dtype) -> str:
     """The text of a dtype's type in C++."""
     return _NAMES[dtype]
