@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rawkern.engines.cpu.analysis import control_flow, inline, prototypes
-from rawkern.engines.cpu.analysis.coalesce import coalesce
 from rawkern.engines.cpu.analysis.divergence import Analysis, analyse
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.ssa import split_registers
@@ -60,8 +59,6 @@ def _analysed(function: Function, segments: int, called: set[str], graph: inline
     analysis = analyse(function, result, segments, called, look)
     if analysis.free_running and any(isinstance(i, Instr) and i.op.meets in ("mask", "warp") for i in function.body):
         result = split_registers(control_flow.build(function, meetings=True))
-        analysis = analyse(function, result, segments, called, look, free_running=True)
-    if analysis.free_running and coalesce(result, {name for _, name in analysis.blends if result.regs[name] != "pred"}):
         analysis = analyse(function, result, segments, called, look, free_running=True)
     return result, analysis
 
