@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
-OWN_REGISTERS = 16  # of a thread, for what the assembler adds
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
 
 
@@ -150,18 +149,14 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
 def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
     """Refuse a block for whose registers the GPU has no room; only its machine code tells, where it can be made.
 
-    That takes longer than all the rest, so it is made where the kernel's values take half of the room: the assembler
-    moves loads ahead, which takes more, but not twice as many where there are few.
+    That takes longer than all the rest, so it is not made for a kernel whose bounds the compiler keeps.
     """
     gpu, source, name = modes.current().gpu, state.build.source, state.entry.name
     if gpus.block_registers(gpus.MOST_REGISTERS, config.threads) <= gpus.REGISTERS or source.binary is not None:
         return
-    if int(gpu.name.removeprefix("sm_")) not in nvrtc().architectures:
+    if usual.bounded or int(gpu.name.removeprefix("sm_")) not in nvrtc().architectures:
         return
     with state.build.lock:
-        least = usual.least_registers()
-        if not least or gpus.block_registers(2 * least + OWN_REGISTERS, config.threads) <= gpus.REGISTERS:
-            return
         program = state.build.program(gpu.name, state.asked)
     each = cubin.resources(program.code, gpu.name)[state.entry_in(program).symbol].registers
     needed = gpus.block_registers(each, config.threads)

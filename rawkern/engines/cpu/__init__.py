@@ -178,10 +178,11 @@ class EngineKernel:
                     found = self._shapes[shape] = (code, loaded, shape)
         return found
 
-    def least_registers(self) -> int:
-        """How many registers a thread needs at least on a GPU; 0 where the compiler sees to it that all blocks fit."""
+    @property
+    def bounded(self) -> bool:
+        """Whether the compiler sees to it that a GPU has registers for all blocks: ``__launch_bounds__``."""
         needs = self.module.needs.kernels.get(self.symbol)
-        return 0 if needs is not None and needs.bounded else self.module.translation.pressure(self.symbol)
+        return needs is not None and needs.bounded
 
     def target(self, block: Dim3, shared_mem: int) -> Target:
         """What launches the kernel with a shape of block and so many bytes of dynamic shared memory."""

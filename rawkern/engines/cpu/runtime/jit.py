@@ -99,17 +99,6 @@ class Translation:
         disk.put_record(key, {**vars(found), "kernels": {name: astuple(n) for name, n in found.kernels.items()}})
         return found
 
-    def pressure(self, kernel: str) -> int:
-        """How many 32-bit registers the values of a kernel take at a time."""
-        key = f"pressure-{self.key}-{disk.digest(kernel)}-{own_version()}"
-
-        def ask() -> int:
-            from rawkern.engines.cpu.analysis.pressure import pressure
-
-            return pressure(self.parsed(), kernel)
-
-        return disk.kept(key, ask)
-
     def understood(self, kernel: str) -> None:
         """Raise UnsupportedError for a kernel of which something is not understood."""
         from rawkern.engines.cpu.analysis.storage import reached
