@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.profiler.launch import Profiled
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
+
+K = TypeVar("K", bound="Profiled")
 
 _reports: tuple[tuple[object, Report], ...] = ()  # of the profiles that are on; replaced as a whole
 _changing = Lock()  # held while one begins or ends
@@ -132,7 +134,7 @@ def _profiled(given: intercept.Launch) -> None:
     else:
         behind = reachable.reached([*tensors_in(args), *bound.tensors], signature.numbers(bound.values), "cpu")
         config = plan.settled(given.launcher, _kernel(state).kernel)
-        with _as_before(state, bound, behind) if given.hooks else contextlib.nullcontext():
+        with as_before(state, bound, behind) if given.hooks else contextlib.nullcontext():
             told = _counted(state, config, bound, behind, device)
         if given.hooks or all(counted.sample for _, counted in told):  # hooks make the launch in their own way
             given.proceed()
@@ -146,18 +148,22 @@ def _tell(told: Sequence[tuple[Report, Counted]]) -> None:
 
 
 def _kernel(state: State) -> Profiled:
-    """The kernel in a build that counts, next to those of other launches."""
     from rawkern.engines.cpu.profiler.launch import Profiled
 
+    return counting_kernel(state, Profiled)
+
+
+def counting_kernel(state: State, kind: type[K]) -> K:
+    """The kernel in a build that counts, one of a kind of `Profiled`, next to those of other launches."""
     build, mode = state.build, replace(modes.current(), guarded=True)
     with build.lock:
-        found = state.engine_kernels.get(("profile", mode))
+        found = state.engine_kernels.get((kind.instrument.name, mode))
         if found is None:
             module = build.engine_module(CPU, state.asked)
             symbol = state.entry_in(build.program(CPU_ARCH, state.asked)).symbol
             cooperative = build.settings.cooperative
-            found = Profiled(module, symbol, state.signature, cooperative=cooperative, host=state, mode=mode)
-            state.engine_kernels["profile", mode] = found
+            found = kind(module, symbol, state.signature, cooperative=cooperative, host=state, mode=mode)
+            state.engine_kernels[kind.instrument.name, mode] = found
         return found
 
 
@@ -169,12 +175,12 @@ def _counted(
     Memory has its values from before, unless one wants all blocks to be counted: that launch is the one to be made.
     """
     profiled = _kernel(state)
-    memory = _memory(bound, behind, profiled.kernel.module)
+    memory = memory_of(bound, behind, profiled.kernel.module)
     ranges = [(start, size) for start, size, _ in memory]
     samples = [(report, report.sampled(config.grid)) for _, report in _reports]
     found: dict[int | None, Counted] = {}
     for sample in sorted({sample for _, sample in samples}, key=lambda sample: sample is None):
-        with _as_before(state, bound, behind) if sample is not None else contextlib.nullcontext():
+        with as_before(state, bound, behind) if sample is not None else contextlib.nullcontext():
             counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges, sample)
         names = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
         shape = config.grid, config.block, config.shared_mem
@@ -182,7 +188,7 @@ def _counted(
     return [(report, found[sample]) for report, sample in samples]
 
 
-def _memory(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[tuple[int, int, str]]:
+def memory_of(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[tuple[int, int, str]]:
     """What a launch may touch, apart from each other: start, bytes and name of each piece."""
     names = {piece.address: piece.name for piece in bound.pieces}
     found = [(*storage(t), "") for t in (*bound.tensors, *behind) if t.device.type == "cpu"]
@@ -204,10 +210,10 @@ def _memory(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[t
 
 
 @contextlib.contextmanager
-def _as_before(state: State, bound: Bound, behind: Sequence[torch.Tensor]) -> Iterator[None]:
+def as_before(state: State, bound: Bound, behind: Sequence[torch.Tensor]) -> Iterator[None]:
     """Let memory have its values again that a launch has changed, as the launch is made once more."""
     module = _kernel(state).kernel.module
-    kept = [(start, ctypes.string_at(start, size)) for start, size, _ in _memory(bound, behind, module)]
+    kept = [(start, ctypes.string_at(start, size)) for start, size, _ in memory_of(bound, behind, module)]
     try:
         yield
     finally:
