@@ -98,25 +98,39 @@ def held(key: np.ndarray, capacity: float) -> np.ndarray:
     return again & (time < window)
 
 
-@dataclass
+@dataclass(frozen=True)
+class Shared:
+    """What blocks touch of one piece of memory, in granules: `distinct` ones of the launch; `revisits`, how often a
+    neighbourhood of blocks touches one that another has touched; about `gap` blocks later, as they are numbered."""
+
+    distinct: float
+    revisits: float
+    gap: float
+
+
+@dataclass(frozen=True)
 class Traffic:
-    """What a block's requests to global memory come to, and what those of the launch do.
+    """What a block's requests to global memory come to, and what blocks share.
 
     `hits`: share of the sectors of each access that the first level holds. Sectors of a block that go on from there:
-    `read`, `written`, of those `partial` ones that a request writes in part, and `updated` by atomics. Granules of the
-    launch: `reads` and `writes` are different ones; `revisits` those that a block reads although blocks which are not
-    its neighbours touch them too, beyond the first time; `rewrites` the same of writes.
+    `read`, `again` those of them that the block has read before, `written`, of those `partial` ones that a request
+    writes in part, and `updated` by atomics. `own`: granules that a block touches.
     """
 
     hits: dict[int, float]
     read: float
+    again: float
     written: float
     partial: float
     updated: float
-    reads: float
-    writes: float
-    revisits: float
-    rewrites: float
+    own: float
+    reads: tuple[Shared, ...]
+    writes: tuple[Shared, ...]
+
+    @property
+    def footprint(self) -> float:
+        """Granules that the launch touches, about: those that are read and written as well count twice."""
+        return sum(one.distinct for one in (*self.reads, *self.writes))
 
 
 def traffic_of(e: Evidence, accesses: dict[int, dict], capacity: float) -> Traffic:
@@ -130,44 +144,48 @@ def traffic_of(e: Evidence, accesses: dict[int, dict], capacity: float) -> Traff
     kind = what[slots]
     missed = np.ones(len(r.row), bool)
     loads = np.flatnonzero(kind == 0)
+    again = 0
     for one in np.unique(block[loads]):
         mine = loads[block[loads] == one]
         missed[mine] = ~held(r.sector[mine], capacity / 32)
+        again += int(missed[mine].sum()) - len(np.unique(r.sector[mine]))
     hits = {int(slot): float(1 - missed[slots == slot].mean()) for slot in np.unique(slots)}
     partial = (kind == 1) & (r.lanes * size[slots] < 32)
-    of_block = [float(n.sum()) / e.ran for n in (missed & (kind == 0), kind == 1, partial, kind == 2)]
-    granule, cluster = r.sector >> (GRANULE - SECTOR), _clusters(block, e)
-    reads, revisits = _spread(e, cluster, granule, kind == 0)
-    writes, rewrites = _spread(e, cluster, granule, kind != 0)
-    return Traffic(hits, *of_block, reads, writes, revisits, rewrites)
+    of_block = [float(n.sum()) / e.ran for n in (kind == 1, partial, kind == 2)]
+    granule = r.sector >> (GRANULE - SECTOR)
+    own = np.unique(np.stack([block, granule]), axis=1).shape[1] / e.ran
+    reads, writes = (_shared(e, block, granule, chosen) for chosen in (kind == 0, kind != 0))
+    return Traffic(hits, float((missed & (kind == 0)).sum()) / e.ran, again / e.ran, *of_block, own, reads, writes)
 
 
 def _clusters(block: np.ndarray, e: Evidence) -> np.ndarray:
-    """Which of the neighbourhoods that were run each block belongs to."""
+    """The first of the neighbours that were run with each block."""
     ids = np.unique(block)
     wide = e.grid[0] if e.grid[1] > 1 and e.grid[0] > 1 else 2
     starts = list(ids[:1])
     for one in ids[1:]:
         if one - starts[-1] > wide + 1:
             starts.append(one)
-    return np.searchsorted(np.array(starts), block, "right")
+    return np.array(starts)[np.searchsorted(np.array(starts), block, "right") - 1]
 
 
-def _spread(e: Evidence, cluster: np.ndarray, granule: np.ndarray, chosen: np.ndarray) -> tuple[float, float]:
-    """How many granules all blocks touch, and how often neighbourhoods touch one that another has touched."""
+def _shared(e: Evidence, block: np.ndarray, granule: np.ndarray, chosen: np.ndarray) -> tuple[Shared, ...]:
     if not chosen.any():
-        return 0.0, 0.0
-    pair = np.unique(np.stack([granule[chosen], cluster[chosen]]), axis=1)
-    share, distinct, visits = e.ran / e.count, 0.0, 0.0
+        return ()
+    pair = np.unique(np.stack([granule[chosen], _clusters(block[chosen], e)]), axis=1)
+    share = e.ran / e.count
     ends = np.cumsum([-(-size // 512) * 8 for _, size in e.ranges])
     where = np.searchsorted(ends, pair[0], "right")
+    found = []
     for k in np.unique(where):
-        mine = pair[0, where == k]
-        seen, all_visits = len(np.unique(mine)), len(mine) / share
-        found = seen / -np.expm1(-_rate(len(mine) / seen)) if len(mine) > 1.001 * seen else all_visits
-        found = seen if e.ran >= e.count else min(found, all_visits, e.ranges[k][1] / 64 + 1)
-        distinct, visits = distinct + found, visits + all_visits
-    return distinct, visits - distinct
+        mine, cluster = pair[:, where == k]
+        seen, visits = len(np.unique(mine)), len(mine) / share
+        distinct = seen / -np.expm1(-_rate(len(mine) / seen)) if len(mine) > 1.001 * seen else visits
+        distinct = seen if e.ran >= e.count else min(distinct, visits, e.ranges[k][1] / 64 + 1)
+        same = mine[1:] == mine[:-1]
+        span = min(float(e.count), 3 * float(np.diff(cluster)[same].mean())) if same.any() else float(e.count)
+        found.append(Shared(float(distinct), visits - distinct, span * distinct / visits))
+    return tuple(found)
 
 
 def _rate(ratio: float) -> float:

@@ -48,7 +48,7 @@ def _issue(
             for name in made:
                 ready[name] = when
             continue
-        now = max(now, when) + one.issues
+        now = max(now, when) + (max(one.issues, one.latency) if one.stalls else one.issues)
         for name in made:
             ready[name] = now - 1 + max(1.0, ahead[k])
     return now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from rawkern.compile import cubin
 from rawkern.engines.cpu.profiler.launch import Traced
 from rawkern.errors import UnsupportedError
-from rawkern.profiling.launches import as_before, counting_kernel, memory_of
+from rawkern.profiling.runs import as_before, counting_kernel, memory_of
 
 if TYPE_CHECKING:
     import torch
@@ -68,8 +69,9 @@ def chosen(grid: Dim3, count: int) -> list[int]:
     near = near[: max(1, count)]
     clusters = max(1, count // len(near))
     found: dict[int, None] = {}
+    draw = Random(f"{grid} blocks")  # in no step with rows of the grid
     for k in range(clusters):
-        first = (2 * k + 1) * total // (2 * clusters)
+        first = draw.randrange(k * total // clusters, (k + 1) * total // clusters)
         first = min(first, max(0, total - 1 - near[-1]))
         found |= dict.fromkeys(first + step for step in near if first + step < total)
     return list(found)
@@ -82,12 +84,16 @@ def gathered(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[
     ranges = [(start, size) for start, size, _ in memory]
     shape = config.grid, config.block, config.shared_mem, bound
     if kernel.kernel.cooperative:
-        raise UnsupportedError(f"{state.entry.name}: blocks of a cooperative launch wait for each other; of such launches no time is estimated")
+        raise UnsupportedError(
+            f"{state.entry.name}: blocks of a cooperative launch wait for each other; of such launches no time is estimated"
+        )
     total = math.prod(config.grid)
     with as_before(state, bound, behind):
         trace = kernel.trace(*shape, ranges, [total // 2])
         if kernel.waits:
-            raise UnsupportedError(f"{state.entry.name} spins until other blocks or the host do something; of such kernels no time is estimated")
+            raise UnsupportedError(
+                f"{state.entry.name} spins until other blocks or the host do something; of such kernels no time is estimated"
+            )
         work = sum(one["warps"] for one in trace.counts.instructions())
         requests = len(trace.rows) + trace.lost
         count = min(BLOCKS, WORK // max(1, work), REQUESTS // max(1, requests))

@@ -21,6 +21,7 @@ class Cost:
 
     pipes: tuple[tuple[str, float], ...]
     latency: float
+    stalls: bool = False  # the warp issues nothing else meanwhile: there is a branch for rare operands inside
 
     @property
     def issues(self) -> float:
@@ -28,7 +29,7 @@ class Cost:
 
 
 def _cost(latency: float, **pipes: float) -> Cost:
-    return Cost(tuple(pipes.items()), latency)
+    return Cost(tuple(pipes.items()), latency, "branch" in pipes and len(pipes) > 1)
 
 
 FREE = _cost(0)
@@ -36,7 +37,9 @@ FMA, IMAD, ALU, BRANCH = _cost(4, fma=1), _cost(4, imad=1), _cost(4.5, alu=1), _
 LSU = _cost(0, lsu=1)
 _XU = 18.0  # cycles until a result of the transcendental unit is there
 
-_FREE = frozenset(("mov", "cvta", "pragma", "fence", "membar", "isspacep", "neg", "abs", "not", "activemask", "griddepcontrol"))
+_FREE = frozenset(
+    ("mov", "cvta", "pragma", "fence", "membar", "isspacep", "neg", "abs", "not", "activemask", "griddepcontrol")
+)
 _LOGIC = frozenset(
     ("and", "or", "xor", "lop3", "shl", "shr", "shf", "bfe", "bfi", "prmt", "setp", "set", "selp", "slct", "min", "max",
      "cnot", "testp", "copysign", "szext", "bmsk", "fns", "vote", "dp4a", "dp2a", "sad")

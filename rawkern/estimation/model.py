@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rawkern.base import gpus
-from rawkern.estimation.caches import Traffic, traffic_of
+from rawkern.estimation.caches import Shared, Traffic, traffic_of
 from rawkern.estimation.chains import lone_times
 from rawkern.estimation.evidence import Evidence
 from rawkern.estimation.machine import cost
@@ -70,7 +70,9 @@ def needs_of(e: Evidence, arch: str, l1_bytes: int) -> Needs:
     resident = max(1, found.blocks)
     room = max(l1_bytes - resident * (e.shared + (spec.reserved if e.shared else 0)), 8 << 10) * 0.9
     traffic = traffic_of(e, slots, room / min(resident, max(1, e.count)))
-    return Needs(e, resident, pipes, sum(pipes.values()), l1, barriers, traffic, _hottest(e, slots), counts, where, meets)
+    return Needs(
+        e, resident, pipes, sum(pipes.values()), l1, barriers, traffic, _hottest(e, slots), counts, where, meets
+    )
 
 
 def joins(block: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[int, tuple[float, float]]:
@@ -122,28 +124,58 @@ def _hottest(e: Evidence, slots: Mapping[int, Mapping[str, Any]]) -> float:
 
 
 FITTED = {
-    "l2_latency": 300.0, "dram_latency": 560.0, "dram_share": 0.88, "l2_sectors": 0.8, "partial": 3.0,
-    "block_latency": 900.0, "block_interval": 0.58e-9, "power": 2.5, "launch": 1.9e-6, "hot": 1.76e-9,
-    "issue": 0.97, "warp_latency": 13.0, "l1": 0.85, "barrier": 30.0,
+    "l2_latency": 300.0,
+    "dram_latency": 560.0,
+    "dram_share": 0.88,
+    "l2_sectors": 0.8,
+    "partial": 3.0,
+    "block_latency": 900.0,
+    "block_interval": 0.58e-9,
+    "power": 2.5,
+    "launch": 1.9e-6,
+    "hot": 1.76e-9,
+    "issue": 0.97,
+    "warp_latency": 13.0,
+    "l1": 0.85,
+    "barrier": 30.0,
 }
 #: what a GPU is: multiprocessors, clock, bytes per second, bytes of L2 that a launch has, of L1 and shared memory
-H100 = {"sms": 132, "clock": 1.98e9, "memory": 3.35e12, "l2": 40e6, "l1": 256 << 10, "arch": "sm_90", "empty": 1.22e-6, "fp64": 0.5}
+H100 = {
+    "sms": 132,
+    "clock": 1.98e9,
+    "memory": 3.35e12,
+    "l2": 40e6,
+    "l1": 256 << 10,
+    "arch": "sm_90",
+    "empty": 1.22e-6,
+    "fp64": 0.5,
+}
 H200 = H100 | {"memory": 4.8e12, "empty": 1.34e-6}
 
 
-def time_of(n: Needs, gpu: Mapping[str, Any], warm: bool, p: Mapping[str, float] = FITTED) -> tuple[float, dict[str, float]]:
+def time_of(
+    n: Needs, gpu: Mapping[str, Any], warm: bool, p: Mapping[str, float] = FITTED
+) -> tuple[float, dict[str, float]]:
     """Seconds, and what each resource alone would take."""
     e, t = n.e, n.traffic
     sms, clock = gpu["sms"], gpu["clock"]
     count = e.count
     active = min(sms, count)
     # memory
-    total = 64.0 * (t.reads + t.writes)  # about: of what is read and written the same
-    held = min(1.0, gpu["l2"] / max(total, 1.0))
-    far = 0.0 if total <= gpu["l2"] else 1 - held
+    total = 64.0 * t.footprint
+    own = 64.0 * t.own
+    at_once = active * min(n.resident, -(-count // sms))
     stays = max(0.0, min(1.0, 2 - total / gpu["l2"])) if warm else 0.0
-    read = 64 * (t.reads * (1 - stays) + t.revisits * far)
-    write = 64 * (t.writes * (1 - stays) + t.rewrites * far)
+
+    def beyond_l2(window: float) -> float:
+        return 0.0 if window <= gpu["l2"] else 1 - gpu["l2"] / window
+
+    def moved(shared: Sequence[Shared]) -> float:
+        again = sum(x.revisits * beyond_l2(min(total, x.gap * own)) * min(1.0, x.gap / at_once) for x in shared)
+        return 64 * (again + (1 - stays) * sum(x.distinct for x in shared))
+
+    read = moved(t.reads) + 32 * t.again * count * beyond_l2(min(total, at_once * own))
+    write = moved(t.writes)
     dram = read + write
     missed = 32.0 * t.read * count
     cold = min(1.0, read / missed) if missed else 0.0

@@ -13,6 +13,7 @@ from rawkern.profiling.devices import Gpu, found_gpu
 from rawkern.profiling.timing import Timed, copy_rate
 
 if TYPE_CHECKING:
+    from rawkern.compile.source import Source
     from rawkern.engines.cpu.profiler.launch import Counts
     from rawkern.launch.unit import State
 
@@ -73,14 +74,8 @@ class Counted:
         return {line: {k: v for k, v in counters(group).items() if v} for line, group in rows}
 
     def line_of(self, instruction: dict[str, Any]) -> int | str:
-        """The line that the user wrote: the innermost in own files, where code was inlined."""
-        source = self.state.build.source
-        own = {source.name, *(path for path, _ in source.headers)}
-        lines = instruction["lines"]
-        found = next(((file, line) for file, line in lines if file in own), lines[-1] if lines else None)
-        if found is None:
-            return NO_LINE
-        return found[1] if found[0] == source.name else f"{found[0]}:{found[1]}"
+        """The line that the user wrote."""
+        return line_of(self.state.build.source, instruction)
 
     @cached_property
     def texts(self) -> dict[int | str, str]:
@@ -140,6 +135,16 @@ class Counted:
     def _instruction(self, one: dict[str, Any]) -> dict[str, Any]:
         own = {k: v for k, v in counters([one]).items() if v}
         return {"ptx": one["ptx"], "function": one["function"], "line": self.line_of(one), "counters": own}
+
+
+def line_of(source: Source, instruction: dict[str, Any]) -> int | str:
+    """The line that the user wrote: the innermost in own files, where code was inlined."""
+    own = {source.name, *(path for path, _ in source.headers)}
+    lines = instruction["lines"]
+    found = next(((file, line) for file, line in lines if file in own), lines[-1] if lines else None)
+    if found is None:
+        return NO_LINE
+    return found[1] if found[0] == source.name else f"{found[0]}:{found[1]}"
 
 
 def _read(path: str) -> str:
