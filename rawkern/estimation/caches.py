@@ -1,8 +1,7 @@
-"""What caches hold of the requests that were written down: hits of the first level, sectors that go on to the second one,
-and how much memory blocks share.
+"""What caches hold of the requests that were written down, what goes on to the next level, and what blocks share.
 
-Reuse times tell hits (Xiang et al. 2013, "HOTL: a Higher Order Theory of Locality"): a cache holds what as many accesses
-touch as have just its size for a footprint.
+Reuse times tell hits (Xiang et al. 2013, "HOTL: a Higher Order Theory of Locality"): a cache holds what as many
+accesses touch as have just its size for a footprint.
 """
 
 from __future__ import annotations
@@ -151,11 +150,12 @@ def traffic_of(e: Evidence, accesses: dict[int, dict], capacity: float) -> Traff
         again += int(missed[mine].sum()) - len(np.unique(r.sector[mine]))
     hits = {int(slot): float(1 - missed[slots == slot].mean()) for slot in np.unique(slots)}
     partial = (kind == 1) & (r.lanes * size[slots] < 32)
-    of_block = [float(n.sum()) / e.ran for n in (kind == 1, partial, kind == 2)]
+    written, part, updated = (float(n.sum()) / e.ran for n in (kind == 1, partial, kind == 2))
+    read = float((missed & (kind == 0)).sum()) / e.ran
     granule = r.sector >> (GRANULE - SECTOR)
     own = np.unique(np.stack([block, granule]), axis=1).shape[1] / e.ran
     reads, writes = (_shared(e, block, granule, chosen) for chosen in (kind == 0, kind != 0))
-    return Traffic(hits, float((missed & (kind == 0)).sum()) / e.ran, again / e.ran, *of_block, own, reads, writes)
+    return Traffic(hits, read, again / e.ran, written, part, updated, own, reads, writes)
 
 
 def _clusters(block: np.ndarray, e: Evidence) -> np.ndarray:

@@ -1,7 +1,7 @@
 """How long a warp that has a multiprocessor for itself takes for each block of code: what it issues and waits for.
 
-A warp issues in order and waits where an operand is not there yet. ptxas moves what can begin early to the front, as far
-as order in memory lets it; a list schedule by the longest path does about the same.
+A warp issues in order and waits where an operand is not there yet. ptxas moves what can begin early to the front, as
+far as order in memory lets it; a list schedule by the longest path does about the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an estimate goes by: counts and requests of some blocks of a launch, run on the CPU engine, and its machine code."""
+"""What an estimate goes by: counts and requests of some blocks of a launch, run on the CPU engine; its machine code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 from rawkern.compile import cubin
 from rawkern.engines.cpu.profiler.launch import Traced
 from rawkern.errors import UnsupportedError
+from rawkern.estimation.machine import UNKNOWN
+from rawkern.profiling.counted import line_of
 from rawkern.profiling.runs import as_before, counting_kernel, memory_of
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Evidence:
     blocks: list[dict[str, Any]] = field(repr=False)  # the code's, with the registers of each instruction
     rows: np.ndarray = field(repr=False)
     ranges: list[tuple[int, int]] = field(repr=False)  # memory that may be touched
+    lines: list[int | str] = field(repr=False)  # of each instruction: that of the source
 
     @property
     def count(self) -> int:
@@ -60,7 +63,7 @@ class Evidence:
 
 
 def chosen(grid: Dim3, count: int) -> list[int]:
-    """The numbers of the blocks to run: neighbours in x and y, in clusters all over the grid; all where they are few."""
+    """The numbers of the blocks to run: clusters of neighbors in x and y, all over the grid; all where they are few."""
     total = math.prod(grid)
     if count >= total:
         return list(range(total))
@@ -78,34 +81,47 @@ def chosen(grid: Dim3, count: int) -> list[int]:
 
 
 def gathered(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[torch.Tensor], arch: str) -> Evidence:
-    """Run blocks of a launch on the CPU engine, with memory as it was afterwards."""
+    """Run blocks of a launch on the CPU engine; memory holds afterwards what it held before."""
+    name = state.entry.name
     kernel = counting_kernel(state, Traced)
-    memory = memory_of(bound, behind, kernel.kernel.module)
-    ranges = [(start, size) for start, size, _ in memory]
+    memory = [(start, size) for start, size, _ in memory_of(bound, behind, kernel.kernel.module)]
     shape = config.grid, config.block, config.shared_mem, bound
     if kernel.kernel.cooperative:
         raise UnsupportedError(
-            f"{state.entry.name}: blocks of a cooperative launch wait for each other; of such launches no time is estimated"
+            f"{name} is launched cooperatively; no time is estimated where blocks wait for each other"
         )
     total = math.prod(config.grid)
     with as_before(state, bound, behind):
-        trace = kernel.trace(*shape, ranges, [total // 2])
-        if kernel.waits:
+        blocks = [total // 2]
+        if kernel.waits(config.block, config.shared_mem):
             raise UnsupportedError(
-                f"{state.entry.name} spins until other blocks or the host do something; of such kernels no time is estimated"
+                f"{name} waits for other blocks or for the host; of such kernels no time is estimated"
             )
-        work = sum(one["warps"] for one in trace.counts.instructions())
+        trace = kernel.trace(*shape, memory, blocks)
+        instructions = trace.counts.instructions()
+        _refuse(name, instructions)
+        work = sum(one["warps"] for one in instructions)
         requests = len(trace.rows) + trace.lost
         count = min(BLOCKS, WORK // max(1, work), REQUESTS // max(1, requests))
         if total <= 2 * BLOCKS and total * max(work / WORK, requests / REQUESTS) <= 1:
             count = total
         if count > 1:
-            trace = kernel.trace(*shape, ranges, blocks := chosen(config.grid, count))
-        else:
-            blocks = [total // 2]
+            trace = kernel.trace(*shape, memory, blocks := chosen(config.grid, count))
+            instructions = trace.counts.instructions()
     program = state.build.program(arch, state.asked)
     used = cubin.resources(program.code, arch)[state.entry_in(program).symbol]
+    lines = [line_of(state.build.source, one) for one in instructions]
     return Evidence(
         config.grid, config.block, used.registers, used.shared + config.shared_mem, used.barriers, used.max_threads,
-        used.local, len(blocks), trace.counts.instructions(), trace.counts.table["blocks"], trace.rows, ranges,
+        used.local, len(blocks), instructions, trace.counts.table["blocks"], trace.rows, memory, lines,
     )  # fmt: skip
+
+
+def _refuse(name: str, instructions: Sequence[dict[str, Any]]) -> None:
+    """UnsupportedError where a kernel has instructions of which nothing is known."""
+    for one in instructions:
+        if one["ptx"].startswith(UNKNOWN):
+            raise UnsupportedError(
+                f"{name} has {one['ptx']}: of matrix instructions, bulk copies and sleeps no time is estimated, "
+                "since none was measured"
+            )

@@ -1,8 +1,8 @@
 """What a PTX instruction takes of a multiprocessor: machine instructions by the pipe that executes them, and latency.
 
 ptxas makes one machine instruction of most; those with several follow what it expands them to for compute capabilities
-7.0 to 9.0. Latencies are those of dependent instructions that published microbenchmarks of Volta to Hopper found (Jia et
-al. 2018, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking"; Luo et al. 2024, "Benchmarking and
+7.0 to 9.0. Latencies are those of dependent instructions that published microbenchmarks of Volta to Hopper found (Jia
+et al. 2018, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking"; Luo et al. 2024, "Benchmarking and
 Dissecting the Nvidia Hopper GPU Architecture").
 """
 
@@ -44,8 +44,8 @@ _LOGIC = frozenset(
     ("and", "or", "xor", "lop3", "shl", "shr", "shf", "bfe", "bfi", "prmt", "setp", "set", "selp", "slct", "min", "max",
      "cnot", "testp", "copysign", "szext", "bmsk", "fns", "vote", "dp4a", "dp2a", "sad")
 )  # fmt: skip
-#: Matrix instructions and copies by the tensor memory accelerator: not measured, and so not estimated.
-UNKNOWN = ("mma", "wmma", "wgmma", "tcgen05", "cp.async.bulk", "ldmatrix", "stmatrix")
+#: Instructions that were not measured: matrix instructions, copies by the tensor memory accelerator, sleeps.
+UNKNOWN = ("mma", "wmma", "wgmma", "tcgen05", "cp.async.bulk", "cp.reduce", "ldmatrix", "stmatrix", "nanosleep")
 
 
 @cache

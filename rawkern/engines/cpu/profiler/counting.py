@@ -29,7 +29,8 @@ _ENDS = ("llvm.umin", "llvm.umax")
 def runtime() -> str:
     """LLVM IR of what looks at a warp's addresses."""
     package = resources.files("rawkern.engines.cpu.profiler")
-    text = "\n".join(package.joinpath(name).read_text() for name in ("counts.ll", "counts_shared.ll", "counts_trace.ll"))
+    names = ("counts.ll", "counts_shared.ll", "counts_trace.ll")
+    text = "\n".join(package.joinpath(name).read_text() for name in names)
     neighbours = {f"NEXT{n}": f"<{', '.join(f'i32 {k ^ n}' for k in range(LANES))}>" for n in (1, 2)}
     for name, value in ({"LANES": ramp("i64", 1).ref} | neighbours).items():
         text = text.replace(f"{{{name}}}", value)

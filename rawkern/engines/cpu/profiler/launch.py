@@ -130,7 +130,8 @@ class Traced(Profiled):
         self._give_back(target, block, shared_mem)
         return found
 
-    @property
-    def waits(self) -> bool:
-        """Whether blocks of the kernel wait for each other."""
-        return any(target.code.spins for targets in self._free.values() for target in targets)
+    def waits(self, block: Dim3, shared_mem: int) -> bool:
+        """Whether blocks of the kernel may wait for each other."""
+        target = self._target(block, shared_mem)
+        self._give_back(target, block, shared_mem)
+        return target.code.spins

@@ -1,4 +1,4 @@
-"""Traced launches: a build that counts and writes down each request to global memory, and how its code depends on itself.
+"""Traced launches: a build that counts, writes requests to global memory down, and tells how its code hangs together.
 
 Made for few blocks of a launch: a replay of their requests tells what caches hold. One worker runs them, so rows are in
 the order in which blocks and warps run.
