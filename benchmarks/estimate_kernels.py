@@ -12,7 +12,8 @@ _M, _L = 1 << 20, 1 << 24
 
 def _row(family: str, variant: str, grid: Any, block: Any, args: list[str], source: str) -> Row:
     return {
-        "family": family, "variant": variant, "grid": grid, "block": block, "args": args, "source": source, "kernel": "k",
+        "family": family, "variant": variant, "source": source, "kernel": "k", "args": args, "grid": grid,
+        "block": block,
     }  # fmt: skip
 
 
@@ -23,15 +24,20 @@ def _stencils() -> list[Row]:
         "y[i] = 0.2f * (x[i] + x[i - 1] + x[i + 1] + x[i - n] + x[i + n]); } }"
     )
     tiled = (
-        f"{_HEAD}(const float* x, float* y, int n) {{ __shared__ float t[18][34]; int c = blockIdx.x * 32 + threadIdx.x, "
-        "r = blockIdx.y * 16 + threadIdx.y; for (int j = threadIdx.y; j < 18; j += 16) for (int i = threadIdx.x; i < 34; "
-        "i += 32) { int u = min(max(blockIdx.y * 16 + j - 1, 0), n - 1), v = min(max(blockIdx.x * 32 + i - 1, 0), n - 1); "
+        f"{_HEAD}(const float* x, float* y, int n) {{ __shared__ float t[18][34]; int c = blockIdx.x * 32 + "
+        "threadIdx.x, "
+        "r = blockIdx.y * 16 + threadIdx.y; for (int j = threadIdx.y; j < 18; j += 16) for (int i = "
+        "threadIdx.x; i < 34; "
+        "i += 32) { int u = min(max(blockIdx.y * 16 + j - 1, 0), n - 1), v = min(max(blockIdx.x * 32 + i - "
+        "1, 0), n - 1); "
         "t[j][i] = x[u * n + v]; } __syncthreads(); int a = threadIdx.y + 1, b = threadIdx.x + 1; "
         "y[r * n + c] = 0.2f * (t[a][b] + t[a][b - 1] + t[a][b + 1] + t[a - 1][b] + t[a + 1][b]); }"
     )
     seven = (
-        f"{_HEAD}(const float* x, float* y, int n) {{ int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y + 1; "
-        "int m = n * n; if (c > 0 && c < n - 1 && r < n - 1) for (int z = 1; z < n - 1; z++) { int i = z * m + r * n + c; "
+        f"{_HEAD}(const float* x, float* y, int n) {{ int c = blockIdx.x * blockDim.x + threadIdx.x, r = "
+        "blockIdx.y + 1; "
+        "int m = n * n; if (c > 0 && c < n - 1 && r < n - 1) for (int z = 1; z < n - 1; z++) { int i = z * m "
+        "+ r * n + c; "
         "y[i] = x[i] + 0.1f * (x[i - 1] + x[i + 1] + x[i - n] + x[i + n] + x[i - m] + x[i + m] - 6 * x[i]); } }"
     )
     args = [f"f:{_L}", f"f:{_L}", "n:4096"]
@@ -98,7 +104,8 @@ def _convolutions() -> list[Row]:
         "for (int j = threadIdx.y; j < 22; j += 16) for (int i = threadIdx.x; i < 38; i += 32) { "
         "int u = blockIdx.y * 16 + j - 3, v = blockIdx.x * 32 + i - 3; "
         "t[j][i] = u >= 0 && v >= 0 && u < n && v < n ? x[u * n + v] : 0; } __syncthreads(); float s = 0; "
-        "for (int j = 0; j < 7; j++) for (int i = 0; i < 7; i++) s += w[j * 7 + i] * t[threadIdx.y + j][threadIdx.x + i]; "
+        "for (int j = 0; j < 7; j++) for (int i = 0; i < 7; i++) s += w[j * 7 + i] * t[threadIdx.y + "
+        "j][threadIdx.x + i]; "
         "y[(blockIdx.y * 16 + threadIdx.y) * n + blockIdx.x * 32 + threadIdx.x] = s; }"
     )
     args = [f"f:{1 << 22}", "f:49", f"f:{1 << 22}", "n:2048"]
@@ -131,8 +138,10 @@ def _attention() -> list[Row]:
         f"{_HEAD}(const float* q, const float* k, const float* v, float* y, int n) {{ __shared__ float s[2][32][64]; "
         "int t = threadIdx.x, r = blockIdx.x * 64 + t, h = blockIdx.y * n; float a[64], o[64] = {}, m = -1e30f, z = 0; "
         "for (int d = 0; d < 64; d++) a[d] = q[(h + r) * 64 + d] * 0.125f; for (int j = 0; j < n; j += 32) { "
-        "for (int i = t; i < 2048; i += 64) { (&s[0][0][0])[i] = k[(h + j) * 64 + i]; (&s[1][0][0])[i] = v[(h + j) * 64 + i]; } "
-        "__syncthreads(); for (int i = 0; i < 32; i++) { float p = 0; for (int d = 0; d < 64; d++) p += a[d] * s[0][i][d]; "
+        "for (int i = t; i < 2048; i += 64) { (&s[0][0][0])[i] = k[(h + j) * 64 + i]; (&s[1][0][0])[i] = "
+        "v[(h + j) * 64 + i]; } "
+        "__syncthreads(); for (int i = 0; i < 32; i++) { float p = 0; for (int d = 0; d < 64; d++) p += a[d] "
+        "* s[0][i][d]; "
         "float b = fmaxf(m, p), e = __expf(m - b), f = __expf(p - b); z = z * e + f; m = b; "
         "for (int d = 0; d < 64; d++) o[d] = o[d] * e + f * s[1][i][d]; } __syncthreads(); } "
         "for (int d = 0; d < 64; d++) y[(h + r) * 64 + d] = o[d] / z; }"
@@ -148,8 +157,10 @@ def _others() -> list[Row]:
         "for (int j = 0; j < 256; j++) v = fma(v, 0.999, 0.001); y[i] = v; } }"
     )
     norm = (
-        f"{_HEAD}(const float* x, float* y, int n) {{ __shared__ float s[64]; const float* r = x + (long long)blockIdx.x * n; "
-        "int t = threadIdx.x; float a = 0, b = 0; for (int i = t; i < n; i += 256) { float v = r[i]; a += v; b += v * v; } "
+        f"{_HEAD}(const float* x, float* y, int n) {{ __shared__ float s[64]; const float* r = x + (long "
+        "long)blockIdx.x * n; "
+        "int t = threadIdx.x; float a = 0, b = 0; for (int i = t; i < n; i += 256) { float v = r[i]; a += v; "
+        "b += v * v; } "
         "for (int o = 16; o; o >>= 1) { a += __shfl_xor_sync(~0u, a, o); b += __shfl_xor_sync(~0u, b, o); } "
         "if (!(t & 31)) { s[t >> 5] = a; s[32 + (t >> 5)] = b; } __syncthreads(); a = b = 0; "
         "for (int i = 0; i < 8; i++) { a += s[i]; b += s[32 + i]; } a /= n; b = rsqrtf(b / n - a * a + 1e-5f); "

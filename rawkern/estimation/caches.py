@@ -99,9 +99,13 @@ def held(key: np.ndarray, capacity: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Shared:
-    """What blocks touch of one piece of memory, in granules: `distinct` ones of the launch; `revisits`, how often a
-    neighbourhood of blocks touches one that another has touched; about `gap` blocks later, as they are numbered."""
+    """What blocks touch of one piece of memory, in granules: `own` ones of each block, `distinct` ones of the launch.
 
+    `revisits`: how often a neighborhood of blocks touches one that another has touched; about `gap` blocks later, as
+    they are numbered.
+    """
+
+    own: float
     distinct: float
     revisits: float
     gap: float
@@ -123,39 +127,57 @@ class Traffic:
     partial: float
     updated: float
     own: float
-    reads: tuple[Shared, ...]
-    writes: tuple[Shared, ...]
+    reads: dict[int, Shared]  # by the number of the piece of memory
+    writes: dict[int, Shared]
 
     @property
     def footprint(self) -> float:
         """Granules that the launch touches, about: those that are read and written as well count twice."""
-        return sum(one.distinct for one in (*self.reads, *self.writes))
+        return sum(one.distinct for one in (*self.reads.values(), *self.writes.values()))
 
 
-def traffic_of(e: Evidence, accesses: dict[int, dict], capacity: float) -> Traffic:
-    """Replay; `capacity`: bytes of the first level that a block has for itself."""
+def traffic_of(e: Evidence, accesses: dict[int, dict], capacity: float, resident: int, sms: int) -> Traffic:
+    """Replay; `capacity`: bytes of the first level, which so many `resident` blocks of a multiprocessor share."""
     r = requests_of(e)
     kinds = {"reads": 0, "copies": 0, "writes": 1, "updates": 2, "reduces": 2}
     what, size = np.zeros(max([*accesses, 0]) + 1, int), np.ones(max([*accesses, 0]) + 1, int)
     for slot, access in accesses.items():
         what[slot], size[slot] = kinds.get(access["what"], 0), access["size"]
     slots, block = r.slot[r.row], r.block[r.row]
-    kind = what[slots]
-    missed = np.ones(len(r.row), bool)
+    kind, granule = what[slots], r.sector >> (GRANULE - SECTOR)
+    reads, writes = (_shared(e, block, granule, chosen) for chosen in (kind == 0, kind != 0))
+    misses = np.ones(len(r.row))  # how likely each sector goes on
     loads = np.flatnonzero(kind == 0)
+    kept = _kept(e, reads, capacity, sms)[_pieces(e, granule)]
     again = 0
     for one in np.unique(block[loads]):
         mine = loads[block[loads] == one]
-        missed[mine] = ~held(r.sector[mine], capacity / 32)
-        again += int(missed[mine].sum()) - len(np.unique(r.sector[mine]))
-    hits = {int(slot): float(1 - missed[slots == slot].mean()) for slot in np.unique(slots)}
+        missed = ~held(r.sector[mine], capacity / resident / 32)
+        first = previous(r.sector[mine]) < 0
+        misses[mine] = np.where(first, 1 - kept[mine], missed)
+        again += int((missed & ~first).sum())
+    hits = {int(slot): float(1 - misses[slots == slot].mean()) for slot in np.unique(slots)}
     partial = (kind == 1) & (r.lanes * size[slots] < 32)
     written, part, updated = (float(n.sum()) / e.ran for n in (kind == 1, partial, kind == 2))
-    read = float((missed & (kind == 0)).sum()) / e.ran
-    granule = r.sector >> (GRANULE - SECTOR)
     own = np.unique(np.stack([block, granule]), axis=1).shape[1] / e.ran
-    reads, writes = (_shared(e, block, granule, chosen) for chosen in (kind == 0, kind != 0))
+    read = float(misses[loads].sum()) / e.ran
     return Traffic(hits, read, again / e.ran, written, part, updated, own, reads, writes)
+
+
+def _kept(e: Evidence, reads: dict[int, Shared], capacity: float, sms: int) -> np.ndarray:
+    """For each piece of memory, how likely the first level still has what a block reads, from blocks before it."""
+    found = np.zeros(len(e.ranges) + 1)
+    for piece, x in reads.items():
+        visits = (x.distinct + x.revisits) / x.distinct / min(sms, e.count)  # of a granule, by one multiprocessor
+        between = x.distinct / x.own  # blocks from one to the next
+        window = 64 * sum(min(other.distinct, between * other.own) for other in reads.values())
+        found[piece] = (1 + np.expm1(-visits) / visits) * min(1.0, capacity / window)
+    return found
+
+
+def _pieces(e: Evidence, granule: np.ndarray) -> np.ndarray:
+    """The number of the piece of memory that each granule is in."""
+    return np.searchsorted(np.cumsum([-(-size // 512) * 8 for _, size in e.ranges]), granule, "right")
 
 
 def _clusters(block: np.ndarray, e: Evidence) -> np.ndarray:
@@ -169,14 +191,16 @@ def _clusters(block: np.ndarray, e: Evidence) -> np.ndarray:
     return np.array(starts)[np.searchsorted(np.array(starts), block, "right") - 1]
 
 
-def _shared(e: Evidence, block: np.ndarray, granule: np.ndarray, chosen: np.ndarray) -> tuple[Shared, ...]:
+def _shared(e: Evidence, block: np.ndarray, granule: np.ndarray, chosen: np.ndarray) -> dict[int, Shared]:
+    """What blocks touch, by the number of the piece of memory."""
     if not chosen.any():
-        return ()
+        return {}
     pair = np.unique(np.stack([granule[chosen], _clusters(block[chosen], e)]), axis=1)
     share = e.ran / e.count
-    ends = np.cumsum([-(-size // 512) * 8 for _, size in e.ranges])
-    where = np.searchsorted(ends, pair[0], "right")
-    found = []
+    where = _pieces(e, pair[0])
+    own = np.unique(np.stack([granule[chosen], block[chosen]]), axis=1)[0]
+    of_piece = np.bincount(_pieces(e, own), minlength=len(e.ranges) + 1) / e.ran
+    found = {}
     for k in np.unique(where):
         mine, cluster = pair[:, where == k]
         seen, visits = len(np.unique(mine)), len(mine) / share
@@ -184,8 +208,9 @@ def _shared(e: Evidence, block: np.ndarray, granule: np.ndarray, chosen: np.ndar
         distinct = seen if e.ran >= e.count else min(distinct, visits, e.ranges[k][1] / 64 + 1)
         same = mine[1:] == mine[:-1]
         span = min(float(e.count), 3 * float(np.diff(cluster)[same].mean())) if same.any() else float(e.count)
-        found.append(Shared(float(distinct), visits - distinct, span * distinct / visits))
-    return tuple(found)
+        numbers = of_piece[k], distinct, visits - distinct, span * distinct / visits
+        found[int(k)] = Shared(*map(float, numbers))
+    return found
 
 
 def _rate(ratio: float) -> float:

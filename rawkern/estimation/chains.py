@@ -15,14 +15,23 @@ Latency = Callable[[int, int, str], float]  # of an access: number of the block,
 _FENCES = ("bar", "barrier", "membar", "fence")
 
 
-def lone_times(blocks: Sequence[dict[str, Any]], latency: Latency) -> list[float]:
+#: Cycles for which ptxas keeps instructions between a load and its use, about; it does not know what caches hold.
+_EXPECTED = {"global": 300.0, "generic": 300.0, "shared": 29.0, "local": 33.0, "const": 33.0}
+
+
+def schedules(blocks: Sequence[dict[str, Any]]) -> list[list[int]]:
+    """The order of each block's instructions in machine code."""
+    return [_schedule([(text, cost(text)) for text, _, _ in b["instructions"]], b["registers"]) for b in blocks]
+
+
+def lone_times(blocks: Sequence[dict[str, Any]], orders: Sequence[Sequence[int]], latency: Latency) -> list[float]:
     """Cycles for one run through each block, in the steady state where it loops."""
     ready: dict[str, float] = {}  # when each register can be read
     now, found = 0.0, []
     for number, block in enumerate(blocks):
         every = [(text, cost(text)) for text, _, _ in block["instructions"]]
         ahead = [latency(number, k, text) if every[k][1] is not FREE else 0.0 for k, (text, _) in enumerate(every)]
-        order = _schedule(every, ahead, block["registers"])
+        order = orders[number]
         loops = number in block["targets"]
         before = now
         now = _issue(order, every, ahead, block["registers"], ready, now)
@@ -54,9 +63,16 @@ def _issue(
     return now
 
 
-def _schedule(every: Sequence[tuple[str, Cost]], ahead: Sequence[float], registers: Sequence[Any]) -> list[int]:
+def _expected(text: str, known: Cost) -> float:
+    words = text.split(".")
+    if words[0] not in ("ld", "ldu", "atom", "tex") or known is FREE:
+        return known.latency
+    return _EXPECTED.get(next((word for word in words[1:] if word in _EXPECTED), "generic"), 0.0)
+
+
+def _schedule(every: Sequence[tuple[str, Cost]], registers: Sequence[Any]) -> list[int]:
     """The order of a block's instructions in which those on the longest path come first."""
-    count = len(every)
+    count, ahead = len(every), [_expected(*one) for one in every]
     after: list[list[tuple[int, bool]]] = [[] for _ in range(count)]  # and whether for what the first one makes
     waits = [0] * count
     maker: dict[str, int] = {}

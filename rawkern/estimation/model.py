@@ -8,7 +8,7 @@ their powers is taken. Waves follow each other; atomics at one address and start
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from rawkern.base import gpus
 from rawkern.estimation.caches import Shared, Traffic, traffic_of
 from rawkern.estimation.cards import Card
-from rawkern.estimation.chains import lone_times
+from rawkern.estimation.chains import lone_times, schedules
 from rawkern.estimation.evidence import Evidence
 from rawkern.estimation.machine import cost
 from rawkern.launch.occupancy import occupancy
@@ -50,6 +50,7 @@ class Needs:
     accesses: dict[tuple[int, int], dict[str, Any]]  # by block of code and instruction
     weights: dict[int, tuple[float, float, float, float]]  # of each instruction: issues, cycles of L1, sectors, waits
     operations: tuple[float, float]
+    orders: list[list[int]]  # of instructions in machine code, by block of code
 
     @property
     def issues(self) -> float:
@@ -99,11 +100,12 @@ def needs_of(e: Evidence, card: Card) -> Needs:
         at += len(rows)
     tags -= of_shared
     kept = resident * (e.shared + (spec.reserved if e.shared else 0))
-    room = max(card.l1 - kept, 8 << 10) * 0.9 / min(resident, e.count)
+    room = max(card.l1 - kept, 8 << 10) * 0.9
+    traffic = traffic_of(e, slots, room, min(resident, e.count), card.gpu.multiprocessors)
     scale = e.count / e.ran
     return Needs(
-        e, resident, found.share, pipes, of_shared, tags, barriers, traffic_of(e, slots, room), _hottest(e, slots),
-        counts, accesses, weights, (operations["f"] * scale, operations["d"] * scale),
+        e, resident, found.share, pipes, of_shared, tags, barriers, traffic, _hottest(e, slots),
+        counts, accesses, weights, (operations["f"] * scale, operations["d"] * scale), schedules(e.blocks),
     )  # fmt: skip
 
 
@@ -151,8 +153,9 @@ def _hottest(e: Evidence, slots: Mapping[int, Mapping[str, Any]]) -> float:
         active = (rows[:, 1, None] >> np.arange(32)) & 1 == 1
         addresses = rows[:, 3:]
         if not access["floating"]:
-            same = ((addresses == addresses[:, :1]) | ~active).all(1) & active[:, 0]
-            active[same, 1:] = False
+            first = addresses[np.arange(len(rows)), active.argmax(1)]
+            same = ((addresses == first[:, None]) | ~active).all(1)
+            active[same] &= np.arange(32) == active[same].argmax(1)[:, None]
         _, times = np.unique(addresses[active], return_counts=True)
         most = max(most, float(times.max()))
     return most * e.count / e.ran
@@ -211,12 +214,12 @@ def _memory(n: Needs, card: Card, cold: bool, at_once: int) -> tuple[float, floa
     def lost(window: float) -> float:
         return 0.0 if window <= card.l2 else 1 - card.l2 / window
 
-    def moved(pieces: Sequence[Shared]) -> float:
+    def moved(pieces: Collection[Shared]) -> float:
         again = sum(x.revisits * lost(min(total, x.gap * own)) * min(1.0, x.gap / at_once) for x in pieces)
         return GRANULE * (again + (1 - stays) * sum(x.distinct for x in pieces))
 
-    read = moved(t.reads) + SECTOR * t.again * n.e.count * lost(min(total, at_once * own))
-    return read, read + moved(t.writes)
+    read = moved(t.reads.values()) + SECTOR * t.again * n.e.count * lost(min(total, at_once * own))
+    return read, read + moved(t.writes.values())
 
 
 def _alone(n: Needs, card: Card, read: float) -> tuple[list[float], float]:
@@ -241,7 +244,7 @@ def _alone(n: Needs, card: Card, read: float) -> tuple[list[float], float]:
         hit = t.hits.get(access["at"], 0.0)
         return hit * _L1 + (1 - hit) * beyond + access["lines"] / max(1, access["requests"]) - 1
 
-    lone = lone_times(e.blocks, latency)
+    lone = lone_times(e.blocks, n.orders, latency)
     chain = [cycles * count for cycles, count in zip(lone, n.counts, strict=True)]
     return chain, sum(chain) + n.barriers * p.barrier + p.block_latency + p.warp_latency * e.warps
 
