@@ -18,20 +18,20 @@ class Constants:
     Fourteen numbers for 228 times. Other cards are estimated with the same ones.
     """
 
-    l2_latency: float = 261.0  # cycles; published for Hopper: 260 to 280 (Luo et al. 2024)
-    dram_latency: float = 487.0  # cycles beyond L2; published: about 480 to 560
-    dram_share: float = 0.88  # of the data sheet's rate; copies reach 0.88 to 0.93 on cards of this kind
-    l2_sectors: float = 0.99  # sectors per cycle and multiprocessor, all of them at once
-    partial: float = 3.7  # whole sectors that L2 writes in the time of one in part, or of an atomic
-    block_latency: float = 590.0  # cycles from a block's end to its successor's first instruction, and its own end
-    warp_latency: float = 11.3  # cycles more for each of its warps
-    block_interval: float = 0.602  # ns between the starts of blocks, all multiprocessors together
+    l2_latency: float = 248.0  # cycles; published for Hopper: 260 to 280 (Luo et al. 2024)
+    dram_latency: float = 525.0  # cycles beyond L2; published: about 480 to 560
+    dram_share: float = 0.878  # of the data sheet's rate; copies reach 0.88 to 0.93 on cards of this kind
+    l2_sectors: float = 1.32  # sectors per cycle and multiprocessor, all of them at once
+    partial: float = 4.8  # whole sectors that L2 writes in the time of one in part, or of an atomic
+    block_latency: float = 433.0  # cycles from a block's end to its successor's first instruction, and its own end
+    warp_latency: float = 10.0  # cycles more for each of its warps
+    block_interval: float = 0.6  # ns between the starts of blocks, all multiprocessors together
     hot: float = 1.76  # ns between atomics at one address
-    issue: float = 0.91  # share of issue slots and of pipes' cycles that are used at best
-    l1: float = 0.98  # the same of the first level and of shared memory
-    barrier: float = 34.0  # cycles of a barrier, when all have come
-    power: float = 2.33  # how sharply the longest of a wave's parts decides: infinite were their maximum, 1 their sum
-    launch: float = 2.18  # us that a launch takes beyond an empty one
+    issue: float = 0.95  # share of issue slots and of pipes' cycles that are used at best
+    l1: float = 0.995  # the same of the first level and of shared memory
+    barrier: float = 31.4  # cycles of a barrier, when all have come
+    power: float = 2.0  # how sharply the longest of a wave's parts decides: infinite were their maximum, 1 their sum
+    launch: float = 2.29  # us that a launch takes beyond an empty one
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from rawkern.profiling.devices import Gpu, found_gpu
 from rawkern.profiling.timing import Timed, copy_rate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rawkern.compile.source import Source
     from rawkern.engines.cpu.profiler.launch import Counts
     from rawkern.launch.unit import State
@@ -33,6 +35,8 @@ class Counted:
     touched: dict[str, int]
     device: str
     sample: int | None  # how many blocks were counted, None for all
+    #: Of the time on GPUs by their names, or why there is none.
+    estimates: Mapping[str, Any] = field(default_factory=dict, repr=False)
     time: Timed | None = field(default=None, repr=False)
 
     @property
@@ -118,6 +122,11 @@ class Counted:
             if self.sample is None:  # how much of what blocks touch they share is not known of some
                 found["bounds"] = bounds_of(gpu, self.total, sum(self.touched.values()))
             found["occupancy"] = occupancy_of(self.state, gpu.arch, self.block, self.shared_mem)
+            estimate = self.estimates.get(gpu.name)
+            if isinstance(estimate, str):
+                found["no_estimate"] = estimate
+            elif estimate is not None:
+                found["estimate"] = estimate.as_dict()
         if instructions:
             found["instructions"] = [self._instruction(one) for one in self.instructions]
         return found

@@ -15,7 +15,9 @@ from rawkern.base.forking import Lock
 from rawkern.base.nested import tensors_in
 from rawkern.base.scopes import Scope
 from rawkern.engines.devices import CPU
-from rawkern.errors import LaunchError
+from rawkern.errors import CompileError, LaunchError, UnsupportedError
+from rawkern.estimation.cards import card_named
+from rawkern.estimation.estimate import Estimate, of_launch
 from rawkern.launch import intercept, reachable
 from rawkern.profiling.counted import Counted
 from rawkern.profiling.devices import gpu_named
@@ -43,8 +45,8 @@ class profile(Scope):
     Parameters
     ----------
     device : str, optional
-        A GPU such as ``"h200"`` for which the report tells occupancy and the least time that a launch can take. By
-        default the GPU of CUDA tensors; for CPU tensors neither is told.
+        A GPU such as ``"h200"`` for which the report tells occupancy, the least time that a launch can take and an
+        estimate of its time. By default the GPU of CUDA tensors, without estimates; for CPU tensors none is told.
     sample : int, optional
         Count so many blocks of each launch that has more, one of each part of the grid, always the same ones: for
         grids so large that counting all takes too long. Counts are those of the sample and not scaled up, and the
@@ -135,6 +137,16 @@ def _profiled(given: intercept.Launch) -> None:
         _tell(told)
 
 
+def _estimate(
+    state: State, config: LaunchConfig, bound: Bound, behind: Sequence[torch.Tensor], name: str
+) -> Estimate | str:
+    """What a launch would take on a GPU, or why that is not estimated."""
+    try:
+        return of_launch(state, config, bound, behind, card_named(name))
+    except (UnsupportedError, CompileError, ValueError) as error:
+        return str(error).splitlines()[0]
+
+
 def _tell(told: Sequence[tuple[Report, Counted]]) -> None:
     for report, counted in told:
         if any(report is each for _, each in _reports):
@@ -152,11 +164,13 @@ def _counted(
     memory = memory_of(bound, behind, profiled.kernel.module)
     ranges = [(start, size) for start, size, _ in memory]
     samples = [(report, report.sampled(config.grid)) for _, report in _reports]
+    cards = {report.gpu.name for report, _ in samples if report.gpu is not None}
+    estimates = {name: _estimate(state, config, bound, behind, name) for name in sorted(cards)}
     found: dict[int | None, Counted] = {}
     for sample in sorted({sample for _, sample in samples}, key=lambda sample: sample is None):
         with as_before(state, bound, behind) if sample is not None else contextlib.nullcontext():
             counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges, sample)
         names = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
         shape = config.grid, config.block, config.shared_mem
-        found[sample] = Counted(state, *shape, counts, names, str(device), sample)
+        found[sample] = Counted(state, *shape, counts, names, str(device), sample, estimates)
     return [(report, found[sample]) for report, sample in samples]

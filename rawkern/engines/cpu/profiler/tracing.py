@@ -40,26 +40,26 @@ class Writing(Counting):
         every = [*block.instrs]
         if block.ending is not None and not block.guards:
             every.append(block.ending)
-        self._tally.blocks[-1] |= {
+        self.tally.blocks[-1] |= {
             "registers": [[destinations(i), sources(i)] for i in every],
             "addresses": [_address(i) for i in every],
             "carried": block.copies.get(index, []),
-            "targets": [self._first + t for t in block.targets],
+            "targets": [self.first + t for t in block.targets],
         }
 
     def _addresses(self, a: Access, form: Form, mask: Val) -> None:
         super()._addresses(a, form, mask)
-        if self._space(a) not in ("global", "generic"):
+        if self.space_of(a) not in ("global", "generic"):
             return
         f, e = self.f, self.f.e
 
         def packed(low: Val, high: Val) -> Val:
             return e.bin("or", e.resize(low, "i64"), e.bin("shl", e.resize(high, "i64"), 32))
 
-        who = packed(Val("%warp", "i32"), const("i32", self._slot_at(a)))
+        who = packed(Val("%warp", "i32"), const("i32", self.slot_at(a)))
         x, y, z = (f.frame.field(BLOCK, axis) for axis in "xyz")
-        lanes = self._whole(form, a.at)
-        self._tell("rk_profile_trace", Val("%launch", "ptr"), who, packed(mask, x), packed(y, z), lanes)
+        lanes = self.whole(form, a.at)
+        self.tell("rk_profile_trace", Val("%launch", "ptr"), who, packed(mask, x), packed(y, z), lanes)
 
 
 def _address(instr: Instr) -> list[Any] | None:
