@@ -13,9 +13,9 @@ def declare(commands: Any) -> None:
     parser = commands.add_parser(
         "calibrate",
         help="measure this GPU, for estimates of time on it; about ten seconds",
-        description="Measure the current GPU with small kernels: an empty launch, starts of blocks, a copy, latencies of "
-        "L2 and of memory, atomics at one address. Estimates for that model use the figures from then on; they are in "
-        "rawkern's cache.",
+        description="Measure the current GPU with small kernels: an empty launch, starts of blocks, a copy, latencies "
+        "of L2 and memory, atomics at one address. Estimates for that model use the figures from then on; they are "
+        "in rawkern's cache.",
     )
     parser.set_defaults(main=main)
 

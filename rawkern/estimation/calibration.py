@@ -1,4 +1,4 @@
-"""What small kernels measure of a GPU: the figures of `cards` that differ from card to card and from driver to driver."""
+"""What small kernels measure of a GPU: figures of `cards` that differ from card to card and from driver to driver."""
 
 from __future__ import annotations
 
