@@ -76,3 +76,53 @@ def test_the_same_is_found_lane_by_lane(monkeypatch, tmp_path):
         jit.instrument_object.cache_clear()
         jit.load_instrument.cache_clear()
         launches._builds.clear()
+
+
+# -- strong accesses after plain ones ---------------------------------------------------------------------------------
+PLAIN = [
+    "store(y, 0); atomicAdd(y, 1);",
+    "store(y, 0); *(volatile int*)y = 1;",
+    "store(y, 5); atomicXor(y, 1);",
+    "store(y, 0); __syncthreads(); if (t < 32) atomicAdd(y + 32, 1); else atomicAdd(y - 32, 1);",
+    "store(y, 0); __syncwarp(); store(y, 1);",
+    "store(y, 0); *z = *(volatile int*)y;",
+    "store(y, 0); *z = *(volatile int*)y; atomicAdd(y, 1);",
+    "atomicAdd(y, 1); store(y, 0);",
+    "atomicAdd(y, 1); atomicAdd(y, 1); store(y, 0);",
+    "*z = *y; *(volatile int*)y; atomicAdd(y, 1);",
+    "*z = *y; atomicAdd(y, 1);",
+    "atomicAdd(y, 1); *z = *y;",
+]
+STRONG = ["atomicAdd(y, 1);", "z[64] = *(volatile int*)y;", "*(volatile int*)y = 3;", "atomicXor(y, 6);"]
+READS = 3  # at the end of PLAIN: they do not race with reads
+
+
+def test_a_strong_access_hides_no_plain_one_in_any_order():
+    cases = [*PLAIN, *STRONG]
+    body = "\n".join(f"        case {k}: {{ {case} }} break;" for k, case in enumerate(cases))
+    kernel = rawkern.RawKernel(rf"""
+__device__ void store(int* y, int v) {{ asm volatile("st.global.b32 [%0], %1;" :: "l"(y), "r"(v) : "memory"); }}
+extern "C" __global__ void k(int* all, int* out, int first, int second) {{
+    int t = threadIdx.x, *y = all + t, *z = out + t;
+    switch (blockIdx.x ? second : first) {{
+{body}
+    }}
+}}""")
+
+    def races(first: int, second: int, seed: int) -> bool:
+        try:
+            with rawkern.order(seed), rawkern.check():
+                kernel[2, 64](
+                    torch.full((64,), 9, dtype=torch.int32), torch.zeros(128, dtype=torch.int32), first, second
+                )
+        except rawkern.RaceError:
+            return True
+        return False
+
+    for seed in (0, 1):  # blocks from the last to the first, and as they are numbered
+        for k, plain in enumerate(PLAIN):
+            for n, strong in enumerate(STRONG, len(PLAIN)):
+                reads = k >= len(PLAIN) - READS and "=" in strong and strong.startswith("z")
+                assert races(k, n, seed) != reads, (plain, strong, seed)
+        for n in range(len(PLAIN), len(cases)):
+            assert not races(n, len(PLAIN), seed), cases[n]

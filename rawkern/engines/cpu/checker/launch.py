@@ -112,8 +112,8 @@ class CheckedLaunch(Session):
     def _region(self, words: int, first: int = 0) -> tuple[int, int]:
         """Shadow of so many words from number `first` on: its record, and where it starts."""
         plane = -(-(words * layout.WORD + 2 * layout.MARGIN) // 64) * 64
-        shadow = self._new(3 * plane, large=words < 1 << 30) + layout.MARGIN
-        return self._table([(shadow - first * layout.WORD & (1 << 64) - 1, plane, 0)]), shadow
+        shadow = self._new(layout.PLANES * plane, large=words < 1 << 30) + layout.MARGIN
+        return self._table([(shadow - first * layout.WORD & (1 << 64) - 1, plane, 0, 0, 0)]), shadow
 
     def _new(self, size: int, large: bool = True) -> int:
         mapping = Mapping(max(size, 8))

@@ -9,8 +9,8 @@ an instruction; `me` and `who` are words of shadow, this access and an earlier o
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, CHECK, LANE_MASK, MASK_AT, RACE, READ, REPORT, SITE, SITE_AT, SITES, STATE, STRONG_AT, TIME_AT, WARPS,
-    WRITE,
+    AGENTS, CHECK, KEPT, LANE_MASK, MASK_AT, OTHERS, RACE, READ, REPORT, SITE, SITE_AT, SITES, STATE, STRONG_AT,
+    TIME_AT, WARPS, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.sync import ORDER_SIZE
@@ -57,6 +57,19 @@ def rk_check_apart(ck, st, warp, me, who):
     passed = load64(CHECK.order[ck] + block * ORDER_SIZE)
     looked = load64(CHECK.order[ck] + mine * ORDER_SIZE + 8)
     return passed <= time or looked <= time
+
+
+def rk_check_replaced(ck, st, warp, cell, plane, me, part, base):
+    """A write that a later strong one has replaced, if nothing orders it before this access; else 0.
+
+    Who comes after the strong write comes after the plain ones before it, but strong accesses need not come after it.
+    """
+    who = load64(cell + plane * OTHERS)
+    if (me >> STRONG_AT) & 1:
+        who = load64(cell + plane * KEPT)
+    if who >= base and (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
+        return who
+    return 0
 
 
 def rk_check_clash(ck, st, warp, lane, a, site, s, me, part, writer, reader):

@@ -26,7 +26,7 @@ CHECK = Record(
         *_words("clock times blind log row runner runner_since owner owner_since copying"),
         *_words("grid_x grid_y nwarps shared_total reserved reserved_end order null runs"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
-        *_words("me reader floor span gone need all_shared lanes"),
+        *_words("me reader floor span gone need others all_shared lanes"),
         *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
         *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region heap_held heap_limit"),
         ("bases", "[4 x i64]"),
@@ -39,8 +39,11 @@ CHECK = Record(
 ENTRY = Record("Entry", _words("low high flags region"))
 IS_CONST, IS_UNKNOWN, IS_SHARED, IS_FREED = 1, 2, 4, 8  # flags; IS_SHARED: low and high are offsets in shared memory
 #: Memory whose accesses are followed. The shadow of the four bytes at `a` is at `words + 2 * a`: the last write, after
-#: `plane` bytes the last read, after as many again one by another thread. `read`: whether there was any.
-REGION = Record("Region", _words("words plane read"))
+#: `plane` bytes the last read, after as many again one by another thread. `read`: whether there was any. Two more
+#: planes are of writes that a strong one has replaced, as accesses that race with them may not with it: the last plain
+#: one (`kept`: whether there is any), and the last strong one by another thread (`others`).
+REGION = Record("Region", _words("words plane read kept others"))
+PLANES, KEPT, OTHERS = 5, 3, 4  # their number, and that of the last two
 #: An instruction that touches memory, or at which threads meet.
 SITE = Record(
     "Site",
