@@ -82,7 +82,7 @@ def test_the_same_is_found_lane_by_lane(monkeypatch, tmp_path):
 PLAIN = [
     "store(y, 0); atomicAdd(y, 1);",
     "store(y, 0); *(volatile int*)y = 1;",
-    "store(y, 5); atomicXor(y, 1);",
+    "store(y, 5); atomicExch(y, 1);",
     "store(y, 0); __syncthreads(); if (t < 32) atomicAdd(y + 32, 1); else atomicAdd(y - 32, 1);",
     "store(y, 0); __syncwarp(); store(y, 1);",
     "store(y, 0); *z = *(volatile int*)y;",
@@ -93,12 +93,30 @@ PLAIN = [
     "*z = *y; atomicAdd(y, 1);",
     "atomicAdd(y, 1); *z = *y;",
 ]
-STRONG = ["atomicAdd(y, 1);", "z[64] = *(volatile int*)y;", "*(volatile int*)y = 3;", "atomicXor(y, 6);"]
+STRONG = ["atomicAdd(y, 1);", "z[64] = *(volatile int*)y;", "*(volatile int*)y = 3;", "atomicMax(y, 99);"]
 READS = 3  # at the end of PLAIN: they do not race with reads
+#: By all blocks: a plain read, and an atomic that verifies it.
+VERIFIED = [
+    "int old = *y, seen; do { seen = old; if (seen > 99) break; old = atomicCAS(y, seen, seen + 2); } while (old != seen);",
+    "int seen; do seen = *y; while (atomicCAS(y, seen, seen + 2) != seen);",
+    """unsigned long long* p = (unsigned long long*)(all + t / 2 * 2), old = *p, seen;
+       do { seen = old; old = atomicCAS(p, seen, (unsigned long long)__double_as_longlong(__longlong_as_double(seen) + 2)); }
+       while (old != seen);""",
+]
+#: And one that none does: at another address, by another thread, or where the value decides or is written only.
+UNVERIFIED = [
+    "*z = *y; atomicMax(y, t + 9);",
+    "if (*y < t + 10) atomicMax(y, t + 10);",
+    "if (*y == 9) atomicCAS(y, 9, t);",
+    "int old = *y; atomicExch(y, old + 1);",
+    "int old = *y; atomicCAS(all + (t ^ 1), old, 5);",
+    "int old = *y; old = __shfl_xor_sync(~0u, old, 1); atomicCAS(all + (t ^ 1), old, 5);",
+    "if (blockIdx.x) atomicCAS(y, 9, 5); else *z = *y;",
+]
 
 
-def test_a_strong_access_hides_no_plain_one_in_any_order():
-    cases = [*PLAIN, *STRONG]
+def test_plain_accesses_and_strong_ones_in_any_order():
+    cases = [*PLAIN, *STRONG, *VERIFIED, *UNVERIFIED]
     body = "\n".join(f"        case {k}: {{ {case} }} break;" for k, case in enumerate(cases))
     kernel = rawkern.RawKernel(rf"""
 __device__ void store(int* y, int v) {{ asm volatile("st.global.b32 [%0], %1;" :: "l"(y), "r"(v) : "memory"); }}
@@ -124,5 +142,7 @@ extern "C" __global__ void k(int* all, int* out, int first, int second) {{
             for n, strong in enumerate(STRONG, len(PLAIN)):
                 reads = k >= len(PLAIN) - READS and "=" in strong and strong.startswith("z")
                 assert races(k, n, seed) != reads, (plain, strong, seed)
-        for n in range(len(PLAIN), len(cases)):
+        for n in range(len(PLAIN), len(PLAIN) + len(STRONG)):
             assert not races(n, len(PLAIN), seed), cases[n]
+        for n in range(len(PLAIN) + len(STRONG), len(cases)):
+            assert races(n, n, seed) == (cases[n] in UNVERIFIED), cases[n]

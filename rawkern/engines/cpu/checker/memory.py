@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rawkern.engines.cpu.analysis.provenance import Root, array_of
+from rawkern.engines.cpu.analysis.provenance import array_of
 from rawkern.engines.cpu.analysis.storage import RESERVED, local_frame
 from rawkern.engines.cpu.checker import undefined, undefined_tiles
 from rawkern.engines.cpu.checker.sites import (
@@ -23,12 +23,12 @@ from rawkern.engines.cpu.checker.sites import (
     put_field,
     root_of,
 )
+from rawkern.engines.cpu.checker.verified import verified_reads
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import COPY, READ, WRITE, Access
 from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.ir import Emitter, Val, const
-from rawkern.engines.cpu.ptx.data import Mem
 from rawkern.engines.cpu.ptx.operands import callee
 
 SINK = 2048  # where in the page of failing lanes their writes go; reads are at its start
@@ -92,7 +92,7 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     """Look at an access; the lanes that may go on."""
     e, what = f.e, a.what
     root, space, size = root_of(f, a.mem), a.space, a.size * a.count
-    strong = bool(a.order) or (what == READ and _is_validated(f, root))
+    strong = bool(a.order) or (what == READ and _is_verified(f))
     if root is not None and root[0] == "local":
         space = "local"
     regs = a.regs or ()
@@ -154,24 +154,12 @@ def _call(f: FunctionLowering, form: Form, mask: Val, site: Val) -> Val:
     return e.let("i32", 1, f"phi i32 [ {one.ref}, %{near} ], [ {other.ref}, %{far} ]")
 
 
-#: Atomics that find out whether what was read before still holds, or do not care.
-_VALIDATING = frozenset(("cas", "exch", "min", "max", "and", "or"))
-
-
-def _is_validated(f: FunctionLowering, root: Root | None) -> bool:
-    """Whether a plain read goes before an atomic that allows for others in between.
-
-    ``old = *p; do { seen = old; old = atomicCAS(p, seen, ...); } while (old != seen)`` is CUDA's own way to write an
-    atomic operation; ``if (v < *p) atomicMin(p, v)`` saves some.
-    """
+def _is_verified(f: FunctionLowering) -> bool:
+    """Whether the instruction at hand is a plain read that a compare-and-swap verifies."""
     kept = checked(f)
-    if kept.validated is None:
-        instrs = [i for block in f.flow.blocks for i in block.instrs if i.op.base in ("atom", "red")]
-        roots = (
-            root_of(f, a) for i in instrs if not _VALIDATING.isdisjoint(i.op.mods) for a in i.args if isinstance(a, Mem)
-        )
-        kept.validated = frozenset(roots)
-    return root in kept.validated
+    if kept.verified is None:
+        kept.verified = verified_reads(f.flow)
+    return id(f.instr) in kept.verified
 
 
 def _tell_frame(f: FunctionLowering, space: str) -> None:

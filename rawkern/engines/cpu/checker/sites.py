@@ -52,7 +52,7 @@ class Checked(Watch):
     def __init__(self, f: FunctionLowering, sites: dict[Site, int]):
         self.f = f
         self.sites = sites  # of the whole build, with their numbers
-        self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave
+        self.verified: set[int] | None = None  # plain reads that a compare-and-swap verifies (verified)
         self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by
         self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
         self.shadows: dict[str, str] = {}  # and the slots that say so
