@@ -61,7 +61,7 @@ class CheckedLaunch(Session):
             null=self._new(4096), last=self._new(ENTRY.size), reports=self._new(REPORT.size * MAX_REPORTS),
             max_reports=MAX_REPORTS, shared_total=shared_total, reserved=start, reserved_end=start + size,
             all_shared=self._table([(0, shared_total, layout.IS_SHARED, 0)]), row=8 * layout.AGENTS,
-            runs=self._table([table]),
+            runs=self._table([table]), weak=int(any(site["weak"] for site in self.sites)),
         )  # fmt: skip
 
     def start(self, grid: Dim3, nwarps: int, stack_range: int) -> None:
@@ -234,7 +234,7 @@ class CheckedLaunch(Session):
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
             root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
-            row = {name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept")}
+            row = {name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept", "weak")}
             row |= {"root": root, "what": what, "space": space}
             row |= zip(("start", "end"), site["array"] or (0, 0), strict=True)
             rows.append([int(row.get(name, 0)) for name, _ in SITE.fields])

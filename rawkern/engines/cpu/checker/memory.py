@@ -11,19 +11,19 @@ from dataclasses import replace
 from rawkern.engines.cpu.analysis.provenance import array_of
 from rawkern.engines.cpu.analysis.storage import RESERVED, local_frame
 from rawkern.engines.cpu.checker import undefined, undefined_tiles
+from rawkern.engines.cpu.checker.native.layout import BLOCK_SCOPE, UPDATES, VOLATILE
 from rawkern.engines.cpu.checker.sites import (
     Site,
     add_site,
-    checked,
     field,
     field_now,
+    halves_of,
     identity,
     note,
     place,
     put_field,
     root_of,
 )
-from rawkern.engines.cpu.checker.verified import verified_reads
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import COPY, READ, WRITE, Access
@@ -92,14 +92,15 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     """Look at an access; the lanes that may go on."""
     e, what = f.e, a.what
     root, space, size = root_of(f, a.mem), a.space, a.size * a.count
-    strong = bool(a.order) or (what == READ and _is_verified(f))
+    strong = bool(a.order) or (what == READ and id(f.instr) in halves_of(f).loads)
     if root is not None and root[0] == "local":
         space = "local"
     regs = a.regs or ()
     defers = what == READ and a.regs is not None and undefined.tracks(f, regs)
     array = array_of(f.function, f.provenance, root)
-    kept = a.values is not None
-    site = Site(what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept)
+    kept, weak = a.values is not None, _weak(f, a)
+    wide = const("i64", int(not weak & BLOCK_SCOPE))
+    site = Site(what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept, weak)
     number = add_site(f, site)
     _tell_frame(f, space)
     if a.values is not None:
@@ -108,12 +109,12 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
         _keep_unset(f, undefined_tiles.stored(f, a), a.size)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
     if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
-        note(f, "fence")
+        note(f, "fence", wide)
     if a.order and what != WRITE and a.looks:
-        note(f, "look")
+        note(f, "look", wide)
     ok = _call(f, form, a.mask or f.lanes.act(), number)
     if a.order and what != READ:
-        note(f, "pass_on")
+        note(f, "pass_on", wide)
     if defers:
         missing = e.resize(field_now(f, "unset"), "i32")
         undefined.loaded(f, regs, undefined_tiles.loaded(f, a, missing), number)
@@ -154,12 +155,13 @@ def _call(f: FunctionLowering, form: Form, mask: Val, site: Val) -> Val:
     return e.let("i32", 1, f"phi i32 [ {one.ref}, %{near} ], [ {other.ref}, %{far} ]")
 
 
-def _is_verified(f: FunctionLowering) -> bool:
-    """Whether the instruction at hand is a plain read that a compare-and-swap verifies."""
-    kept = checked(f)
-    if kept.verified is None:
-        kept.verified = verified_reads(f.flow)
-    return id(f.instr) in kept.verified
+def _weak(f: FunctionLowering, a: Access) -> int:
+    """Why an atomic or volatile access may race with another one, as in `layout`."""
+    op = f.instr.op if f.instr is not None else None
+    if op is None or not a.order:
+        return 0
+    updates = UPDATES if id(f.instr) in halves_of(f).stores else 0
+    return updates | (BLOCK_SCOPE if op.has("cta") else 0) | (VOLATILE if op.has("volatile") else 0)
 
 
 def _tell_frame(f: FunctionLowering, space: str) -> None:

@@ -24,7 +24,7 @@ CHECK = Record(
     (
         *_words("unset storing segments nsegments last sites reports nreports max_reports serial"),
         *_words("clock times blind log row runner runner_since owner owner_since copying"),
-        *_words("grid_x grid_y nwarps shared_total reserved reserved_end order null runs"),
+        *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
         *_words("me reader floor span gone need others all_shared lanes"),
         *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
@@ -48,10 +48,14 @@ PLANES, KEPT, OTHERS = 5, 3, 4  # their number, and that of the last two
 SITE = Record(
     "Site",
     _words(
-        "root size element align what space strong seen defers unset_address unset_thread unset_block start end kept"
+        "root size element align what space strong weak seen defers unset_address unset_thread unset_block start end "
+        "kept"
     ),
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what
+#: weak, why an access that is strong (atomic or volatile) may race with others: it is of block scope; it is volatile,
+#: which does not order the lanes of a warp; it is the second half of an update, which loses others' writes.
+BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
 GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
 #: What is known of one block: clocks of its warps, and what of all agents each has seen. Up to `horizon` a warp has
 #: seen all there was in the block.
@@ -61,10 +65,11 @@ STATE = Record(
         *_words("number serial base shadow window region ordered"),
         ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
         ("seen", _SEEN), ("fenced", _SEEN),
-        ("fence_time", _CLOCKS), ("pot", f"[{AGENTS} x i64]"),
+        ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("pot", f"[{AGENTS} x i64]"),
         ("arrived", f"[{BARRIERS * AGENTS} x i64]"), ("opened", f"[{BARRIERS * AGENTS} x i64]"),
         ("all_seen", f"[{BARRIERS} x i64]"),
-        ("waiting", f"[{BARRIERS} x i64]"), ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
+        ("waiting", f"[{BARRIERS} x i64]"), ("wide_waiting", f"[{BARRIERS} x i64]"),
+        ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
         ("at", _CLOCKS),
         ("copies", _CLOCKS), ("latest", _CLOCKS), ("met", _CLOCKS), ("groups", _CLOCKS),
         ("group_times", f"[{WARPS * GROUPS} x i64]"),

@@ -1,10 +1,13 @@
-"""Checked builds: plain reads that a compare-and-swap verifies.
+"""Checked builds: reads and writes that are halves of an update in several instructions.
 
 ``old = *p; do { seen = old; old = atomicCAS(p, seen, ...); } while (old != seen)`` is CUDA's own way to write an atomic
-operation: the plain read may give anything, as the swap is made only where it still holds.
+operation: the plain read may give anything, as the swap is made only where it still holds. ``*p = *p + 1`` through a
+volatile pointer is none: it loses what others write in between.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Sym
@@ -15,28 +18,40 @@ Made = tuple | str
 DEEPEST = 16  # steps that an address is followed back
 
 
-def verified_reads(flow: Flow) -> set[int]:
-    """Loads whose value reaches what a compare-and-swap at the same address compares with, by their identities."""
+@dataclass(frozen=True)
+class Halves:
+    """Identities of loads that a compare-and-swap verifies, and of strong stores of what a load gave."""
+
+    loads: set[int]
+    stores: set[int]
+
+
+def halves(flow: Flow) -> Halves:
+    """Find loads whose value reaches what is stored at the same address, or what a compare-and-swap there expects."""
     instrs = flow.instructions()
-    swaps = [(mem, i.args[2]) for i in instrs if i.op.base == "atom" and i.op.has("cas") and (mem := _mem(i))]
-    if not swaps:
-        return set()
+    swaps = [(i, mem, i.args[2]) for i in instrs if i.op.base == "atom" and i.op.has("cas") and (mem := _mem(i, 1))]
+    stores = [(i, mem, i.args[1]) for i in instrs if i.op.base == "st" and i.op.order and (mem := _mem(i, 0))]
+    found = Halves(set(), set())
+    if not swaps and not stores:
+        return found
     writers: dict[str, list[Instr]] = {}
     for i in instrs:
         for name in destinations(i):
             writers.setdefault(name, []).append(i)
-    loads = [(i, _made(mem, writers)) for i in instrs if i.op.base in ("ld", "ldu") and (mem := _mem(i))]
-    found = set()
-    for mem, compared in swaps:
-        at, reaching = _made(mem, writers), _reaching([r.name for r in registers([compared])], writers)
+    loads = [(i, _made(mem, writers)) for i in instrs if i.op.base in ("ld", "ldu") and (mem := _mem(i, 1))]
+    for instr, mem, value in (*swaps, *stores):
+        at, reaching = _made(mem, writers), _reaching([r.name for r in registers([value])], writers)
         for load, where in loads:
             if where[0] == at[0] and _holds(load, where[1], at[1]) and not reaching.isdisjoint(destinations(load)):
-                found.add(id(load))
+                if instr.op.base == "st":
+                    found.stores.add(id(instr))
+                else:
+                    found.loads.add(id(load))
     return found
 
 
-def _mem(instr: Instr) -> Mem | None:
-    mem = instr.args[1] if len(instr.args) > 1 else None
+def _mem(instr: Instr, index: int) -> Mem | None:
+    mem = instr.args[index] if len(instr.args) > index else None
     return mem if isinstance(mem, Mem) else None
 
 
