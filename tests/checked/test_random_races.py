@@ -96,6 +96,9 @@ PLAIN = [
 STRONG = ["atomicAdd(y, 1);", "z[64] = *(volatile int*)y;", "*(volatile int*)y = 3;", "atomicMax(y, 99);"]
 PASSED = """if (t == 0 && blockIdx.x == 0) { store(y, 5); %s; %s(y + 9, 1); }
        if (t == 0 && blockIdx.x == 1) { while (%s(y + 9, 0) != 1) {} __threadfence(); *z = *y; }"""
+RESET = """int& lock = y[9];
+       if (t == 0 && blockIdx.x == 0) { store(y, 5); __threadfence(); atomicExch(&lock, 1); }
+       if (t == 0 && blockIdx.x == 1) { while (%s != 1) {} __threadfence(); *z = *y; store(&lock, 0); }"""
 READS = 3  # at the end of PLAIN: they do not race with reads
 #: By all blocks: a plain read, and an atomic that verifies it; strong accesses that do not race.
 FINE = [
@@ -106,6 +109,9 @@ FINE = [
        while (old != seen);""",
     "atomicAdd_block(y + 64 * blockIdx.x, 1);",
     PASSED % ("__threadfence()", "atomicExch", "atomicAdd"),
+    RESET % "*(volatile int*)&lock",
+    RESET % "atomicAdd(&lock, 0)",
+    "if (atomicAdd(all, 1) == 9 + 127) store(all, 0);",
     "volatile int* p = all; p[0] = blockIdx.x;",
     "volatile int* p = all; int v = p[t ^ 1]; __syncwarp(); p[t] = v + t;",
 ]
@@ -119,6 +125,7 @@ RACES = [
     "int old = *y; atomicCAS(all + (t ^ 1), old, 5);",
     "int old = *y; old = __shfl_xor_sync(~0u, old, 1); atomicCAS(all + (t ^ 1), old, 5);",
     "if (blockIdx.x) atomicCAS(y, 9, 5); else *z = *y;",
+    "if (t == 33 && blockIdx.x == 0) atomicExch(all, 1); if (t < 34 && blockIdx.x) { if (t < 32) atomicAdd(all, 0); else store(all, 7); }",
     "atomicAdd_block(y, 1);",
     PASSED % ("__threadfence_block()", "atomicExch", "atomicAdd"),
     PASSED % ("__threadfence()", "atomicExch_block", "atomicAdd"),

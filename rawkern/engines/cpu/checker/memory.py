@@ -23,13 +23,14 @@ from rawkern.engines.cpu.checker.sites import (
     place,
     put_field,
     root_of,
+    used,
 )
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import COPY, READ, WRITE, Access
 from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.ir import Emitter, Val, const
-from rawkern.engines.cpu.ptx.operands import callee
+from rawkern.engines.cpu.ptx.operands import callee, destinations
 
 SINK = 2048  # where in the page of failing lanes their writes go; reads are at its start
 
@@ -99,8 +100,9 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     defers = what == READ and a.regs is not None and undefined.tracks(f, regs)
     array = array_of(f.function, f.provenance, root)
     kept, weak = a.values is not None, _weak(f, a)
-    wide = const("i64", int(not weak & BLOCK_SCOPE))
-    site = Site(what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept, weak)
+    wide, looks = const("i64", int(not weak & BLOCK_SCOPE)), bool(a.order) and what != WRITE and a.looks
+    observes = looks and not used(f).isdisjoint(destinations(f.instr) if f.instr is not None else ())
+    site = Site(what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept, observes, weak)
     number = add_site(f, site)
     _tell_frame(f, space)
     if a.values is not None:
@@ -110,7 +112,7 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
     if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
         note(f, "fence", wide)
-    if a.order and what != WRITE and a.looks:
+    if looks:
         note(f, "look", wide)
     ok = _call(f, form, a.mask or f.lanes.act(), number)
     if a.order and what != READ:

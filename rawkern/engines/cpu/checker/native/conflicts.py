@@ -9,8 +9,8 @@ an instruction; `me` and `who` are words of shadow, this access and an earlier o
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, BLOCK_SCOPE, CHECK, KEPT, LANE_MASK, MASK_AT, OTHERS, RACE, READ, REPORT, SITE, SITE_AT, SITES, STATE,
-    STRONG_AT, TIME_AT, UPDATES, VOLATILE, WARPS, WRITE,
+    AGENTS, BLOCK_SCOPE, CHECK, KEPT, LANE_MASK, MASK_AT, OBSERVER, OTHERS, RACE, READ, REPORT, SITE, SITE_AT, SITES,
+    STATE, STRONG_AT, TIME_AT, UPDATES, VOLATILE, WARPS, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.sync import ORDER_SIZE
@@ -83,10 +83,22 @@ def rk_check_replaced(ck, st, warp, cell, plane, me, part, base):
         who = load64(cell + plane * KEPT)
         if who >= base and (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
             return who
+        if CHECK.weak[ck] == 0:
+            return 0
     who = load64(cell + plane * OTHERS)
-    if who >= base and (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
-        return who
-    return 0
+    if who < base or (who >> MASK_AT) & part == 0 or rk_check_apart(ck, st, warp, me, who) == 0:
+        return 0
+    if rk_check_is_observed(ck, st, warp, cell, plane, me, who, base):
+        return 0
+    return who
+
+
+def rk_check_is_observed(ck, st, warp, cell, plane, me, who, base):
+    """Whether a plain access comes after a strong read of what a strong write left, and so after that as well."""
+    if who >> STRONG_AT & 1 == 0 or me >> STRONG_AT & 1:
+        return 0
+    observer = load64(cell + plane * OBSERVER)
+    return observer and observer >= base and rk_check_apart(ck, st, warp, me, observer) == 0
 
 
 def rk_check_clash(ck, st, warp, lane, a, site, s, me, part, writer, reader):

@@ -42,14 +42,16 @@ IS_CONST, IS_UNKNOWN, IS_SHARED, IS_FREED = 1, 2, 4, 8  # flags; IS_SHARED: low 
 #: `plane` bytes the last read, after as many again one by another thread. `read`: whether there was any. Two more
 #: planes are of writes that a strong one has replaced, as accesses that race with them may not with it: the last plain
 #: one (`kept`: whether there is any), and the last strong one by another thread (`others`).
-REGION = Record("Region", _words("words plane read kept others"))
-PLANES, KEPT, OTHERS = 5, 3, 4  # their number, and that of the last two
+REGION = Record("Region", _words("words plane read kept others observed"))
+#: One more is of the last strong read of what the last strong writes left (`observed`: whether there was any): who
+#: comes after it comes after those.
+PLANES, KEPT, OTHERS, OBSERVER = 6, 3, 4, 5  # their number, and those of the last three
 #: An instruction that touches memory, or at which threads meet.
 SITE = Record(
     "Site",
     _words(
-        "root size element align what space strong weak seen defers unset_address unset_thread unset_block start end "
-        "kept"
+        "root size element align what space strong looks weak seen defers unset_address unset_thread unset_block "
+        "start end kept"
     ),
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what

@@ -10,11 +10,12 @@ where those of earlier blocks stand for nothing; 0 in global memory. What orders
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.conflicts import (
-    NOTHING, rk_check_apart, rk_check_clash, rk_check_is_mine, rk_check_is_seen, rk_check_race, rk_check_replaced,
+    NOTHING, rk_check_apart, rk_check_clash, rk_check_is_mine, rk_check_is_observed, rk_check_is_seen, rk_check_race,
+    rk_check_replaced,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.layout import (
-    CHECK, KEPT, MASK_AT, OTHERS, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT, TIME_AT, UPDATE,
-    WRITE,
+    CHECK, KEPT, MASK_AT, OBSERVER, OTHERS, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT, TIME_AT,
+    UPDATE, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_found_unset
 from rawkern.engines.cpu.checker.native.sync import rk_check_limits
@@ -22,6 +23,7 @@ from rawkern.engines.cpu.checker.native.scalar import elsewhere, highest_bit, in
 
 SITE_SIZE = SITE.size
 ALL_SET = 15 << REST_AT
+NONE = (1 << 64) - 1
 rk_run_read1 = rk_run_read2 = rk_run_write1 = rk_run_write2 = elsewhere  # in check_runs
 
 
@@ -208,11 +210,15 @@ def rk_check_read(ck, st, warp, lane, a, site, region, cell, plane, me, part, ba
     if base != 0 and (who >> REST_AT) & part == 0:
         unset = 1
     elif (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
-        rk_check_race(ck, st, warp, lane, a, site, who)
+        if rk_check_is_observed(ck, st, warp, cell, plane, me, who, base) == 0:
+            rk_check_race(ck, st, warp, lane, a, site, who)
     elif REGION.kept[region] | REGION.others[region]:
         who = rk_check_replaced(ck, st, warp, cell, plane, me, part, base)
         if who:
             rk_check_race(ck, st, warp, lane, a, site, who)
+    if SITE.looks[CHECK.sites[ck] + site * SITE_SIZE]:
+        REGION.observed[region] = 1
+        store64(cell + plane * OBSERVER, me)
     rk_check_note_read(ck, st, warp, cell, plane, me, part, base)
     return unset
 
@@ -247,7 +253,8 @@ def rk_check_write(ck, st, warp, lane, a, site, s, region, cell, plane, me, part
         set = part & (((CHECK.unset_bytes[ck, lane] >> (a - CHECK.addresses[ck, lane])) << (a & 3)) ^ 15)
     writer = 0  # accesses that this one is not ordered after
     if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
-        writer = who
+        if rk_check_is_observed(ck, st, warp, cell, plane, me, who, base) == 0:
+            writer = who
     elif REGION.kept[region] | REGION.others[region]:
         writer = rk_check_replaced(ck, st, warp, cell, plane, me, part, base)
     reader = 0
@@ -265,19 +272,28 @@ def rk_check_write(ck, st, warp, lane, a, site, s, region, cell, plane, me, part
             store64(cell, who | (set << REST_AT))
             rk_check_note_read(ck, st, warp, cell, plane, me, part, base)
             return 1
-    if SITE.strong[s] and who:
-        rk_check_keep(ck, st, warp, region, cell, plane, me, who)
+    if SITE.strong[s]:
+        rk_check_keep(ck, st, warp, region, s, cell, plane, me, who, base)
     set = set | ((who >> REST_AT) & (part ^ 15))
     store64(cell, me | (part << MASK_AT) | (set << REST_AT))
     return 0
 
 
-def rk_check_keep(ck, st, warp, region, cell, plane, me, who):
+@inline
+def rk_check_keep(ck, st, warp, region, s, cell, plane, me, who, base):
     """Keep a write that a strong one replaces, where an access that comes after the latter may race with the former."""
-    if who >> STRONG_AT & 1 == 0:
+    looks = SITE.looks[s]
+    if who and who >> STRONG_AT & 1 == 0:
         REGION.kept[region] = 1
         store64(cell + plane * KEPT, who)
-    elif rk_check_is_mine(ck, st, warp, me, who) == 0 and rk_check_is_seen(ck, st, warp, who) == 0:
-        REGION.others[region] = 1
-        store64(cell + plane * OTHERS, who)
+    elif who and rk_check_is_mine(ck, st, warp, me, who) == 0 and rk_check_is_seen(ck, st, warp, who) == 0:
+        plain = me & (NONE ^ (1 << STRONG_AT))
+        if looks == 0 and rk_check_is_observed(ck, st, warp, cell, plane, plain, who, base) == 0:
+            REGION.others[region] = 1
+            store64(cell + plane * OTHERS, who)
+    if looks:
+        REGION.observed[region] = 1
+        store64(cell + plane * OBSERVER, me)
+    elif REGION.observed[region]:
+        store64(cell + plane * OBSERVER, 0)
     return 0
