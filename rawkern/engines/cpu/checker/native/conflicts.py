@@ -104,8 +104,8 @@ def rk_check_is_observed(ck, st, warp, cell, plane, me, who, base):
 def rk_check_clash(ck, st, warp, lane, a, site, s, me, part, writer, reader):
     """Report a write that is not ordered after others, unless it writes the same; returns what it counts as.
 
-    What is there already may be written: readers see the same whichever comes first. Such a write counts as a read, as
-    one who writes something else has to come after both. So may what another lane writes by the same instruction.
+    What another has written may be written again. Such a write counts as a read, as one who writes something else has
+    to come after both. So may what another lane writes by the same instruction. Readers race with either.
     """
     if writer:
         if rk_check_differs(ck, st, warp, lane, a, site, s, me, part, writer):
@@ -123,7 +123,10 @@ def rk_check_clash(ck, st, warp, lane, a, site, s, me, part, writer, reader):
 
 
 def rk_check_differs(ck, st, warp, lane, a, site, s, me, part, who):
-    """Report a write, unless it leaves the bytes of an earlier access as they are."""
+    """Report a write, unless an earlier write has left the bytes as they are."""
+    if SITE.what[CHECK.sites[ck] + ((who >> SITE_AT) & (SITES - 1)) * SITE_SIZE] == READ:  # it may read what was before
+        rk_check_race(ck, st, warp, lane, a, site, who)
+        return 1
     part = part & (who >> MASK_AT)
     other = MEMORY
     if rk_check_is_beside(ck, s, lane, me, who):
