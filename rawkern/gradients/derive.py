@@ -51,12 +51,14 @@ def derive(
     max_iterations: int | None = None,
     double: bool = False,
     assume: bool = True,
+    plain: bool = False,
 ) -> Text:
     """Derive the backward of a kernel; with `double` in double, whatever its own type.
 
     If that is refused, device functions are put in, then what threads read of their own in shared memory is followed.
 
-    With `assume`, it may be right only for launches of which `Text.assumed` is true.
+    With `assume`, it may be right only for launches of which `Text.assumed` is true. A `plain` text is one to derive
+    again: each thread does what the forward's did, so what it reads and adds to has the forward's form.
     """
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
@@ -67,7 +69,9 @@ def derive(
         again = reader if strategy == Strategy() else reader.variant(strategy.keep, strategy.updated)
         found = _attempt(
             again,
-            _Task(again, Options(assume, strategy.shared, strategy.rename), where, wrt, max_iterations, double).text,
+            _Task(
+                again, Options(assume, strategy.shared, strategy.rename), where, wrt, max_iterations, double, plain
+            ).text,
         )
         if isinstance(found, Text):
             return replace(found, updated=again.updated)
@@ -158,11 +162,13 @@ class _Task:
     wrt: Sequence[str] | None
     max_iterations: int | None
     double: bool
+    plain: bool
 
     def text(self, given: Kernel) -> Text:
         """The text of the backward of a kernel, as it was read."""
-        for same in {"lane", *helpers.HELPERS} & set(given.functions):  # which are then put in
-            raise self.where.refuse(1, f"{same} is also a helper's name", "give it another")
+        made = {"lane", *helpers.HELPERS, *(f"{n}_backward" for n in given.functions)}
+        for same in made & set(given.functions):  # which are then put in
+            raise self.where.refuse(1, f"{same} is also the name of a function of the backward", "give it another")
         tell("read", given)
         kernel = prepared(given, self.passes)
         wrt = _chosen(kernel, self.wrt)
@@ -185,19 +191,23 @@ class _Task:
         names = Names(_taken(kernel, self.double) | self.reader.file.options, self.double)
         assumed: list[Any] | None = kernel.assumed if self.passes.assume else None
         others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
-        gathering = _gathering(copies, kernel, others, names, where, assumed)
+        gathering = [] if self.plain else _gathering(copies, kernel, others, names, where, assumed)
         lines = [line for g in gathering for line in g.made]
         gathered = {g.gather.array.name: g for g in gathering}
-        found = deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
+        found = [] if self.plain else deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
         parts = dealt(found, copies.get, names, where)
         rest = _left(kernel, tuple(n for n in wrt if n not in gathered), parts)
         reverse = Reverse(kernel, rest, names, where, self.max_iterations, assumed)
+        if self.plain:
+            reverse.block_sums = dict.fromkeys(wrt)
         reverse.beside = frozenset(n for part in parts for n in part.deal.arrays)
         for part in parts:
             lines += part.found
             reverse.include(part.copy)
         lines += reverse.run() if reverse.active.outputs else []
-        return backward_text(kernel, reverse, active.outputs, wrt, lines, names, self.reader.units, gathered)
+        return backward_text(
+            kernel, reverse, active.outputs, wrt, lines, names, self.reader.units, gathered, self.plain
+        )
 
 
 class _Copies:

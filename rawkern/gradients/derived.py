@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -62,8 +64,16 @@ class Derived:
         Places in the text that add where several threads may meet. 0 means: the same result every time.
     """
 
-    def __init__(self, original: Any, text: Text, twin: Any, where: str, general: Callable[[], Derived]) -> None:
-        self._original, self._text, self._twin, self._where = original, text, twin, where
+    def __init__(
+        self,
+        original: Any,
+        text: Text,
+        twin: Any,
+        where: str,
+        general: Callable[[], Derived],
+        plain: Callable[[], Text],
+    ) -> None:
+        self._original, self._text, self._twin, self._where, self._plain = original, text, twin, where, plain
         self._general, self._other = general, None
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
@@ -175,6 +185,23 @@ class Derived:
         finally:
             for n, v in here.items():
                 v.copy_(before[n])
+
+    @cached_property
+    def plain(self) -> tuple[Text, Backward, dict[str, str]]:
+        """The same backward as a text to derive again, how it is launched, and its names for gradients.
+
+        Those are not ``grad_x``, which is what the gradient of x is called in a text that is derived from it.
+        """
+        text = self._plain()
+        source, names = text.source, {}
+        for kind, name in text.parameters:
+            if kind == "grad":
+                names[name] = f"given_{name}"
+                while re.search(rf"\b{names[name]}\b", source):
+                    names[name] += "_"
+                source = re.sub(rf"\bgrad_{name}\b", names[name], source)
+        make = lambda called: type(self._original)(source, called, options=self._original.options)  # noqa: E731
+        return text, Backward(text, make), names
 
     # What calls and operators share -------------------------------------------------------------------------------
 
@@ -290,7 +317,7 @@ def derive_kernel(
     launched = Launched(shape.block, units, shape.shared_mem)
     headers = [path for path, _ in source.headers]
     common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched}
-    given = {**common, "headers": headers, "wrt": wrt, "max_iterations": max_iterations}
+    given: dict[str, Any] = {**common, "headers": headers, "wrt": wrt, "max_iterations": max_iterations}
 
     def made(assume: bool) -> Derived:
         text = derive(source.text, name, assume=assume, **given)
@@ -298,7 +325,10 @@ def derive_kernel(
         for kind, each in text.parameters:
             if kind != "blocks" and each not in own:  # a call could not tell what it means
                 raise where.refuse(1, f"a macro declares the parameter {each}", "write it out in the kernel's head")
-        return Derived(kernel, text, lambda: twin(assume), source.title, lambda: made(False))
+        return Derived(kernel, text, lambda: twin(assume), source.title, lambda: made(False), lambda: plain(text.wrt))
+
+    def plain(wrt: tuple[str, ...]) -> Text:
+        return derive(source.text, name, assume=False, plain=True, **{**given, "wrt": wrt})
 
     def twin(assume: bool) -> dict[str, Any]:
         """The texts and kernels that `verify` compares."""

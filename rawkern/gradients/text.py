@@ -87,12 +87,15 @@ def base_name(name: str) -> str:
 
 def backward_text(
     kernel: Kernel, reverse: Reverse, active: Sequence[Array], wrt: tuple[str, ...], body: list[Statement],
-    names: Names, units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
+    names: Names, units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering], plain: bool = False,
 ) -> Text:  # fmt: skip
-    """The whole text, with this body; `active`: the outputs whose gradients are read."""
+    """The whole text, with this body; `active`: the outputs whose gradients are read.
+
+    `plain`: with no pass for speed that changes what a thread does.
+    """
     outputs = tuple(a.name for a in active)
     made = _Assembly(kernel, reverse, outputs, wrt, names, gathered)
-    made.optimize(body)
+    made.optimize(body, plain)
     lines = made.lines()
     parameters = made.parameters(lines)
     numbers = tuple((each.kind, each.of) for each in parameters)
@@ -150,7 +153,7 @@ class _Assembly:
 
     # The body -----------------------------------------------------------------------------------------------------
 
-    def optimize(self, body: list[Statement]) -> None:
+    def optimize(self, body: list[Statement], plain: bool) -> None:
         """The passes over the body, in the order in which they run."""
         kernel, names = self.kernel, self.names
         body = set_at_once(without_unused(body), kernel.before)
@@ -159,14 +162,14 @@ class _Assembly:
             for n, a in kernel.arrays.items()
             if isinstance(a.type, str) and a not in self.reverse.exchanged and n not in kernel.before
         }
-        body, self.passed = handed(body, self.sets, own, names.fresh)
+        body, self.passed = (body, {}) if plain else handed(body, self.sets, own, names.fresh)
         self.more: Several | None = None
-        if not self.sums and not self.arrays:
+        if not plain and not self.sums and not self.arrays:
             self.more = several(kernel, body, {g.size for g in self.gathered.values()}, names.fresh)
         self.rows: tuple[Row, ...] = ()
-        if self.more is None:
+        if self.more is None and not plain:
             self.rows, body = rows(kernel, body, names)
-        else:
+        elif self.more is not None:
             body, self.blocks = self.more.lines, {"x": self.more.blocks}
         self.room = names.fresh("resident") if self.rows else ""
         self.body = body

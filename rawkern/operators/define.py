@@ -148,7 +148,7 @@ def op(
     backward : "derive", optional
         Derive the backward from the text of the kernels that the function launches: their backwards run in reverse
         order. The function may only allocate, take views and launch; anything else in it is refused by name, at the
-        first backward. It is once differentiable.
+        first backward. Of one launch it has a second derivative, too.
     max_iterations : int, optional
         As for `RawKernel.derive`.
     verify : bool, optional

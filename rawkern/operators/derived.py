@@ -12,15 +12,18 @@ from typing import Any
 import torch
 
 from rawkern.base import environment, operator_state
+from rawkern.base import torch_private as private
 from rawkern.errors import LaunchError, NotDifferentiable
-from rawkern.gradients.derived import Derived
+from rawkern.gradients.derived import Derived, Shape
 from rawkern.gradients.launching import summed
 from rawkern.gradients.verify import overlap
 from rawkern.kernel import RawKernel
 from rawkern.launch.builds import last_edit
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.recording import Memory, Recorded, Recording, Trace, replayed
+from rawkern.operators.second import Second, apart
 from rawkern.operators.traced import Traced, carried
+from rawkern.operators.unknown import unknown
 
 VERIFY = "RAWKERN_VERIFY"  # "1": derived backwards are verified at their first use; set by the plugin for pytest
 MOST_VERIFIED = 100_000  # elements of the tensors of a launch that is verified unasked
@@ -52,7 +55,11 @@ def derived_backward(traced: Traced, max_iterations: int | None, verify: bool | 
         if operator_state.in_fake_op():
             return [torch.empty_like(a) if need else None for a, need in zip(args, ctx.needs_input_grad, strict=True)]
         if operator_state.composing():
-            raise LaunchError(f"{decl.qualified}: its derived backward is made of launches; it is once differentiable")
+            tensors = [t for t in (*args, *grads) if isinstance(t, torch.Tensor)]
+            seen = private.forward_mode() or private.transforms() or private.dispatch_modes()
+            if seen or any(t.numel() and not private.has_memory(t) for t in tensors):
+                raise LaunchError(f"{decl.qualified}: its derived backward is made of launches")
+            return _Twice.apply(settings, args, list(ctx.needs_input_grad), len(grads), *grads, *args)
         node = getattr(ctx, "node", None)  # of autograd's graph; None where the backward was called as an operator
         return _Run(settings, args, ctx.needs_input_grad, node).gradients(grads)
 
@@ -121,6 +128,11 @@ class _Run:
             else:
                 result.append(self._given_out(memory, a))
         return result
+
+    def second(self) -> Second:
+        """What derives this backward again."""
+        self._same_texts()
+        return Second(self.name, self.recording, self.args, self.needs, self._plans(), self._derived)
 
     def _unused(self, k: int) -> None:
         """Refuse what no launch was given, and Python was told the address of: where that went is not known."""
@@ -221,18 +233,18 @@ class _Run:
 
     def _derive(self, launch: Recorded, wrt: tuple[str, ...] | None) -> Derived:
         config = launch.config
-        build = launch.kernel.build()
-        key = (build, config.block, tuple(n == 1 for n in config.grid), config.shared_mem, wrt)
-        cache = self.settings.known.setdefault(launch.kernel, {})
+        found = self._derived(launch.kernel, config.block, config.grid, config.shared_mem, wrt)
+        return found.fitting(config.grid, launch.arguments)
+
+    def _derived(self, kernel: Any, block: Shape, grid: Shape, shared_mem: int, wrt: tuple[str, ...] | None) -> Derived:
+        """The backward of launches of a kernel, kept as long as that."""
+        key = (kernel.build(), block, tuple(n == 1 for n in grid), shared_mem, wrt)
+        cache = self.settings.known.setdefault(kernel, {})
         if key not in cache:
-            cache[key] = RawKernel.of(launch.kernel).derive(
-                block=config.block,
-                grid=config.grid,
-                shared_mem=config.shared_mem,
-                wrt=wrt,
-                max_iterations=self.settings.max_iterations,
+            cache[key] = RawKernel.of(kernel).derive(
+                block=block, grid=grid, shared_mem=shared_mem, wrt=wrt, max_iterations=self.settings.max_iterations
             )
-        return cache[key].fitting(config.grid, launch.arguments)
+        return cache[key]
 
     def _same_texts(self) -> None:
         """Refuse sources that were edited since the forward ran them."""
@@ -371,3 +383,35 @@ class _Run:
                 f"{self.name}: verify=True cannot look while a CUDA graph is captured; run it once before"
             )
         return True
+
+
+class _Twice(torch.autograd.Function):
+    """A derived backward whose own derivative is wanted: that is derived from a plain text of it, by the same pipeline.
+
+    It takes the gradients of the results, then the operator's arguments.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, settings: _Settings, args: list[Any], needs: list[bool], count: int, *given: Any) -> Any:
+        with operator_state.inside_op():
+            run = _Run(settings, args, needs, None)
+            found = run.gradients(given[:count])
+        ctx.run, ctx.count = run, count
+        ctx.places = [k for k, t in enumerate(given) if isinstance(t, torch.Tensor)]
+        ctx.save_for_backward(*(given[k] for k in ctx.places))
+        ctx.set_materialize_grads(False)
+        return tuple(apart(found, given))  # autograd wants each for itself
+
+    @staticmethod
+    def backward(ctx: Any, *wanted: torch.Tensor | None) -> Any:
+        given: list[Any] = [None] * len(ctx.needs_input_grad[4:])
+        for k, t in zip(ctx.places, ctx.saved_tensors, strict=True):  # which raises if one was overwritten
+            given[k] = t
+        with torch.no_grad(), operator_state.inside_op():
+            found = ctx.run.second().gradients(given[: ctx.count], wanted)
+        needs = ctx.needs_input_grad[4:]
+        if torch.is_grad_enabled():
+            said = f"{ctx.run.name}: a derived backward can be differentiated once, and this is its third derivative"
+            anchors = [t for t in (*given, *wanted) if isinstance(t, torch.Tensor) and t.requires_grad]
+            found = [None if g is None else unknown(g, anchors, said) for g in found]
+        return None, None, None, None, *(g if need else None for g, need in zip(found, needs, strict=True))

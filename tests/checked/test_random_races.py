@@ -76,3 +76,93 @@ def test_the_same_is_found_lane_by_lane(monkeypatch, tmp_path):
         jit.instrument_object.cache_clear()
         jit.load_instrument.cache_clear()
         launches._builds.clear()
+
+
+# -- strong accesses after plain ones ---------------------------------------------------------------------------------
+PLAIN = [
+    "store(y, 0); atomicAdd(y, 1);",
+    "store(y, 0); *(volatile int*)y = 1;",
+    "store(y, 5); atomicExch(y, 1);",
+    "store(y, 0); __syncthreads(); if (t < 32) atomicAdd(y + 32, 1); else atomicAdd(y - 32, 1);",
+    "store(y, 0); __syncwarp(); store(y, 1);",
+    "store(y, 0); *z = *(volatile int*)y;",
+    "store(y, 0); *z = *(volatile int*)y; atomicAdd(y, 1);",
+    "atomicAdd(y, 1); store(y, 0);",
+    "atomicAdd(y, 1); atomicAdd(y, 1); store(y, 0);",
+    "*z = *y; *(volatile int*)y; atomicAdd(y, 1);",
+    "*z = *y; atomicAdd(y, 1);",
+    "atomicAdd(y, 1); *z = *y;",
+]
+STRONG = ["atomicAdd(y, 1);", "z[64] = *(volatile int*)y;", "*(volatile int*)y = 3;", "atomicMax(y, 99);"]
+PASSED = """if (t == 0 && blockIdx.x == 0) { store(y, 5); %s; %s(y + 9, 1); }
+       if (t == 0 && blockIdx.x == 1) { while (%s(y + 9, 0) != 1) {} __threadfence(); *z = *y; }"""
+RESET = """int& lock = y[9];
+       if (t == 0 && blockIdx.x == 0) { store(y, 5); __threadfence(); atomicExch(&lock, 1); }
+       if (t == 0 && blockIdx.x == 1) { while (%s != 1) {} __threadfence(); *z = *y; store(&lock, 0); }"""
+READS = 3  # at the end of PLAIN: they do not race with reads
+#: By all blocks: a plain read, and an atomic that verifies it; strong accesses that do not race.
+FINE = [
+    "int old = *y, seen; do { seen = old; if (seen > 99) break; old = atomicCAS(y, seen, seen + 2); } while (old != seen);",
+    "int seen; do seen = *y; while (atomicCAS(y, seen, seen + 2) != seen);",
+    """unsigned long long* p = (unsigned long long*)(all + t / 2 * 2), old = *p, seen;
+       do { seen = old; old = atomicCAS(p, seen, (unsigned long long)__double_as_longlong(__longlong_as_double(seen) + 2)); }
+       while (old != seen);""",
+    "atomicAdd_block(y + 64 * blockIdx.x, 1);",
+    PASSED % ("__threadfence()", "atomicExch", "atomicAdd"),
+    RESET % "*(volatile int*)&lock",
+    RESET % "atomicAdd(&lock, 0)",
+    "if (atomicAdd(all, 1) == 9 + 127) store(all, 0);",
+    "volatile int* p = all; p[0] = blockIdx.x;",
+    "volatile int* p = all; int v = p[t ^ 1]; __syncwarp(); p[t] = v + t;",
+]
+#: And one that none does: at another address, by another thread, or where the value decides or is written only. Scopes
+#: that do not reach; volatile accesses that assume that lanes run in step, or lose updates.
+RACES = [
+    "*z = *y; atomicMax(y, t + 9);",
+    "if (*y < t + 10) atomicMax(y, t + 10);",
+    "if (*y == 9) atomicCAS(y, 9, t);",
+    "int old = *y; atomicExch(y, old + 1);",
+    "int old = *y; atomicCAS(all + (t ^ 1), old, 5);",
+    "int old = *y; old = __shfl_xor_sync(~0u, old, 1); atomicCAS(all + (t ^ 1), old, 5);",
+    "if (blockIdx.x) atomicCAS(y, 9, 5); else *z = *y;",
+    "if (t == 33 && blockIdx.x == 0) atomicExch(all, 1); if (t < 34 && blockIdx.x) { if (t < 32) atomicAdd(all, 0); else store(all, 7); }",
+    "atomicAdd_block(y, 1);",
+    PASSED % ("__threadfence_block()", "atomicExch", "atomicAdd"),
+    PASSED % ("__threadfence()", "atomicExch_block", "atomicAdd"),
+    PASSED % ("__threadfence()", "atomicExch", "atomicAdd_block"),
+    "volatile int* p = all; p[0] = p[0] + 1;",
+    "volatile int* p = all + 64 * blockIdx.x; int v = p[t ^ 1]; p[t] = v + t;",
+]
+
+
+def test_plain_accesses_and_strong_ones_in_any_order():
+    cases = [*PLAIN, *STRONG, *FINE, *RACES]
+    body = "\n".join(f"        case {k}: {{ {case} }} break;" for k, case in enumerate(cases))
+    kernel = rawkern.RawKernel(rf"""
+__device__ void store(int* y, int v) {{ asm volatile("st.global.b32 [%0], %1;" :: "l"(y), "r"(v) : "memory"); }}
+extern "C" __global__ void k(int* all, int* out, int first, int second) {{
+    int t = threadIdx.x, *y = all + t, *z = out + t;
+    switch (blockIdx.x ? second : first) {{
+{body}
+    }}
+}}""")
+
+    def races(first: int, second: int, seed: int) -> bool:
+        try:
+            with rawkern.order(seed), rawkern.check():
+                kernel[2, 64](
+                    torch.full((128,), 9, dtype=torch.int32), torch.zeros(128, dtype=torch.int32), first, second
+                )
+        except rawkern.RaceError:
+            return True
+        return False
+
+    for seed in (0, 1):  # blocks from the last to the first, and as they are numbered
+        for k, plain in enumerate(PLAIN):
+            for n, strong in enumerate(STRONG, len(PLAIN)):
+                reads = k >= len(PLAIN) - READS and "=" in strong and strong.startswith("z")
+                assert races(k, n, seed) != reads, (plain, strong, seed)
+        for n in range(len(PLAIN), len(PLAIN) + len(STRONG)):
+            assert not races(n, len(PLAIN), seed), cases[n]
+        for n in range(len(PLAIN) + len(STRONG), len(cases)):
+            assert races(n, n, seed) == (cases[n] in RACES), cases[n]

@@ -231,11 +231,91 @@ def test_cuda_graph() -> None:
     agrees(found, torch.autograd.grad((reference(x, w) * v).sum(), (x, w)))
 
 
-def test_second_derivatives_raise(inputs) -> None:
+STENCIL = rawkern.RawKernel(r"""
+extern "C" __global__ void laplace(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i > 0 && i < n - 1) y[i] = x[i - 1] * x[i + 1] - x[i] * x[i] * x[i];
+}""")
+
+
+@rawkern.op("rawkern_test_derived::map", backward="derive")
+def mapped(x: Tensor, w: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    KERNELS.gate.forall(x.numel())(x, w, out, x.numel(), w.numel())
+    return out
+
+
+@rawkern.op("rawkern_test_derived::row", backward="derive")
+def row(x: Tensor, w: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    KERNELS.rms[x.shape[0], 64](x, out, x.shape[1])
+    return out
+
+
+@rawkern.op("rawkern_test_derived::stencil", backward="derive")
+def stencil(x: Tensor, w: Tensor) -> Tensor:
+    out = torch.zeros_like(x)
+    STENCIL.forall(x.numel())(x, out, x.numel())
+    return out
+
+
+def stencil_in_torch(x, w):
+    flat = x.flatten()
+    inner = flat[:-2] * flat[2:] - flat[1:-1] ** 3
+    return torch.nn.functional.pad(inner, (1, 1)).view_as(x)
+
+
+TWICE = {
+    "map": (mapped, lambda x, w: torch.nn.functional.silu(x) * w),
+    "row": (row, lambda x, w: x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt()),
+    "stencil": (stencil, stencil_in_torch),
+    "handed on": (added, lambda x, b: x + b),
+    "sum": (sine, lambda x, b: torch.sin(x + b)),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives(inputs, name) -> None:
+    x, w, v = inputs
+    if name in ("handed on", "sum"):
+        w = v.clone().requires_grad_()
+    given = v.flip(0).requires_grad_()
+
+    def second(function):
+        out = function(x, w)
+        grads = torch.autograd.grad(out, (x, w), given, create_graph=True, allow_unused=True)
+        penalty = sum((g.sin() * (k + 1)).sum() for k, g in enumerate(grads) if g is not None)
+        found = torch.autograd.grad(penalty + out.sum(), (x, w, given), allow_unused=True)
+        return [torch.zeros_like(t) if g is None else g for g, t in zip(found, (x, w, given), strict=True)]
+
+    for a, b in zip(second(TWICE[name][0]), second(TWICE[name][1]), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_third_derivatives_raise(inputs) -> None:
     x, w, _ = inputs
-    (g,) = torch.autograd.grad(layer(x, w).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+    (g,) = torch.autograd.grad(mapped(x, w).sum(), x, create_graph=True)
+    (again,) = torch.autograd.grad(g.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="third derivative"):
+        torch.autograd.grad(again.sum(), x)
+
+
+def test_second_derivatives_of_several_launches_are_refused(inputs) -> None:
+    x, w, v = inputs
+    (g,) = torch.autograd.grad((layer(x, w) * v).sum(), x, create_graph=True)
+    with pytest.raises(
+        rawkern.NotDifferentiable, match="layer has no second derivative: it makes 2 launches; make an operator"
+    ):
         torch.autograd.grad(g.sum(), x)
+
+    def of_operators(x, w):  # one operator for each launch
+        return row(mapped(x, w), w)
+
+    found, right = [], []
+    for function, into in ((of_operators, found), (reference, right)):
+        (g,) = torch.autograd.grad((function(x, w) * v).sum(), x, create_graph=True)
+        into += torch.autograd.grad(g.square().sum(), (x, w))
+    torch.testing.assert_close(found, right, rtol=1e-3, atol=1e-3)
 
 
 def test_deterministic_algorithms_refuse_atomics(inputs) -> None:

@@ -21,7 +21,7 @@ from rawkern.base.timing import gpu_seconds, nothing
 from rawkern.checked.launches import check
 from rawkern.errors import CheckError, CompileError, LaunchTimeoutError
 from rawkern.kernel import RawKernel
-from rawkern.launch import intercept
+from rawkern.launch import intercept, native
 from rawkern.launch.limits import time_limit
 from rawkern.launch.modes import order
 from rawkern.testing.guards import Guarded, filled_allocations, place
@@ -262,6 +262,7 @@ def _time(
         inputs = session.last = _placed(session, request, tensors)
         session.timed = _callable(session, request, wire.decoded(request["args"], [g.tensor for g in inputs]))
     call, times = session.timed, []
+    native.wait()
     with torch.no_grad():
         torch.cuda.synchronize(session.device)
         if request["events"]:

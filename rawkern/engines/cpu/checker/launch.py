@@ -61,7 +61,7 @@ class CheckedLaunch(Session):
             null=self._new(4096), last=self._new(ENTRY.size), reports=self._new(REPORT.size * MAX_REPORTS),
             max_reports=MAX_REPORTS, shared_total=shared_total, reserved=start, reserved_end=start + size,
             all_shared=self._table([(0, shared_total, layout.IS_SHARED, 0)]), row=8 * layout.AGENTS,
-            runs=self._table([table]),
+            runs=self._table([table]), weak=int(any(site["weak"] for site in self.sites)),
         )  # fmt: skip
 
     def start(self, grid: Dim3, nwarps: int, stack_range: int) -> None:
@@ -112,8 +112,8 @@ class CheckedLaunch(Session):
     def _region(self, words: int, first: int = 0) -> tuple[int, int]:
         """Shadow of so many words from number `first` on: its record, and where it starts."""
         plane = -(-(words * layout.WORD + 2 * layout.MARGIN) // 64) * 64
-        shadow = self._new(3 * plane, large=words < 1 << 30) + layout.MARGIN
-        return self._table([(shadow - first * layout.WORD & (1 << 64) - 1, plane, 0)]), shadow
+        shadow = self._new(layout.PLANES * plane, large=words < 1 << 30) + layout.MARGIN
+        return self._table([(shadow - first * layout.WORD & (1 << 64) - 1, plane, 0, 0, 0, 0)]), shadow
 
     def _new(self, size: int, large: bool = True) -> int:
         mapping = Mapping(max(size, 8))
@@ -234,7 +234,9 @@ class CheckedLaunch(Session):
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
             root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
-            row = {name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept")}
+            row = {
+                name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept", "looks", "weak")
+            }
             row |= {"root": root, "what": what, "space": space}
             row |= zip(("start", "end"), site["array"] or (0, 0), strict=True)
             rows.append([int(row.get(name, 0)) for name, _ in SITE.fields])

@@ -8,28 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rawkern.engines.cpu.analysis.provenance import Root, array_of
+from rawkern.engines.cpu.analysis.provenance import array_of
 from rawkern.engines.cpu.analysis.storage import RESERVED, local_frame
 from rawkern.engines.cpu.checker import undefined, undefined_tiles
+from rawkern.engines.cpu.checker.native.layout import BLOCK_SCOPE, UPDATES, VOLATILE
 from rawkern.engines.cpu.checker.sites import (
     Site,
     add_site,
-    checked,
     field,
     field_now,
+    halves_of,
     identity,
     note,
     place,
     put_field,
     root_of,
+    used,
 )
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import COPY, READ, WRITE, Access
 from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.ir import Emitter, Val, const
-from rawkern.engines.cpu.ptx.data import Mem
-from rawkern.engines.cpu.ptx.operands import callee
+from rawkern.engines.cpu.ptx.operands import callee, destinations
 
 SINK = 2048  # where in the page of failing lanes their writes go; reads are at its start
 
@@ -92,14 +93,16 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     """Look at an access; the lanes that may go on."""
     e, what = f.e, a.what
     root, space, size = root_of(f, a.mem), a.space, a.size * a.count
-    strong = bool(a.order) or (what == READ and _is_validated(f, root))
+    strong = bool(a.order) or (what == READ and id(f.instr) in halves_of(f).loads)
     if root is not None and root[0] == "local":
         space = "local"
     regs = a.regs or ()
     defers = what == READ and a.regs is not None and undefined.tracks(f, regs)
     array = array_of(f.function, f.provenance, root)
-    kept = a.values is not None
-    site = Site(what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept)
+    kept, weak = a.values is not None, _weak(f, a)
+    wide, looks = const("i64", int(not weak & BLOCK_SCOPE)), bool(a.order) and what != WRITE and a.looks
+    observes = looks and not used(f).isdisjoint(destinations(f.instr) if f.instr is not None else ())
+    site = Site(what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept, observes, weak)
     number = add_site(f, site)
     _tell_frame(f, space)
     if a.values is not None:
@@ -108,12 +111,12 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
         _keep_unset(f, undefined_tiles.stored(f, a), a.size)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
     if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
-        note(f, "fence")
-    if a.order and what != WRITE and a.looks:
-        note(f, "look")
+        note(f, "fence", wide)
+    if looks:
+        note(f, "look", wide)
     ok = _call(f, form, a.mask or f.lanes.act(), number)
     if a.order and what != READ:
-        note(f, "pass_on")
+        note(f, "pass_on", wide)
     if defers:
         missing = e.resize(field_now(f, "unset"), "i32")
         undefined.loaded(f, regs, undefined_tiles.loaded(f, a, missing), number)
@@ -154,24 +157,13 @@ def _call(f: FunctionLowering, form: Form, mask: Val, site: Val) -> Val:
     return e.let("i32", 1, f"phi i32 [ {one.ref}, %{near} ], [ {other.ref}, %{far} ]")
 
 
-#: Atomics that find out whether what was read before still holds, or do not care.
-_VALIDATING = frozenset(("cas", "exch", "min", "max", "and", "or"))
-
-
-def _is_validated(f: FunctionLowering, root: Root | None) -> bool:
-    """Whether a plain read goes before an atomic that allows for others in between.
-
-    ``old = *p; do { seen = old; old = atomicCAS(p, seen, ...); } while (old != seen)`` is CUDA's own way to write an
-    atomic operation; ``if (v < *p) atomicMin(p, v)`` saves some.
-    """
-    kept = checked(f)
-    if kept.validated is None:
-        instrs = [i for block in f.flow.blocks for i in block.instrs if i.op.base in ("atom", "red")]
-        roots = (
-            root_of(f, a) for i in instrs if not _VALIDATING.isdisjoint(i.op.mods) for a in i.args if isinstance(a, Mem)
-        )
-        kept.validated = frozenset(roots)
-    return root in kept.validated
+def _weak(f: FunctionLowering, a: Access) -> int:
+    """Why an atomic or volatile access may race with another one, as in `layout`."""
+    op = f.instr.op if f.instr is not None else None
+    if op is None or not a.order:
+        return 0
+    updates = UPDATES if id(f.instr) in halves_of(f).stores else 0
+    return updates | (BLOCK_SCOPE if op.has("cta") else 0) | (VOLATILE if op.has("volatile") else 0)
 
 
 def _tell_frame(f: FunctionLowering, space: str) -> None:

@@ -12,6 +12,7 @@ from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.provenance import Root
 from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES, local_frame
 from rawkern.engines.cpu.checker import pattern
+from rawkern.engines.cpu.checker.halves import Halves, halves
 from rawkern.engines.cpu.checker.native.layout import CHECK, KINDS
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -19,6 +20,7 @@ from rawkern.engines.cpu.emit.instrument import Watch
 from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Loc, Mem, Reg, Sym
+from rawkern.engines.cpu.ptx.operands import sources as sources_of
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 
 
@@ -31,6 +33,7 @@ class Site:
     one; a lane accesses `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when
     the value is used. `lines` are (file, line), from the inside out where code was inlined. `array`: where in local
     memory the array that the address comes from starts and ends. `kept`: that the checker is shown what is written.
+    `looks`: it is strong and somebody uses what it reads. `weak` is as in `layout`.
     """
 
     what: str
@@ -44,6 +47,8 @@ class Site:
     defers: bool = False
     array: tuple[int, int] | None = None
     kept: bool = False
+    looks: bool = False
+    weak: int = 0
 
 
 class Checked(Watch):
@@ -52,7 +57,8 @@ class Checked(Watch):
     def __init__(self, f: FunctionLowering, sites: dict[Site, int]):
         self.f = f
         self.sites = sites  # of the whole build, with their numbers
-        self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave
+        self.halves: Halves | None = None  # of updates
+        self.used: frozenset[str] | None = None  # registers that instructions read
         self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by
         self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
         self.shadows: dict[str, str] = {}  # and the slots that say so
@@ -62,6 +68,22 @@ def checked(f: FunctionLowering) -> Checked:
     """What is kept of a function in a checked build."""
     assert isinstance(f.watch, Checked)
     return f.watch
+
+
+def halves_of(f: FunctionLowering) -> Halves:
+    """The loads and stores of a function that are halves of updates."""
+    kept = checked(f)
+    if kept.halves is None:
+        kept.halves = halves(f.flow)
+    return kept.halves
+
+
+def used(f: FunctionLowering) -> frozenset[str]:
+    """Registers that a function's instructions read."""
+    kept = checked(f)
+    if kept.used is None:
+        kept.used = frozenset(name for i in f.flow.instructions() for name in sources_of(i))
+    return kept.used
 
 
 def lines_of(place: Loc | None) -> tuple[tuple[str, int], ...]:

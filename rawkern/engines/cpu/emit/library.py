@@ -33,8 +33,11 @@ class Library:
     functions: dict[str, str]  # LLVM IR of a module by the symbol that it defines
 
 
-def split(module: Module) -> Library:
-    """Take the helpers that call nothing but others like them out of a module, which declares them then."""
+def split(module: Module, target: str = "") -> Library:
+    """Take the helpers that call nothing but others like them out of a module, which declares them then.
+
+    Symbols differ by `target`, the CPU: it decides how vectors are passed.
+    """
     shared = _complete(module)
     declared: dict[str, str] = {}
     functions: dict[str, str] = {}
@@ -52,7 +55,7 @@ def split(module: Module) -> Library:
             add(other)
         used = [module.declarations[other] for other in module.declarations if f"@{other}" in text]
         parts = [*used, *(declared[other] for other in callees), renamed(text)]
-        symbols[name] = f"{name}_{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:16]}"
+        symbols[name] = f"{name}_{hashlib.sha256(chr(10).join([target, *parts]).encode()).hexdigest()[:16]}"
         head = _HEAD.match(text)
         assert head is not None
         types = re.sub(r" %\w+", "", head["params"])

@@ -29,8 +29,13 @@ class Lowered:
     instrument: type[Instrument] = Instrument
 
 
-def lower(plan: Plan, features: frozenset[str] = frozenset(), instrument: type[Instrument] = Instrument) -> Lowered:
-    """Emit the LLVM IR of a kernel; `features` as `ir.Module` has them."""
+def lower(
+    plan: Plan,
+    features: frozenset[str] = frozenset(),
+    instrument: type[Instrument] = Instrument,
+    target: str = "",
+) -> Lowered:
+    """Emit the LLVM IR of a kernel; `features` as `ir.Module` has them, `target` as `library.split`."""
     module, build = Module(features=features), instrument(plan)
     for function in plan.functions:
         module.functions.append(lower_function(plan, module, function, HANDLERS, build))
@@ -39,7 +44,7 @@ def lower(plan: Plan, features: frozenset[str] = frozenset(), instrument: type[I
     module.functions.append(
         f"define internal void @rk_body({params}){inline} {{\n  call void @{name}({params})\n  ret void\n}}"
     )
-    library = split(module)
+    library = split(module, target)
     return Lowered(
         library.text,
         library.functions,

@@ -144,7 +144,8 @@ class Translation:
         from rawkern.engines.cpu.analysis.plan import make_plan
         from rawkern.engines.cpu.emit.program import lower
 
-        return lower(make_plan(self.parsed(), kernel, layout, tid_shape), cpu.arithmetic(), instrument)
+        plan = make_plan(self.parsed(), kernel, layout, tid_shape)
+        return lower(plan, cpu.arithmetic(), instrument, repr(astuple(cpu)))
 
 
 def module_text(lowered: Lowered, cpu: Cpu) -> str:

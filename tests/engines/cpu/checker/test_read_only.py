@@ -120,10 +120,10 @@ def test_one_that_is_also_given_to_be_written() -> None:
     """A tensor that two parameters lead to, const and not: an address of no known origin may write it."""
     kernel = rawkern.RawKernel(
         'struct S { const int* p; int* q; }; extern "C" __global__ void k(const int* c, int* w, S s, long long* box, '
-        "int which) { volatile long long* v = box; v[0] = (long long)c; int* p = which == 0 ? (int*)v[0] : s.q; "
+        "int which) { volatile long long* v = box + threadIdx.x; v[0] = (long long)c; int* p = which == 0 ? (int*)v[0] : s.q; "
         "p[threadIdx.x] = which + 1; if (which == 2) s.q[threadIdx.x] = 7; }"
     )
-    x, box = torch.zeros(32, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
+    x, box = torch.zeros(32, dtype=torch.int32), torch.zeros(32, dtype=torch.int64)
     for level, (which, value) in itertools.product(("bounds", "full"), ((0, 1), (1, 2), (2, 7))):
         with rawkern.check(level=level):
             kernel[1, 32](x, x, {"p": x, "q": x}, box, which)

@@ -86,4 +86,5 @@ def test_what_is_taken_out() -> None:
     assert re.findall(r"^define [^@]*@(\w+)", library.text, re.M) == ["own", "small", "ping", "pong", "main"]
     changed = Module(dict(module.declarations), {"inner": module.helpers["inner"].replace("%r", "%q")})
     changed.helper("outer", lambda m: module.helpers["outer"])
+    assert not set(split(module, "another CPU").functions) & {inner, outer}  # where vectors are passed in another way
     assert not set(split(changed).functions) & {inner, outer}  # what calls another text is another function

@@ -9,8 +9,8 @@ an instruction; `me` and `who` are words of shadow, this access and an earlier o
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, CHECK, LANE_MASK, MASK_AT, RACE, READ, REPORT, SITE, SITE_AT, SITES, STATE, STRONG_AT, TIME_AT, WARPS,
-    WRITE,
+    AGENTS, BLOCK_SCOPE, CHECK, KEPT, LANE_MASK, MASK_AT, OBSERVER, OTHERS, RACE, READ, REPORT, SITE, SITE_AT, SITES,
+    STATE, STRONG_AT, TIME_AT, UPDATES, VOLATILE, WARPS, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.sync import ORDER_SIZE
@@ -39,13 +39,28 @@ def rk_check_is_seen(ck, st, warp, who):
     return other // AGENTS == STATE.number[st] and who >> TIME_AT <= seen
 
 
+def rk_check_is_sound(ck, mine, me, other, who):
+    """Whether two atomic or volatile accesses, by the agents `mine` and `other`, do not race whatever their order."""
+    s = CHECK.sites[ck] + ((me >> SITE_AT) & (SITES - 1)) * SITE_SIZE
+    o = CHECK.sites[ck] + ((who >> SITE_AT) & (SITES - 1)) * SITE_SIZE
+    either = SITE.weak[s] | SITE.weak[o]
+    if either & BLOCK_SCOPE and mine // AGENTS != other // AGENTS:
+        return 0
+    if SITE.weak[s] & SITE.weak[o] & VOLATILE and mine == other:
+        return 0
+    return either & UPDATES == 0 or SITE.what[s] == READ or SITE.what[o] == READ
+
+
 @inline
 def rk_check_apart(ck, st, warp, me, who):
     """Whether an access is by another thread and nothing orders it before this one."""
     time = who >> TIME_AT
-    if time == 0 or (who >> STRONG_AT) & (me >> STRONG_AT) & 1:
+    strong = (who >> STRONG_AT) & (me >> STRONG_AT) & 1
+    if time == 0 or (strong and CHECK.weak[ck] == 0):
         return 0
     other = load64(CHECK.log[ck] + time * 8)
+    if strong and rk_check_is_sound(ck, STATE.number[st] * AGENTS + warp, me, other, who):
+        return 0
     mine = STATE.number[st]
     if (who ^ me) & LANE_MASK == 0 and other == mine * AGENTS + warp:
         return 0
@@ -59,11 +74,38 @@ def rk_check_apart(ck, st, warp, me, who):
     return passed <= time or looked <= time
 
 
+def rk_check_replaced(ck, st, warp, cell, plane, me, part, base):
+    """A write that a later strong one has replaced, if nothing orders it before this access; else 0.
+
+    Who comes after the strong write comes after the plain ones before it, but strong accesses need not come after it.
+    """
+    if (me >> STRONG_AT) & 1:
+        who = load64(cell + plane * KEPT)
+        if who >= base and (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
+            return who
+        if CHECK.weak[ck] == 0:
+            return 0
+    who = load64(cell + plane * OTHERS)
+    if who < base or (who >> MASK_AT) & part == 0 or rk_check_apart(ck, st, warp, me, who) == 0:
+        return 0
+    if rk_check_is_observed(ck, st, warp, cell, plane, me, who, base):
+        return 0
+    return who
+
+
+def rk_check_is_observed(ck, st, warp, cell, plane, me, who, base):
+    """Whether a plain access comes after a strong read of what a strong write left, and so after that as well."""
+    if who >> STRONG_AT & 1 == 0 or me >> STRONG_AT & 1:
+        return 0
+    observer = load64(cell + plane * OBSERVER)
+    return observer and observer >= base and rk_check_apart(ck, st, warp, me, observer) == 0
+
+
 def rk_check_clash(ck, st, warp, lane, a, site, s, me, part, writer, reader):
     """Report a write that is not ordered after others, unless it writes the same; returns what it counts as.
 
-    What is there already may be written: readers see the same whichever comes first. Such a write counts as a read, as
-    one who writes something else has to come after both. So may what another lane writes by the same instruction.
+    What another has written may be written again. Such a write counts as a read, as one who writes something else has
+    to come after both. So may what another lane writes by the same instruction. Readers race with either.
     """
     if writer:
         if rk_check_differs(ck, st, warp, lane, a, site, s, me, part, writer):
@@ -81,7 +123,10 @@ def rk_check_clash(ck, st, warp, lane, a, site, s, me, part, writer, reader):
 
 
 def rk_check_differs(ck, st, warp, lane, a, site, s, me, part, who):
-    """Report a write, unless it leaves the bytes of an earlier access as they are."""
+    """Report a write, unless an earlier write has left the bytes as they are."""
+    if SITE.what[CHECK.sites[ck] + ((who >> SITE_AT) & (SITES - 1)) * SITE_SIZE] == READ:  # it may read what was before
+        rk_check_race(ck, st, warp, lane, a, site, who)
+        return 1
     part = part & (who >> MASK_AT)
     other = MEMORY
     if rk_check_is_beside(ck, s, lane, me, who):

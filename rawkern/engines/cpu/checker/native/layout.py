@@ -24,9 +24,9 @@ CHECK = Record(
     (
         *_words("unset storing segments nsegments last sites reports nreports max_reports serial"),
         *_words("clock times blind log row runner runner_since owner owner_since copying"),
-        *_words("grid_x grid_y nwarps shared_total reserved reserved_end order null runs"),
+        *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
-        *_words("me reader floor span gone need all_shared lanes"),
+        *_words("me reader floor span gone need others all_shared lanes"),
         *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
         *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region heap_held heap_limit"),
         ("bases", "[4 x i64]"),
@@ -39,16 +39,25 @@ CHECK = Record(
 ENTRY = Record("Entry", _words("low high flags region"))
 IS_CONST, IS_UNKNOWN, IS_SHARED, IS_FREED = 1, 2, 4, 8  # flags; IS_SHARED: low and high are offsets in shared memory
 #: Memory whose accesses are followed. The shadow of the four bytes at `a` is at `words + 2 * a`: the last write, after
-#: `plane` bytes the last read, after as many again one by another thread. `read`: whether there was any.
-REGION = Record("Region", _words("words plane read"))
+#: `plane` bytes the last read, after as many again one by another thread. `read`: whether there was any. Two more
+#: planes are of writes that a strong one has replaced, as accesses that race with them may not with it: the last plain
+#: one (`kept`: whether there is any), and the last strong one by another thread (`others`).
+REGION = Record("Region", _words("words plane read kept others observed"))
+#: One more is of the last strong read of what the last strong writes left (`observed`: whether there was any): who
+#: comes after it comes after those.
+PLANES, KEPT, OTHERS, OBSERVER = 6, 3, 4, 5  # their number, and those of the last three
 #: An instruction that touches memory, or at which threads meet.
 SITE = Record(
     "Site",
     _words(
-        "root size element align what space strong seen defers unset_address unset_thread unset_block start end kept"
+        "root size element align what space strong looks weak seen defers unset_address unset_thread unset_block "
+        "start end kept"
     ),
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what
+#: weak, why an access that is strong (atomic or volatile) may race with others: it is of block scope; it is volatile,
+#: which does not order the lanes of a warp; it is the second half of an update, which loses others' writes.
+BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
 GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
 #: What is known of one block: clocks of its warps, and what of all agents each has seen. Up to `horizon` a warp has
 #: seen all there was in the block.
@@ -58,10 +67,11 @@ STATE = Record(
         *_words("number serial base shadow window region ordered"),
         ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
         ("seen", _SEEN), ("fenced", _SEEN),
-        ("fence_time", _CLOCKS), ("pot", f"[{AGENTS} x i64]"),
+        ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("pot", f"[{AGENTS} x i64]"),
         ("arrived", f"[{BARRIERS * AGENTS} x i64]"), ("opened", f"[{BARRIERS * AGENTS} x i64]"),
         ("all_seen", f"[{BARRIERS} x i64]"),
-        ("waiting", f"[{BARRIERS} x i64]"), ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
+        ("waiting", f"[{BARRIERS} x i64]"), ("wide_waiting", f"[{BARRIERS} x i64]"),
+        ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
         ("at", _CLOCKS),
         ("copies", _CLOCKS), ("latest", _CLOCKS), ("met", _CLOCKS), ("groups", _CLOCKS),
         ("group_times", f"[{WARPS * GROUPS} x i64]"),

@@ -10,10 +10,12 @@ where those of earlier blocks stand for nothing; 0 in global memory. What orders
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.conflicts import (
-    NOTHING, rk_check_apart, rk_check_clash, rk_check_is_mine, rk_check_is_seen, rk_check_race,
+    NOTHING, rk_check_apart, rk_check_clash, rk_check_is_mine, rk_check_is_observed, rk_check_is_seen, rk_check_race,
+    rk_check_replaced,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.layout import (
-    CHECK, MASK_AT, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT, TIME_AT, UPDATE, WRITE,
+    CHECK, KEPT, MASK_AT, OBSERVER, OTHERS, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT, TIME_AT,
+    UPDATE, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_found_unset
 from rawkern.engines.cpu.checker.native.sync import rk_check_limits
@@ -21,6 +23,7 @@ from rawkern.engines.cpu.checker.native.scalar import elsewhere, highest_bit, in
 
 SITE_SIZE = SITE.size
 ALL_SET = 15 << REST_AT
+NONE = (1 << 64) - 1
 rk_run_read1 = rk_run_read2 = rk_run_write1 = rk_run_write2 = elsewhere  # in check_runs
 
 
@@ -33,11 +36,13 @@ def rk_check_trace_even(ck, st, warp, mask, site, s, region, base, stride, run):
     what = SITE.what[s]
     if what == READ:
         REGION.read[region] = 1
-    runs = CHECK.copying[ck] == 0
+    runs = CHECK.copying[ck] == 0 and SITE.strong[s] == 0
+    CHECK.others[ck] = 0
+    if REGION.others[region]:
+        CHECK.others[ck] = REGION.plane[region] * OTHERS
     if stride == 0 and what != WRITE:
-        return rk_check_same_address(
-            ck, st, warp, mask, site, s, region, base, run, runs and size == 4 and what == READ
-        )
+        word = runs and size == 4 and what == READ and CHECK.others[ck] == 0
+        return rk_check_same_address(ck, st, warp, mask, site, s, region, base, run, word)
     runs = runs and stride == size and size < 32 and size > 1 and what != UPDATE and (size * run) & 31 == 0
     if what == WRITE and CHECK.storing[ck]:
         runs = 0
@@ -185,9 +190,9 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, region, base):
         part = ((1 << bytes) - 1) << offset
         cell = REGION.words[region] + (a >> 2) * 8
         if SITE.what[s] == READ:
-            unset = unset & rk_check_read(ck, st, warp, lane, a, site, cell, plane, me, part, base)
+            unset = unset & rk_check_read(ck, st, warp, lane, a, site, region, cell, plane, me, part, base)
         else:
-            if rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
+            if rk_check_write(ck, st, warp, lane, a, site, s, region, cell, plane, me, part, base):
                 REGION.read[region] = 1
         a = (a & (0 - 4)) + 4
     if unset and SITE.what[s] == READ:
@@ -196,7 +201,7 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, region, base):
 
 
 @inline
-def rk_check_read(ck, st, warp, lane, a, site, cell, plane, me, part, base):
+def rk_check_read(ck, st, warp, lane, a, site, region, cell, plane, me, part, base):
     """Follow a read of one word; returns whether nothing of it is set."""
     who = load64(cell)
     if who < base:
@@ -205,7 +210,15 @@ def rk_check_read(ck, st, warp, lane, a, site, cell, plane, me, part, base):
     if base != 0 and (who >> REST_AT) & part == 0:
         unset = 1
     elif (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
-        rk_check_race(ck, st, warp, lane, a, site, who)
+        if rk_check_is_observed(ck, st, warp, cell, plane, me, who, base) == 0:
+            rk_check_race(ck, st, warp, lane, a, site, who)
+    elif REGION.kept[region] | REGION.others[region]:
+        who = rk_check_replaced(ck, st, warp, cell, plane, me, part, base)
+        if who:
+            rk_check_race(ck, st, warp, lane, a, site, who)
+    if SITE.looks[CHECK.sites[ck] + site * SITE_SIZE]:
+        REGION.observed[region] = 1
+        store64(cell + plane * OBSERVER, me)
     rk_check_note_read(ck, st, warp, cell, plane, me, part, base)
     return unset
 
@@ -215,17 +228,20 @@ def rk_check_note_read(ck, st, warp, cell, plane, me, part, base):
     """Be the last to read a word."""
     first = load64(cell + plane)
     if first >= base and first:
-        if rk_check_is_mine(ck, st, warp, me, first):
-            if (first ^ me) >> TIME_AT == 0:
+        weaker = (me >> STRONG_AT) & (first >> STRONG_AT ^ 1) & 1  # more stands against that one than against this
+        if weaker == 0 and rk_check_is_mine(ck, st, warp, me, first):
+            if (first ^ me) >> TIME_AT == 0 and (first ^ me) >> STRONG_AT & 1 == 0:
                 part = part | ((first >> MASK_AT) & 15)
-        elif rk_check_is_seen(ck, st, warp, first) == 0:  # who has seen this read has seen that one
-            store64(cell + plane + plane, first)
+        elif weaker or rk_check_is_seen(ck, st, warp, first) == 0:  # who has seen this read has seen that one
+            second = load64(cell + plane + plane)
+            if first >> STRONG_AT & 1 == 0 or second < base or second == 0 or second >> STRONG_AT & 1:
+                store64(cell + plane + plane, first)
     store64(cell + plane, me | (part << MASK_AT) | (warp << REST_AT))
     return 0
 
 
 @inline
-def rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
+def rk_check_write(ck, st, warp, lane, a, site, s, region, cell, plane, me, part, base):
     """Follow a write of one word, or an atomic operation on it; returns whether it counts as a read."""
     who = load64(cell)
     if who < base:
@@ -237,7 +253,10 @@ def rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
         set = part & (((CHECK.unset_bytes[ck, lane] >> (a - CHECK.addresses[ck, lane])) << (a & 3)) ^ 15)
     writer = 0  # accesses that this one is not ordered after
     if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
-        writer = who
+        if rk_check_is_observed(ck, st, warp, cell, plane, me, who, base) == 0:
+            writer = who
+    elif REGION.kept[region] | REGION.others[region]:
+        writer = rk_check_replaced(ck, st, warp, cell, plane, me, part, base)
     reader = 0
     if (writer >> MASK_AT) & part != part:
         reader = load64(cell + plane)
@@ -253,6 +272,28 @@ def rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
             store64(cell, who | (set << REST_AT))
             rk_check_note_read(ck, st, warp, cell, plane, me, part, base)
             return 1
+    if SITE.strong[s]:
+        rk_check_keep(ck, st, warp, region, s, cell, plane, me, who, base)
     set = set | ((who >> REST_AT) & (part ^ 15))
     store64(cell, me | (part << MASK_AT) | (set << REST_AT))
+    return 0
+
+
+@inline
+def rk_check_keep(ck, st, warp, region, s, cell, plane, me, who, base):
+    """Keep a write that a strong one replaces, where an access that comes after the latter may race with the former."""
+    looks = SITE.looks[s]
+    if who and who >> STRONG_AT & 1 == 0:
+        REGION.kept[region] = 1
+        store64(cell + plane * KEPT, who)
+    elif who and rk_check_is_mine(ck, st, warp, me, who) == 0 and rk_check_is_seen(ck, st, warp, who) == 0:
+        plain = me & (NONE ^ (1 << STRONG_AT))
+        if looks == 0 and rk_check_is_observed(ck, st, warp, cell, plane, plain, who, base) == 0:
+            REGION.others[region] = 1
+            store64(cell + plane * OTHERS, who)
+    if looks:
+        REGION.observed[region] = 1
+        store64(cell + plane * OBSERVER, me)
+    elif REGION.observed[region]:
+        store64(cell + plane * OBSERVER, 0)
     return 0

@@ -22,8 +22,8 @@ _WARP = 31 << REST_AT
 _PARAMS = "ck words plane table count mask"
 #: Fields of the checker: what the lanes' words have in common, and that of a read; times of the block (`floor`), of
 #: which the warp has seen `span`; those of its own (`own`, `own_span`) that it has seen; below `gone` words stand for
-#: nothing; bits that words which are read `need`.
-_FIELDS = "me reader floor span own own_span gone need"
+#: nothing; bits that words which are read `need`; the distance of the plane of `others` (0: it is empty).
+_FIELDS = "me reader floor span own own_span gone need others"
 
 
 def text() -> str:
@@ -129,6 +129,12 @@ class _Run:
         fine = e.bin("or", self.seen(w), self.alone(w, entries, "me", _TIME | LANE_MASK))
         fine = e.bin("and", fine, e.cmp("icmp eq", e.bin("and", w, a["need"]), a["need"]))
         gone = e.cmp("icmp ult", w, a["gone"])
+        others = e.let("i64", 1, f"extractelement {a['others']}, i32 0")
+        with e.where(e.cmp("icmp ne", others, 0)):
+            at = pointer(e, e.bin("add", e.bin("add", Val("%words", "i64"), self.at), others))
+            o = e.let("i64", LENGTH, f"load <{LENGTH} x i64>, {at}, align 8")
+            passed = e.bin("or", self.seen(o), self.alone(o, entries, "me", _TIME | LANE_MASK))
+            self.stop(e.bin("and", active, e.invert(e.bin("or", passed, e.cmp("icmp ult", o, a["gone"])))))
         if self.write:
             fine = e.bin("or", fine, gone)
             self.stop(e.bin("and", active, e.invert(fine)))

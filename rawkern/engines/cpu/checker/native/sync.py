@@ -89,37 +89,41 @@ def rk_check_draw(ck, st, agent):
     return now
 
 
-def rk_check_fence(ck, blk, warp):
-    """A fence: strong writes from now on pass on what happened before it."""
+def rk_check_fence(ck, blk, warp, wide):
+    """A fence: strong writes from now on pass on what happened before it, to other blocks if it is `wide`."""
     st = BLOCK.session[blk]
     STATE.ordered[st] = 1
     fenced = st + STATE_FENCED + warp * ROW
     rk_check_join(fenced, st + STATE_SEEN + warp * ROW, CHECK.row[ck])
     store64(fenced + warp * 8, STATE.clocks[st, warp])
     STATE.fence_time[st, warp] = rk_check_tick(ck, st, warp)
+    if wide:
+        STATE.wide_time[st, warp] = STATE.fence_time[st, warp]
     return 0
 
 
-def rk_check_pass_on(ck, blk, warp):
-    """A strong write: others may see what happened before the last fence."""
+def rk_check_pass_on(ck, blk, warp, wide):
+    """A strong write: others may see what happened before the last fence; `wide`: those of other blocks as well."""
     st = BLOCK.session[blk]
     if STATE.fence_time[st, warp] == 0:
         return 0
     rk_check_join(st + STATE_POT, st + STATE_FENCED + warp * ROW, CHECK.row[ck])
     at = CHECK.order[ck] + STATE.number[st] * ORDER_SIZE
-    if STATE.fence_time[st, warp] > load64(at):
-        store64(at, STATE.fence_time[st, warp])
+    if wide and STATE.wide_time[st, warp] > load64(at):
+        store64(at, STATE.wide_time[st, warp])
     return 0
 
 
-def rk_check_look(ck, blk, warp):
-    """A strong read: what others have passed on lies in the past now."""
+def rk_check_look(ck, blk, warp, wide):
+    """A strong read: what others have passed on lies in the past now; `wide`: those of other blocks as well."""
     st = BLOCK.session[blk]
     if STATE.ordered[st]:
         CHECK.limits_of[ck] = 0
         rk_check_join(st + STATE_SEEN + warp * ROW, st + STATE_POT, CHECK.row[ck])
         if STATE.pot[st, WARPS + warp] > STATE.met[st, warp]:
             STATE.met[st, warp] = STATE.pot[st, WARPS + warp]
+    if wide == 0:
+        return 0
     at = CHECK.order[ck] + STATE.number[st] * ORDER_SIZE + 8
     now = CHECK.clock[ck]
     if load64(at) != now:  # else nothing has happened since the last look
@@ -161,6 +165,8 @@ def rk_check_arrive(ck, blk, warp, number, site, same):
     store64(arrived + warp * 8, STATE.clocks[st, warp])
     if STATE.fence_time[st, warp] > STATE.waiting[st, number]:
         STATE.waiting[st, number] = STATE.fence_time[st, warp]
+    if STATE.wide_time[st, warp] > STATE.wide_waiting[st, number]:
+        STATE.wide_waiting[st, number] = STATE.wide_time[st, warp]
     STATE.met[st, warp] = STATE.seen[st, warp * AGENTS + WARPS + warp]
     rk_check_tick(ck, st, warp)
     return 0
@@ -204,6 +210,8 @@ def rk_check_depart(ck, blk, warp, number):
     if fence > STATE.fence_time[st, warp]:
         STATE.fence_time[st, warp] = fence
         rk_check_join(st + STATE_FENCED + warp * ROW, opened, CHECK.row[ck])
+    if STATE.wide_waiting[st, number] > STATE.wide_time[st, warp]:
+        STATE.wide_time[st, warp] = STATE.wide_waiting[st, number]
     return 0
 
 

@@ -15,7 +15,7 @@ from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.emit.memory.addresses import address_parts, fits, ordering, starts, stride_of
 from rawkern.engines.cpu.emit.memory.gather import gather, masked_load, masked_store, scatter
 from rawkern.engines.cpu.emit.memory.prefetch import LINE, ask
-from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg, Sym, Vec
 
 
@@ -265,5 +265,5 @@ def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order
 
 def fence(f: FunctionLowering, instr: Instr) -> None:
     """``membar`` and ``fence``; a CPU has one way to memory, so a fence between ways orders as well."""
-    f.watch.note("fence")
+    f.watch.note("fence", const("i64", int(not instr.op.has("cta"))))  # whether it is for other blocks as well
     f.e.line("fence seq_cst" if instr.op.base == "membar" or instr.op.has("sc") else "fence acq_rel")

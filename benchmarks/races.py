@@ -1,0 +1,396 @@
+"""The published sets of racy kernels under ``rawkern.check()``: what is found, missed, and reported without reason.
+
+``python -m benchmarks.races SET --from DIR`` reads a checkout of a set that lies in a directory of yours; nothing of it
+comes with rawkern. Device code is compiled as it is; host code is left out, and the launches are those of the set.
+
+- ``indigo``, labelled by names (``_atomicBug``, ``_boundsBug``): github.com/JohnJacobsonIII/HiRace-Artifact-SC24
+- ``scor``, microbenchmarks labelled by names (``race_``, ``norace_``): github.com/csl-iisc/ScoR
+- ``gpuverify``, labelled by first lines and, where these do not say what fails, by `RACY`:
+  github.com/mc-imperial/gpuverify
+- ``faial``, labelled by the status that examples/drf/test.ml expects: Faial's sources
+
+The last two have kernels without a host program: pointers get arrays of ascending numbers, and integers each of
+`VALUES` in turn; a race counts that any of these launches has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import rawkern
+from benchmarks.harness import Report, Table, short
+
+SECONDS = 10.0  # of a launch, which may wait for what never comes
+THREADS, BLOCK, SHARED = 1 << 17, 1024, 32 << 10  # at most, of launches that a set leaves open
+VALUES = ("all", 1, 0, 2)  # of integers that a set leaves open; "all" is the number of threads
+RACES = {"RaceError", "BarrierError"}
+ANY = "any of them"  # of a case's inputs
+Dims = tuple[int, ...]
+
+
+@dataclass
+class Case:
+    """A file of a set: its device code, what its label says, and its launches by the name of an input."""
+
+    name: str
+    source: str
+    racy: bool
+    launches: Callable[[rawkern.RawModule], Iterator[tuple[str, str, Dims, Dims, int, list]]]
+    outside: bool | None = None  # whether it leaves its memory; None: no label says
+    options: tuple[str, ...] = ()
+    cooperative: bool = False
+
+
+@dataclass
+class Outcome:
+    """What checks said of a case, by input: the kinds of errors, or why it did not run."""
+
+    kinds: dict[str, set[str]] = field(default_factory=dict)
+    failed: str = ""
+    seconds: float = 0.0
+
+
+def without(source: str, *functions: str) -> str:
+    """Take host functions out of a source, whose lines stay where they are."""
+    for match in re.finditer(rf"^[ \t]*(?:int|void)\s+(?:{'|'.join(functions)})\s*\(", source, re.MULTILINE):
+        depth, end = 1, source.index("{", match.end()) + 1
+        while depth and end < len(source):
+            depth += {"{": 1, "}": -1}.get(source[end], 0)
+            end += 1
+        blank = "".join("\n" if letter == "\n" else " " for letter in source[match.start() : end])
+        source = source[: match.start()] + blank + source[end:]
+    return source
+
+
+# Sets ---------------------------------------------------------------------------------------------------------
+
+
+def indigo(folder: Path) -> list[Case]:
+    """Graph codes: each on all graphs of the set, filled as its program fills them, 1024 blocks of 256 threads."""
+    graphs = {path.stem: graph(path) for path in sorted(folder.glob("indigo/input/*.egr"))}
+
+    def launches(_: rawkern.RawModule) -> Iterator[tuple[str, str, Dims, Dims, int, list]]:
+        for name, (nindex, nlist, data1, data2) in graphs.items():
+            arrays = [array.clone() for array in (nindex, nlist, data1, data2)]
+            yield name, "test_kernel", (1024,), (256,), 0, [*arrays, len(nindex) - 1]
+
+    found = []
+    for path in sorted(folder.glob("indigo/indigo_sources/*/*.cu")):
+        code = path.read_text().replace('#include "indigo_cuda.h"', "")
+        source = without(code, "serial_code", "verify_result", "compare")
+        racy = re.search("atomicBug|guardBug|syncBug|raceBug", path.stem) is not None
+        found.append(Case(path.stem, source, racy, launches, "boundsBug" in path.stem))
+    return found
+
+
+def graph(path: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A graph's two arrays, and the data that indigo_cuda.h makes by C's rand()."""
+    numbers = torch.from_numpy(np.fromfile(path, dtype=np.int32))
+    nodes, edges = numbers[:2].tolist()
+    nindex, nlist = numbers[2 : nodes + 3].clone(), numbers[nodes + 3 : nodes + 3 + edges].clone()
+    size, c = max(nodes, edges), ctypes.CDLL(None)
+    c.srand(1)
+    data1, data2 = (
+        torch.tensor([0, *(c.rand() % bound for _ in range(1, size))], dtype=torch.int32)
+        for bound in (nodes, max(edges, 1))
+    )
+    return nindex, nlist, data1, data2
+
+
+def scor(folder: Path) -> list[Case]:
+    """Microbenchmarks: a kernel of one word, its grid and block are macros."""
+    found = []
+    for path in sorted(folder.glob("microbenchmarks/src/*.cu")):
+        code = path.read_text()
+        grid, block = (int(n) for n in re.findall(r"#define\s+(?:NBLOCKS|TPERBLK)\s+(\d+)", code))
+
+        def launches(_: rawkern.RawModule, grid=grid, block=block) -> Iterator:
+            yield "", "kmain", (grid,), (block,), 0, [torch.zeros(1, dtype=torch.uint32)]
+
+        found.append(Case(path.stem, without(code, "main", "errCheck"), path.stem.startswith("race_"), launches))
+    return found
+
+
+#: GPUVerify's words; what it requires ends threads that do not have it, what it asserts is not asked.
+WORDS = r"""
+typedef unsigned int uint;
+__device__ inline void rk_leave() { asm volatile("exit;"); }
+#define __requires(...) ((__VA_ARGS__) ? (void)0 : rk_leave())
+#define __assume(...) __requires(__VA_ARGS__)
+#define __assert(...) ((void)0)
+#define __invariant(...) ((void)0)
+#define __global_invariant(...) ((void)0)
+#define __ensures(...) ((void)0)
+#define __global_assert(...) ((void)0)
+#define __requires_fresh_array(...) ((void)0)
+#define __axiom(...)
+#define __enabled() true
+#define __implies(a, b) (!(a) || (b))
+#define synchronize(group) (group).sync()
+#undef assert
+#define assert(...) __requires(__VA_ARGS__)
+"""
+#: What kernels get that take a struct by value, of an array of floats.
+STRUCTS: dict[str, Callable[[torch.Tensor], dict]] = {
+    "fresh_arrays/fail/array": lambda p: {"p": [p] * 42},
+    "fresh_arrays/fail/inherit": lambda p: {"p": p},
+    "fresh_arrays/fail/struct_char": lambda p: {"p": p.to(torch.int8)},
+    "fresh_arrays/fail/struct_float": lambda p: {"p": p},
+    "fresh_arrays/fail/struct_nested": lambda p: {"v": {"p": p}},
+}
+#: Files that GPUVerify fails for a race, or for a barrier that threads miss, on some input: by reading them. Others
+#: that it fails have an assertion, a null pointer or a write to constants.
+RACY = frozenset((
+    "atomics/add_tid", "atomics/add_zero", "cooperative_groups/fail/block_divergence_grid_group",
+    "cooperative_groups/fail/divergence_grid_group", "cooperative_groups/fail/divergence_thread_block",
+    "cooperative_groups/fail/race", "curand_tests/fail/curand_mtgp32_block_race",
+    "curand_tests/fail/curand_mtgp32_race", "curand_tests/fail/curand_race", "curand_tests/fail/init_race",
+    "fail_tests/race_on_shared", "fail_tests/shared_int", "fresh_arrays/fail/array",
+    "fresh_arrays/fail/inherit", "fresh_arrays/fail/struct_char", "fresh_arrays/fail/struct_float",
+    "fresh_arrays/fail/struct_nested", "loop_unwind", "memcpy/fail_arrayofstruct", "memcpy/fail_overstep",
+    "memcpy/lentoobig", "memcpy/notexactdiv", "misc/fail/miscfail3", "misc/fail/miscfail4",
+    "param_values/value_causing_race", "pointertests/cast", "pointeranalysistests/testbasicaliasing",
+    "warpsync/bad_inter_group", "warpsync/broken_shuffle",
+))  # fmt: skip
+
+
+def gpuverify(folder: Path) -> list[Case]:
+    """Kernels whose second line has grid and block, scaled down to `BLOCK` threads a block and `THREADS`."""
+    found = []
+    top = folder / "testsuite" / "CUDA"
+    for path in sorted(top.rglob("kernel.cu")):
+        code = path.read_text(errors="replace")
+        name, label = path.parent.relative_to(top).as_posix(), code.split("\n", 1)[0].lower()
+        if name in RACY or "pass" in label:
+            found.append(annotated(name, code, name in RACY, code.split("\n")[1].split()))
+    return found
+
+
+def faial(folder: Path) -> list[Case]:
+    """Kernels with what test.ml says of them: one block, or two where it looks for races between blocks.
+
+    Left out is what it says of analyses between blocks that find nothing: they do not look within them.
+    """
+    top = folder / "examples" / "drf"
+    text = (top / "test.ml").read_text()
+    said: dict[tuple[str, ...], bool] = {}
+    for test in re.findall(r'^\s*"([\w.-]+\.cu)",\s*\[(.*?)\],\s*([01])', text, re.MULTILINE):
+        words = re.findall(r'"(.*?)"', test[1])
+        between, racy = "--grid-level" in words, test[2] == "1"
+        keep = [word for word in words if re.match(r"-D|--gridDim|--blockDim", word)]
+        keep += [f"-p{value}" for option, value in pairwise(words) if option == "-p"]
+        if racy or not between:
+            said[(test[0], *["--gridDim=2"] * between, *keep)] = racy
+    found = []
+    for (name, *words), racy in said.items():
+        code = (top / name).read_text()
+        head = [word for line in code.split("\n")[:2] if line.startswith("//") for word in line.strip("/ ").split()]
+        found.append(annotated(" ".join([name, *words]), code, racy, [*head, *words]))
+    return found
+
+
+def annotated(name: str, code: str, racy: bool, words: Sequence[str]) -> Case:
+    """A kernel without a host program, with the options of a tool that say how it is launched."""
+    dims: dict[str, Dims] = {"gridDim": (1,), "blockDim": (256,)}
+    fixed, options = {}, []
+    for word in words:
+        if match := re.match(r"(?://)?--(gridDim|blockDim)=\[?([\d,]+)\]?$", word):
+            dims[match[1]] = tuple(int(n) for n in match[2].split(","))
+        elif match := re.match(r"-p(\w+)=(\d+)$", word):
+            fixed[match[1]] = int(match[2])
+        elif word.startswith("-D"):
+            options.append(word)
+    block = scaled(dims["blockDim"], BLOCK)
+    grid = scaled(dims["gridDim"], max(1, THREADS // int(np.prod(block))))
+    threads = int(np.prod(grid) * np.prod(block))
+    shared = SHARED if re.search(r"extern\s+__shared__", code) else 0
+
+    def launches(module: rawkern.RawModule) -> Iterator[tuple[str, str, Dims, Dims, int, list]]:
+        instances = [f"{name}<float>" for name in re.findall(r"template\s*<[^>]*>\s*__global__\s+void\s+(\w+)", code)]
+        for kernel in instances or module.kernels:
+            signature = module.get_function(kernel).signature
+            parameters = [p for p in re.sub(r"^.*?\((.*)\)$", r"\1", signature).split(", ") if p]
+            for value in VALUES:
+                number = threads if value == "all" else int(value)
+                arguments = [given(p, threads, number, fixed) for p in parameters]
+                if name in STRUCTS:
+                    arguments = [STRUCTS[name](torch.arange(threads + 4096.0))]
+                yield str(value), kernel, grid, block, shared, arguments
+                if not any(re.search(r"\b(?:int|long|short|char|bool)\b[^*]*$", p) for p in parameters):
+                    break  # no integer to try values of
+
+    headers = {"cooperative_groups": "cooperative_groups.h", "curand": "curand_kernel.h"}
+    includes = "".join(f"#include <{header}>\n" for word, header in headers.items() if word in code)
+    source = f'{includes}{WORDS}#line 1 "{name.split(" ")[0]}"\n{code}'
+    return Case(name, source, racy, launches, None, tuple(options), "grid_group" in code)
+
+
+def scaled(dims: Dims, most: int) -> Dims:
+    """Dimensions made smaller, the largest first, until there are no more than `most` in all."""
+    found = list(dims)
+    while np.prod(found) > most:
+        found[found.index(max(found))] //= 2
+    return tuple(found)
+
+
+TYPES = {"float": torch.float32, "double": torch.float64, "int": torch.int32, "unsigned int": torch.uint32,
+         "long long": torch.int64, "unsigned long long": torch.uint64, "short": torch.int16, "char": torch.int8,
+         "unsigned char": torch.uint8, "bool": torch.bool}  # fmt: skip
+
+
+def given(parameter: str, threads: int, number: int, fixed: dict[str, int]) -> object:
+    """What a parameter gets: an array of ascending numbers (bytes for structs), the number, or what is fixed."""
+    match = re.fullmatch(r"(.*?)(\w+)", parameter)
+    if match is None:
+        raise NotImplementedError(f"a parameter that is a function or an array: {parameter}")
+    before, name = match.groups()
+    words = re.split(r"[\s*]+", before)
+    kind = " ".join(word for word in words if word not in ("", "const", "volatile", "__restrict__"))
+    if "*" not in before:
+        return 1.5 if kind in ("float", "double") else fixed.get(name, number)
+    numbers = torch.arange((4 * threads // 960 + 5) * 960)  # a multiple of any small struct's size
+    dtype = TYPES.get(re.sub(r"^u(?=[a-z]+\d$)", "unsigned ", kind).rstrip("1234"))
+    return (numbers % 251).to(torch.uint8) if dtype is None else numbers.to(dtype)
+
+
+SETS: dict[str, Callable[[Path], list[Case]]] = {"indigo": indigo, "scor": scor, "gpuverify": gpuverify, "faial": faial}
+
+
+# Runs ---------------------------------------------------------------------------------------------------------
+
+
+def run(case: Case, orders: Sequence[int | None]) -> Outcome:
+    """Every launch of a case under checks, in each order of blocks and warps.
+
+    A launch that does not run is left out, with the first such error, which may be what the set has and rawkern not.
+    """
+    outcome, start = Outcome(), time.process_time()
+    try:
+        module = rawkern.RawModule(case.source, options=case.options, enable_cooperative_groups=case.cooperative)
+        for order in orders:
+            for name, kernel, grid, block, shared, arguments in case.launches(module):
+                try:
+                    launch = module.get_function(kernel)[grid, block, shared]
+                    with rawkern.check(), rawkern.time_limit(SECONDS), ordered(order):
+                        launch(*arguments)
+                    kinds = set()
+                except rawkern.CheckError as error:
+                    kinds = {report.error.__name__ for report in error.reports}
+                except Exception as error:
+                    outcome.failed = outcome.failed or said(error)
+                    continue
+                outcome.kinds.setdefault(name, set()).update(kinds)
+    except Exception as error:
+        outcome.failed = said(error)
+    outcome.seconds = time.process_time() - start
+    return outcome
+
+
+def said(error: Exception) -> str:
+    return short(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+def ordered(seed: int | None) -> rawkern.order | nullcontext:
+    return nullcontext() if seed is None else rawkern.order(seed)
+
+
+def count(cases: Sequence[Case], outcomes: dict[str, Outcome], name: str) -> dict[str, list[str]]:
+    """The names of cases of one input (or `ANY`), by label and by what was said of them."""
+    rows: dict[str, list[str]] = {
+        key: [] for key in ("found", "missed", "reported", "silent", "outside", "inside", "not run")
+    }
+    for case in cases:
+        known = outcomes[case.name].kinds
+        if not known or name not in (ANY, *known):
+            rows["not run"].append(case.name)
+            continue
+        kinds = set().union(*known.values()) if name == ANY else known[name]
+        race, left = bool(kinds & RACES), "OutOfBoundsError" in kinds
+        rows[{(1, 1): "found", (1, 0): "missed", (0, 1): "reported", (0, 0): "silent"}[case.racy, race]].append(
+            case.name
+        )
+        if case.outside is not None and case.outside == left:
+            rows["outside" if left else "inside"].append(case.name)
+    return rows
+
+
+def version(folder: Path) -> str:
+    """The commit of a checkout; of a folder without one, a digest of its CUDA sources."""
+    if (folder / ".git").exists():
+        command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+        return "commit " + subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.cu")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return f"SHA-256 of the sources {digest.hexdigest()[:16]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("set", choices=SETS)
+    parser.add_argument("--from", dest="folder", type=Path, required=True, help="a checkout of the set")
+    parser.add_argument("--only", default="", help="files whose names match this regular expression; nothing is kept")
+    parser.add_argument(
+        "--orders", type=int, nargs="*", default=[], help="besides the usual one: seeds of rawkern.order"
+    )
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/races-SET.json and .md")
+    options = parser.parse_args(arguments)
+    if not (cases := SETS[options.set](options.folder)):
+        parser.error(f"--from {options.folder}: no files of the set {options.set} there; give the top of its checkout")
+    if options.only and options.keep:
+        parser.error("--keep is for whole sets: leave --only out")
+    cases = [case for case in cases if re.search(options.only, case.name)]
+    if not cases:
+        parser.error(f"--only {options.only}: no file of the set has such a name")
+    outcomes = {case.name: run(case, [None, *options.orders]) for case in cases}
+    report = Report(f"races-{options.set}", f"Published races: {options.set}")
+    report.notes.append(f"{len(cases)} files; {version(options.folder)}. Orders: {[None, *options.orders]}.")
+    inputs = dict.fromkeys(name for outcome in outcomes.values() for name in outcome.kinds)
+    show(report, cases, outcomes, [*(inputs if options.set == "indigo" else ()), ANY])
+    if options.keep:
+        report.write()
+
+
+def show(report: Report, cases: list[Case], outcomes: dict[str, Outcome], names: Sequence[str]) -> None:
+    rows = {name: count(cases, outcomes, name) for name in names}
+    table = Table("Races", ("input", "racy", "found", "race-free", "reported", "not run"))
+    bounds = Table("Out of bounds", ("input", "leave their memory", "found", "others", "silent"))
+    racy, outside = sum(case.racy for case in cases), sum(case.outside is True for case in cases)
+    for name, row in rows.items():
+        size = {key: len(files) for key, files in row.items()}
+        numbers = racy, size["found"], len(cases) - racy, size["reported"], size["not run"]
+        table.rows.append((name, *map(str, numbers)))
+        numbers = outside, size["outside"], len(cases) - outside, size["inside"]
+        bounds.rows.append((name, *map(str, numbers)))
+    kept = ("missed", "reported", "not run")
+    report.add(table, {name: {key: row[key] for key in kept} for name, row in rows.items()})
+    if any(case.outside is not None for case in cases):
+        report.add(bounds, {name: {key: len(row[key]) for key in ("outside", "inside")} for name, row in rows.items()})
+    lines = Table("Files", ("file", "label", "said"))
+    for case in cases:
+        text = [f"{key}: {', '.join(where)}" for key in kept
+                if (where := [name for name, row in rows.items() if case.name in row[key]])]  # fmt: skip
+        if text:
+            text += [outcomes[case.name].failed] if outcomes[case.name].failed else []
+            lines.rows.append((case.name, "racy" if case.racy else "race-free", "; ".join(text)))
+    failed = {name: outcome.failed for name, outcome in outcomes.items() if outcome.failed}
+    seconds = sorted(outcome.seconds for outcome in outcomes.values())
+    report.notes.append(f"Processor time of a file, compiling included: median {seconds[len(seconds) // 2]:.2f} s.")
+    report.add(lines, failed)
+
+
+if __name__ == "__main__":
+    main()
