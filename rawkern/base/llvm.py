@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache as once
@@ -99,6 +100,12 @@ OTHERS = {
     "neoverse-n1": Cpu("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+lse"),
     "apple-m1": Cpu("aarch64-unknown-linux-gnu", "apple-m1", "+neon,+fullfp16,+lse"),
 }
+
+
+def declaration(result: str, name: str, params: str) -> str:
+    """What declares a function: its parameters are ``ptr %blk, <32 x i64> %a`` where it is defined."""
+    types = re.sub(r" %\w+", "", params)
+    return f"declare {result} @{name}({types})"
 
 
 def target_machine(cpu: Cpu, effort: int = 2) -> Any:

@@ -158,7 +158,7 @@ def constant(source: Source, arch: str, expression: str) -> bool | int | float:
 
 
 def key_of(source: Source) -> str:
-    """Return what names a source's program for the CPU in the cache, for what else is asked of the compiler."""
+    """Return the cache's key of a source's program for the CPU, under which more answers of the compiler are kept."""
     return _key(source, CPU_ARCH, ())
 
 

@@ -16,10 +16,9 @@ from rawkern.extensions.values import Value, converted
 
 def default_of(f: Context, node: Any, type_: Type) -> Value:
     """The value of a variable that is declared without one."""
-    defaults = {
-        "text": "''", "tensor": "None", "optional": "None", "vector": "[]", "map": "{}", "pointer": "None",
-        "string": "''", "int": "0", "float": "0.0", "bool": "False", "dim3": "dim3()", "tuple": "None", "dtype": "None",
-        "stream": "None", "scalar": "0", "device": "None", "kernel": "None", "options": "{}", "sizes": "()",
+    defaults = t.ZEROS | {
+        "text": "''", "optional": "None", "dim3": "dim3()", "tuple": "None", "dtype": "None", "stream": "None",
+        "scalar": "0", "device": "None", "kernel": "None", "options": "{}", "sizes": "()",
     }  # fmt: skip
     if type_.kind == "struct":
         _refuse_special(f, node, type_)

@@ -19,7 +19,7 @@ _NOTHING = {
     "cudaFuncSetAttribute", "cudaGetLastError", "cudaPeekAtLastError", "cudaFuncSetCacheConfig", "cudaSetDevice",
     "cudaFuncSetSharedMemConfig", "MaybeSetDevice", "set_device", "cudaDeviceSetCacheConfig",
     "cudaCtxResetPersistingL2Cache", "cudaDeviceSetSharedMemConfig", "cudaProfilerStart", "cudaProfilerStop",
-    "cudaDeviceSetLimit",
+    "cudaDeviceSetLimit", "cudaFree", "cudaFreeAsync", "THCudaFree", "raw_delete",
 }  # fmt: skip
 _REFUSED = {
     "cudaMallocManaged": "allocate with torch::empty",
@@ -194,10 +194,6 @@ def _allocate_bytes(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return _allocated(f, nodes[-1], Type("pointer", of=(t.VOID,)))
 
 
-def _free(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
-    return Value("0", t.INT, 0, 0)
-
-
 def _attribute(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     """``cudaDeviceGetAttribute(&x, attribute, device)``, ``cudaGetDevice(&x)``: what is written through &x."""
     called = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1]
@@ -305,8 +301,8 @@ def _from_half(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 
 _FUNCTIONS = {
-    "cudaMalloc": _allocate, "cudaMallocAsync": _allocate, "cudaFree": _free, "cudaFreeAsync": _free,
-    "THCudaMalloc": _allocate_bytes, "raw_alloc": _allocate_bytes, "THCudaFree": _free, "raw_delete": _free,
+    "cudaMalloc": _allocate, "cudaMallocAsync": _allocate,
+    "THCudaMalloc": _allocate_bytes, "raw_alloc": _allocate_bytes,
     "__float2half": _to_half, "__float2half_rn": _to_half, "__float2bfloat16": _to_half, "__half2float": _from_half,
     "__bfloat162float": _from_half, "__float2bfloat16_rn": _to_half,
     "getCurrentCUDAStream": _stream, "THCState_getCurrentStream": _stream, "getDefaultCUDAStream": _stream,

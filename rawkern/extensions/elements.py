@@ -112,8 +112,8 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
 
 def first_value(node: Any, type_: Type) -> str:
     """The value that an element of a map begins with."""
-    found = {"int": "0", "float": "0.0", "bool": "False", "string": "''", "vector": "[]", "map": "{}"}.get(type_.kind)
-    if found is None:
+    found = t.ZEROS.get(type_.kind)
+    if found is None or found == "None":
         raise Refused(f"`{short(node)}`: an element of {type_} that a map may make", node)
     return found
 

@@ -34,15 +34,12 @@ def references(node: Any) -> list[tuple[str, Any]]:
     """The references that a part of a source declares: each name with the node of what it refers to."""
     found = []
     for one in nodes_in(node):
-        if one.type == "init_declarator" and one.child_by_field_name("declarator").type == "reference_declarator":
-            name, value = one.child_by_field_name("declarator"), one.child_by_field_name("value")
-        elif one.type == "for_range_loop" and one.child_by_field_name("declarator").type == "reference_declarator":
-            name, value = one.child_by_field_name("declarator"), one.child_by_field_name("right")
-        else:
-            continue
-        inner = named(name)[-1]
-        if inner.type == "identifier" and value is not None:
-            found.append((text_of(inner), value))
+        field = {"init_declarator": "value", "for_range_loop": "right"}.get(one.type)
+        declarator = one.child_by_field_name("declarator")
+        if field is not None and declarator is not None and declarator.type == "reference_declarator":
+            name, value = named(declarator)[-1], one.child_by_field_name(field)
+            if name.type == "identifier" and value is not None:
+                found.append((text_of(name), value))
     return found
 
 

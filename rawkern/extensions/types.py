@@ -70,6 +70,12 @@ TEXTS = {
     "uint16": "uint16_t",
 }  # fmt: skip
 
+#: The code of what elements and variables begin with, by kind.
+ZEROS = {
+    "int": "0", "float": "0.0", "bool": "False", "string": "''", "vector": "[]", "map": "{}", "pointer": "None",
+    "tensor": "None",
+}  # fmt: skip
+
 _INTEGERS = {
     "int32": "int signed|signed int|int|signed|int32_t|std::int32_t|cudaError_t|cudaDataType_t|CUresult",
     "uint32": "unsigned|unsigned int|uint|uint32_t|std::uint32_t",

@@ -210,8 +210,8 @@ def _to_vector(value: Value, to: Type) -> Value:
     if value.items is not None:
         codes = [copy_of(one, converted(one, to.item)) for one in value.items]
         if to.name.isdigit() and len(codes) < int(to.name):  # std::array: zeros behind them
-            zero = {"int": "0", "float": "0.0", "bool": "False", "pointer": "None", "tensor": "None"}.get(to.item.kind)
-            if zero is None:
+            zero = t.ZEROS.get(to.item.kind)
+            if zero is None or to.item.kind in _PARTS or to.item.kind == "string":
                 raise Refused(f"an array of {to.item} with fewer values than elements")
             codes += [zero] * (int(to.name) - len(codes))
         return Value(f"[{', '.join(codes)}]", to)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
@@ -187,21 +186,11 @@ class Derived:
                 v.copy_(before[n])
 
     @cached_property
-    def plain(self) -> tuple[Text, Backward, dict[str, str]]:
-        """The same backward as a text to derive again, how it is launched, and its names for gradients.
-
-        Those are not ``grad_x``, which is what the gradient of x is called in a text that is derived from it.
-        """
+    def plain(self) -> tuple[Text, Backward]:
+        """The same backward as a text to derive again, and how it is launched."""
         text = self._plain()
-        source, names = text.source, {}
-        for kind, name in text.parameters:
-            if kind == "grad":
-                names[name] = f"given_{name}"
-                while re.search(rf"\b{names[name]}\b", source):
-                    names[name] += "_"
-                source = re.sub(rf"\bgrad_{name}\b", names[name], source)
-        make = lambda called: type(self._original)(source, called, options=self._original.options)  # noqa: E731
-        return text, Backward(text, make), names
+        make = lambda called: type(self._original)(text.source, called, options=self._original.options)  # noqa: E731
+        return text, Backward(text, make)
 
     # What calls and operators share -------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ A derivative is an expression of the arguments ``a`` to ``d`` and the result ``r
 are of the type at hand. None: an argument that has no derivative of its own (it is constant almost everywhere). With
 ``g``, what the result gets, it is what the argument gets: so is one that is 0 under a condition, because 0 times an
 infinite slope is not 0. Where two arguments meet in a maximum, each gets half, as in torch; a bound that has no
-gradient leaves 0 to what equals it, as relu does. A NaN is no maximum: the other argument is.
+gradient leaves 0 to what equals it, as relu does. A NaN is not a maximum: the other argument is.
 """
 
 from __future__ import annotations

@@ -68,6 +68,8 @@ class Text:
     rest: frozenset[str] = frozenset()
     variables: Mapping[str, str] = field(default_factory=dict)  # of the device, which it reads: with namespaces
     updated: frozenset[str] = frozenset()  # arrays of which += was read as setting the sum
+    #: By parameter, what its gradient is called; not ``grad_x`` in a plain text, as what is derived of that has those.
+    gradients: Mapping[str, str] = field(default_factory=dict)
 
     def instance(
         self, sums: Sequence[bool], set_too: Sequence[bool], each: int, times: Sequence[int],
@@ -98,6 +100,11 @@ def backward_text(
     made.optimize(body, plain)
     lines = made.lines()
     parameters = made.parameters(lines)
+    gradients = {each.of: f"grad_{each.of}" for each in parameters if each.kind == "grad"}
+    if plain:
+        given = {n: names.fresh(f"given_{n}") for n in gradients}
+        lines, parameters = _renamed(lines, parameters, {gradients[n]: new for n, new in given.items()})
+        gradients = given
     numbers = tuple((each.kind, each.of) for each in parameters)
     assigned = tuple(
         a.name
@@ -113,7 +120,7 @@ def backward_text(
         tuple((each.of, types.size(each.inner)) for each in made.sums),
         tuple((n, of) for n, (of, _) in made.passed.items()), made.rows,
         made.more.most if made.more else 1, _records(kernel),
-        tuple(reverse.assumed or ()), kernel.before, made.rest, kernel.variables,
+        tuple(reverse.assumed or ()), kernel.before, made.rest, kernel.variables, gradients=gradients,
     )  # fmt: skip
 
 
@@ -260,6 +267,16 @@ class _Assembly:
             *map(_how_often, self.rows),
             *([registers] if self.room else []),
         ]
+
+
+def _renamed(
+    lines: list[Statement], parameters: list[_Given], new: Mapping[str, str]
+) -> tuple[list[Statement], list[_Given]]:
+    """The same with other names for parameters."""
+    declared = [replace(each.declared, name=new.get(each.declared.name, each.declared.name)) for each in parameters]
+    return tree.deep(lines, lambda e: expr.renamed(e, new)), [
+        replace(each, declared=p) for each, p in zip(parameters, declared, strict=True)
+    ]
 
 
 def _check(assumed: tuple[Node, Node]) -> Statement:

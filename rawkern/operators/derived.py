@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 import weakref
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from rawkern.kernel import RawKernel
 from rawkern.launch.builds import last_edit
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.recording import Memory, Recorded, Recording, Trace, replayed
-from rawkern.operators.second import Second, apart
+from rawkern.operators.second import Second, apart, check_deterministic
 from rawkern.operators.traced import Traced, carried
 from rawkern.operators.unknown import unknown
 
@@ -221,14 +220,8 @@ class _Run:
             with contextlib.suppress(NotDifferentiable):  # then nothing of that is known, and refused below
                 names += [n for n, of in self._derive(launch, None).before.items() if of in wrt]
         found = self._derive(launch, tuple(names)) if names else None
-        if found is not None and found.atomics and torch.are_deterministic_algorithms_enabled():
-            said = (
-                f"{self.name}: the derived backward of {launch.kernel.name} adds floats atomically, in an order that "
-                "differs from run to run, and torch.use_deterministic_algorithms is on"
-            )
-            if not torch.is_deterministic_algorithms_warn_only_enabled():
-                raise RuntimeError(said)
-            warnings.warn(said, stacklevel=2)
+        if found is not None:
+            check_deterministic(found, f"{self.name}: the derived backward of {launch.kernel.name}")
         return found
 
     def _derive(self, launch: Recorded, wrt: tuple[str, ...] | None) -> Derived:

@@ -387,8 +387,8 @@ define internal i1 @rk_expanded(ptr %dl) {
   %strides = load ptr, ptr %pstrides
   br label %loop
 loop:
-  %k = phi i32 [ 0, %0 ], [ %k1, %still ]
-  %several = phi i1 [ false, %0 ], [ %several1, %still ]
+  %k = phi i32 [ 0, %0 ], [ %k1, %look ]
+  %several = phi i1 [ false, %0 ], [ %several1, %look ]
   %over = icmp sge i32 %k, %ndim
   br i1 %over, label %end, label %look
 look:
@@ -403,9 +403,7 @@ look:
   %apart = and i1 %many, %steps
   %other = or i1 %apart, %empty
   %several1 = or i1 %several, %many
-  br i1 %other, label %no, label %still
-still:
-  br label %loop
+  br i1 %other, label %no, label %loop
 end:
   ret i1 %several
 no:
@@ -519,7 +517,7 @@ define ptr @rk_op_map(ptr %self, ptr %args, i64 %count, ptr %names) {
   %a1 = and i1 %a0, %unnamed
   br i1 %a1, label %lead, label %careful
 lead:                                             ; the first tensor that is not one element expanded
-  %j = phi i64 [ 0, %0 ], [ %j1, %expanded ], [ %j1, %passed ]
+  %j = phi i64 [ 0, %0 ], [ %j1, %candidate ], [ %j1, %layout ]
   %j1 = add i64 %j, 1
   %nothing = icmp eq i64 %j, %inputs
   br i1 %nothing, label %careful, label %candidate
@@ -527,9 +525,7 @@ candidate:
   %jbit = shl i64 1, %j
   %jmasked = and i64 %numbers, %jbit
   %jnumber = icmp ne i64 %jmasked, 0
-  br i1 %jnumber, label %passed, label %look
-passed:
-  br label %lead
+  br i1 %jnumber, label %lead, label %look
 look:
   %plead = getelementptr ptr, ptr %args, i64 %j
   %leader = load ptr, ptr %plead
@@ -537,9 +533,7 @@ look:
   br i1 %plain0, label %layout, label %careful
 layout:
   %single0 = call i1 @rk_expanded(ptr %first)
-  br i1 %single0, label %expanded, label %leading
-expanded:
-  br label %lead
+  br i1 %single0, label %lead, label %leading
 leading:
   %pdevice = getelementptr i8, ptr %first, i64 8
   %device = load i64, ptr %pdevice

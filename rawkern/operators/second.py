@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,8 @@ class Second:
     ) -> list[torch.Tensor | None]:
         """What `wanted`, of the backward's results, gives to the gradients that it took, then to the arguments."""
         launch, found = self._single()
-        text, backward, names = found.plain
+        text, backward = found.plain
+        names = text.gradients
         if text.exchanged or set(text.saved) & set(found.outputs):
             raise self._refused(f"{launch.kernel.name} may set an element twice, or reads what it has set")
         tensors = {n: t for n, t in launch.arguments.items() if isinstance(t, torch.Tensor)}
@@ -54,11 +56,7 @@ class Second:
             second = self.derive(run.kernel, found.block, run.grid, run.shared_mem, wrt)
         except NotDifferentiable as error:
             raise self._refused(str(error)) from error
-        if second.atomics and torch.are_deterministic_algorithms_enabled():
-            raise RuntimeError(
-                f"{self.name}: its second derivative adds floats atomically, in an order that differs from run to "
-                "run, and torch.use_deterministic_algorithms is on"
-            )
+        check_deterministic(second, f"{self.name}: its second derivative")
         asked = {
             names[n]: given.contiguous().view(tensors[n].shape)
             for n in text.wrt
@@ -110,6 +108,18 @@ class Second:
 
     def _refused(self, reason: str, way_out: str = "write its backward by hand, of operators") -> NotDifferentiable:
         return NotDifferentiable(f"{self.name} has no second derivative: {reason}; {way_out}")
+
+
+def check_deterministic(found: Derived, what: str) -> None:
+    """Raise, or warn where torch is to warn only, if sums that torch is to make alike differ from run to run."""
+    if found.atomics and torch.are_deterministic_algorithms_enabled():
+        said = (
+            f"{what} adds floats atomically, in an order that differs from run to run, and "
+            "torch.use_deterministic_algorithms is on"
+        )
+        if not torch.is_deterministic_algorithms_warn_only_enabled():
+            raise RuntimeError(said)
+        warnings.warn(said, stacklevel=3)
 
 
 def apart(found: Sequence[torch.Tensor | None], given: Sequence[Any]) -> list[torch.Tensor | None]:

@@ -208,9 +208,15 @@ def _size(type_: str, tensor: torch.Tensor) -> int:
 
 
 #: Dtypes that torch has little for; memory of another size is seen as them.
-_WIDE = {"unsigned long long": torch.uint64, "uint64_t": torch.uint64, "size_t": torch.uint64}
-_WIDE |= {"unsigned long": torch.uint64, "unsigned int": torch.uint32, "uint32_t": torch.uint32}
-_WIDE |= {"unsigned": torch.uint32}
+_WIDE: dict[str, torch.dtype] = dict.fromkeys(
+    ("unsigned long long", "unsigned long", "uint64_t", "size_t"), torch.uint64
+)
+_WIDE |= dict.fromkeys(("unsigned", "unsigned int", "uint32_t"), torch.uint32)
+
+
+def _dtype(type_: str) -> torch.dtype:
+    """The dtype of memory of a type; TypeError for one that torch has not."""
+    return _WIDE.get(type_) or dtype_of(type_)
 
 
 def pointer(tensor: torch.Tensor, type_: str) -> torch.Tensor:
@@ -221,7 +227,7 @@ def pointer(tensor: torch.Tensor, type_: str) -> torch.Tensor:
     if wide is not None and wide.itemsize == tensor.element_size():
         return tensor
     try:
-        dtype = wide or dtype_of(type_)
+        dtype = _dtype(type_)
     except TypeError:
         return tensor  # such as float4 or uint32_t: the kernel's parameter says what it reads
     if dtype == tensor.dtype:
@@ -243,13 +249,13 @@ def from_blob(pointer: Any, sizes: Sequence[int], dtype: torch.dtype) -> torch.T
 
 def allocated(count: int, type_: str = "uint8_t") -> torch.Tensor:
     """``cudaMalloc`` of bytes, as elements of a type."""
-    dtype = _WIDE.get(type_) or dtype_of(type_)
+    dtype = _dtype(type_)
     return torch.empty(-(-count // dtype.itemsize), dtype=dtype, device=cuda_device())
 
 
 def _typed(memory: torch.Tensor, type_: str, count: int) -> torch.Tensor:
     """The elements that a number of bytes behind a pointer has."""
-    dtype = _WIDE.get(type_) or dtype_of(type_)
+    dtype = _dtype(type_)
     found = offset(memory, 0).view(torch.uint8)[:count]
     if len(found) < count:
         raise RuntimeError(f"a copy of {count} bytes from or to a tensor of {len(found)}")

@@ -67,7 +67,7 @@ class Adjoints:
         self.uses = loops.totals(self.kernel)
 
     def include(self, other: Adjoints) -> None:
-        """Take over what the lines of another need to be declared."""
+        """Include what the lines of another need to be declared."""
         self.shadows |= other.shadows
         self.set_whole |= other.set_whole
         self.read |= other.read

@@ -1,4 +1,4 @@
-"""Expressions of CUDA C as a tree: nodes that nothing changes, how they are built, and what can be asked of them.
+"""Expressions of CUDA C as a tree: immutable nodes, how they are built, and questions about them.
 
 Arithmetic on nodes builds nodes, and an index an element: ``-d * x[i]``. Beside nodes a string stands for a variable
 and an int for a number.

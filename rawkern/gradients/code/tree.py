@@ -1,4 +1,4 @@
-"""CUDA C as a tree of statements, whose expressions are trees, too, and what can be asked of them."""
+"""CUDA C as a tree of statements, whose expressions are trees as well, and questions about them."""
 
 from __future__ import annotations
 

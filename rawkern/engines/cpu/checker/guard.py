@@ -3,7 +3,7 @@
 Where an address comes from is known of most (`analysis.provenance`): from a parameter, whose extent stands behind the
 parameters (`records.extents_at`), or from a variable. One comparison then covers a warp's neighbouring addresses. Any
 other address is compared with memory that Python has told of, that in which the access was found before. What a
-comparison does not let pass is looked at out of line (`guard.ll`), at last lane by lane; what is no memory of the
+comparison does not let pass is looked at out of line (`guard.ll`), at last lane by lane; what is not memory of the
 launch there either goes to Python, which knows it or ends the launch.
 """
 

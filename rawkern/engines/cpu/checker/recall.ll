@@ -86,11 +86,10 @@ read:
   %address = load i64, ptr %at, align 1
   %behind = sub i64 %address, %start
   %leads = icmp ult i64 %behind, %size
-  br i1 %leads, label %next, label %next2
-next2:
+  %reached = select i1 %leads, i64 %size, i64 0
   br label %next
 next:
-  %live = phi i64 [ 0, %clear ], [ 0, %referred ], [ 0, %storage ], [ 0, %inside ], [ %size, %read ], [ 0, %next2 ]
+  %live = phi i64 [ 0, %clear ], [ 0, %referred ], [ 0, %storage ], [ 0, %inside ], [ %reached, %read ]
   %plive = &LedTo.live %this
   store i64 %live, ptr %plive
   br label %row

@@ -149,11 +149,8 @@ def _give_back(e: Emitter, heap: str, args: list[Val]) -> None:
 
 
 def _declare_heap(e: Emitter) -> None:
-    for name, types in (("malloc", "ptr (i64)"), ("free", "void (ptr)"), ("malloc_usable_size", "i64 (ptr)")):
-        result, _, params = types.partition(" ")
-        e.module.declare(
-            name, f"declare {result} @{name}{params}"
-        )  # by name: shared helpers take those they call along
+    for name, result, of in (("malloc", "ptr", "i64"), ("free", "void", "ptr"), ("malloc_usable_size", "i64", "ptr")):
+        e.module.declare(name, f"declare {result} @{name}({of})")
 
 
 def service(

@@ -10,7 +10,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from rawkern.base.llvm import ALLOWED_SYMBOLS
+from rawkern.base.llvm import ALLOWED_SYMBOLS, declaration
 from rawkern.engines.cpu.ir import Module
 
 #: Branches that are hardly ever taken, loads of what never changes, and branches that are nearly always taken.
@@ -58,8 +58,7 @@ def split(module: Module, target: str = "") -> Library:
         symbols[name] = f"{name}_{hashlib.sha256(chr(10).join([target, *parts]).encode()).hexdigest()[:16]}"
         head = _HEAD.match(text)
         assert head is not None
-        types = re.sub(r" %\w+", "", head["params"])
-        declared[name] = f"declare {head['result']} @{symbols[name]}({types}){_effects(text, head['more'])}"
+        declared[name] = declaration(head["result"], symbols[name], head["params"]) + _effects(text, head["more"])
         whole = renamed("\n".join(parts)).replace("define internal", "define", 1)
         functions[symbols[name]] = f"{whole}\n{METADATA}"
 

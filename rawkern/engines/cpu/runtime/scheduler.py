@@ -11,7 +11,7 @@ import re
 from dataclasses import astuple, dataclass
 from functools import cache
 
-from rawkern.base.llvm import Cpu, host
+from rawkern.base.llvm import Cpu, declaration, host
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.records import runtime
 
@@ -52,7 +52,7 @@ def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> Schedule
         elif name in OFTEN:
             own.append(found[0])
         else:
-            own.append(f"declare {result} @{name}({_types(params)})\n")
+            own.append(f"{declaration(result, name, params)}\n")
             shared.append(found[0].replace("define internal", "define", 1))
             names.append(name)
     rest = _FUNCTION.sub("", text)
@@ -70,8 +70,3 @@ def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> Schedule
 def suffix(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> str:
     """What stands behind the names of a scheduler's functions."""
     return "_" + hashlib.sha256(repr((instrument.name, waiting, astuple(cpu))).encode()).hexdigest()[:8]
-
-
-def _types(params: str) -> str:
-    """The types of parameters: ``ptr %blk, <32 x i64> %a`` are a ``ptr, <32 x i64>``."""
-    return re.sub(r" %\w+", "", params)

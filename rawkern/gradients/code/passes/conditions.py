@@ -1,4 +1,4 @@
-"""Conditions in statements that can be asked of a whole block: of its first and last place along each axis.
+"""Conditions in statements that hold for a whole block if they hold for its first and last place along each axis.
 
 Comparisons of integers that are linear in a thread's place hold for all places between two if they hold for both. That
 is so in all integers, and so in C's while nothing wraps around: signed integers must not; of what is computed modulo

@@ -95,7 +95,7 @@ extern "C" __global__ void led(float* y, S s, const long long* at) {
 
 
 def test_what_addresses_lead_to_is_found_anew_in_each_launch() -> None:
-    """Launches of before may have read it: that is no reason where the address stands no more, or the memory is gone."""
+    """Earlier launches may have read it, which does not count once the address or the memory is gone."""
     kernel, offset = rawkern.RawKernel(LED)[2, 32], torch.zeros(1, dtype=torch.int32)
     y, a, b, c, d = (torch.randn(32) for _ in range(5))
     chain, at = torch.tensor([d.data_ptr()]), torch.zeros(2, dtype=torch.int64)

@@ -6,8 +6,6 @@ Addresses go there in the shortest form known, so that little code stands where 
 
 from __future__ import annotations
 
-from functools import partial
-
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, int_type, lanes_of, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.lanes import define, pointer
@@ -61,8 +59,8 @@ def _calls(
     usual = form.stride in (0, 1, size)
     known = "_".join(f"x{part.ref}" for part in (scale, stride if usual else None) if part is not None)
     name = f"{plain}_{kind}{form.segments}{known}"
-    front = partial(_front, name=name, plain=plain, n=form.segments, size=size, stores=stores, signed=kind == "s")
-    f.module.helper(name, lambda m: front(m, scale=scale, stride=stride if usual else None))
+    given = plain, form.segments, size, stores, kind == "s", scale, stride if usual else None
+    f.module.helper(name, lambda m: _front(m, name, *given))
     told = [] if usual else [stride]
     return name, [[*parts, *told, const("i64", at + k * size)] for k in range(count)]
 
