@@ -192,7 +192,9 @@ class LoadedObject:
 
     def __init__(self, body: bytes):
         with _lock, compiling(), _Alone() as llvm:
-            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()), use_lmm=True)
+            nothing = llvm.parse_assembly("")  # an engine begins with a module; code is generated of what stays in it
+            self._engine = llvm.create_mcjit_compiler(nothing, target_machine(host()), use_lmm=True)
+            self._engine.remove_module(nothing)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(body))
             self._engine.finalize_object()
 
