@@ -205,10 +205,9 @@ class LoadedObject:
 
     def offer(self, names: Iterable[str], suffix: str = "") -> None:
         """Let code that is loaded after this call some of its functions, by their names with a `suffix`."""
-        for name in names:
-            address = self.address(name)
-            with _lock, compiling(), _Alone() as llvm:
-                llvm.add_symbol(f"{name}{suffix}", address)
+        with _lock, compiling(), _Alone() as llvm:
+            for name in names:
+                llvm.add_symbol(f"{name}{suffix}", self._engine.get_function_address(name))
 
 
 def stored_object(text: str, effort: int = 2) -> bytes:
