@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rawkern.arguments.accessors import accessor_of
 from rawkern.arguments.scalars import Where
+from rawkern.base.accessor import accessor_of
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
 from rawkern.base.forking import cached_property
 from rawkern.errors import UnsupportedError

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rawkern.arguments.accessors import accessor_bytes, accessor_of
+from rawkern.arguments.accessors import accessor_bytes
 from rawkern.arguments.records import check_ctypes, check_names, check_record, listed
 from rawkern.arguments.rules import Call
 from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown, single
+from rawkern.base.accessor import accessor_of
 from rawkern.base.ctype import CType, Member, StructLayout, parse, with_layout
 
 

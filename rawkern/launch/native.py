@@ -13,8 +13,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rawkern.arguments.accessors import accessor_of, native_accessor
+from rawkern.arguments.accessors import native_accessor
 from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
+from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
 from rawkern.base.forking import Lock
 from rawkern.base.llvm import LoadedObject, stored_object
