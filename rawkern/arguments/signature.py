@@ -38,6 +38,11 @@ class Param:
         return accessor.pointer if accessor is not None else None
 
     @property
+    def takes_tensor(self) -> bool:
+        """Whether a tensor's memory is passed: a pointer, a reference, or an accessor of PyTorch's."""
+        return self.address is not None
+
+    @property
     def takes_address(self) -> bool:
         """Whether a tensor is passed by its address: also where no more than the size is known, as in PTX."""
         return self.is_pointer or self.ctype.is_word
