@@ -29,8 +29,8 @@ template <typename Key> __device__ long long lower_bound(const Key* keys, long l
 // The rows of grad_out that belong to one entry, added up in the order of their positions. `keys` are the indices sorted,
 // `order` the positions they had. The first `chunks` blocks do CHUNK keys each, a thread 1 pack of columns. Runs of equal
 // keys that lie in one chunk go to grad_weight; those that begin earlier go to edges[chunk][0], those that begin here and
-// go on to edges[chunk][1]. The other blocks write zeros for entries of no key and for `padding`, CHUNK entries each.
-// Grid: (chunks + entries / CHUNK) x column blocks. Block: whole warps.
+// go on to edges[chunk][1]. The others in the first row of blocks write zeros for entries of no key and for `padding`,
+// CHUNK entries each. Grid: (chunks + entries / CHUNK) x column blocks. Block: whole warps.
 template <typename T, int V, typename Key>
 __global__ void embedding_sums(const T* grad_out, const Key* keys, const long long* order, T* grad_weight,
                                compute_t<T>* edges, long long count, long long chunks, long long entries, long long n,
@@ -38,14 +38,16 @@ __global__ void embedding_sums(const T* grad_out, const Key* keys, const long lo
     using C = compute_t<T>;
     constexpr int AHEAD = 4;  // rows that a thread has on their way
     static_assert(CHUNK == WARP, "a lane looks for an entry");
-    const long long column = ((long long)blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (blockIdx.x >= chunks) {
+        if (blockIdx.y > 0) return;
         const long long from = (blockIdx.x - chunks) * CHUNK, mine = from + threadIdx.x % WARP;
         const long long at = mine < entries && mine != padding ? lower_bound(keys, count, mine) : count;
         const unsigned empty = __ballot_sync(ALL_LANES, mine < entries && !(at < count && keys[at] == mine));
-        if (column >= n) return;
         for (int k = 0; k < CHUNK; ++k) {
-            if (empty >> k & 1) store(grad_weight + (from + k) * n + column, Pack<T, V>());
+            if (!(empty >> k & 1)) continue;
+            for (long long i = threadIdx.x * V; i < n; i += blockDim.x * V) {
+                store(grad_weight + (from + k) * n + i, Pack<T, V>());
+            }
         }
         return;
     }
@@ -59,6 +61,7 @@ __global__ void embedding_sums(const T* grad_out, const Key* keys, const long lo
         if (k < size) rows[k] = order[first + k];
     }
     __syncthreads();
+    const long long column = ((long long)blockIdx.y * blockDim.x + threadIdx.x) * V;
     if (column >= n) return;
     bool begun = around[0] == around[1];  // whether the run has begun before this chunk
     Pack<C, V> sum = {};
