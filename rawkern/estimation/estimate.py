@@ -16,6 +16,7 @@ from rawkern.estimation.evidence import gathered
 from rawkern.estimation.machine import cost
 from rawkern.estimation.model import Needs, Times, needs_of, time_of
 from rawkern.launch import reachable
+from rawkern.profiling import text
 from rawkern.profiling.runs import counting_kernel, variables_of
 
 if TYPE_CHECKING:
@@ -68,11 +69,7 @@ class Estimate:
     waves: float
 
     def __str__(self) -> str:
-        note = "" if self.measured else "; not measured here"
-        return (
-            f"{self.kernel} on {self.device.upper()}: {self.us:.3g} us ({self.low:.3g} to {self.high:.3g}), "
-            f"limited by {self.limited_by}{note}"
-        )
+        return f"{self.kernel} on {text.estimate(self.as_dict())}"
 
     def as_dict(self) -> dict[str, Any]:
         """The estimate as plain data.

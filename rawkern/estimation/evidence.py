@@ -91,7 +91,7 @@ def gathered(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[
             f"{name} is launched cooperatively; no time is estimated where blocks wait for each other"
         )
     total = math.prod(config.grid)
-    with as_before(state, bound, behind):
+    with as_before(memory):
         blocks = [total // 2]
         if kernel.waits(config.block, config.shared_mem):
             raise UnsupportedError(

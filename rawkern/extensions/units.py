@@ -171,9 +171,11 @@ class Reader:
             same = [k for k, each in enumerate(every) if _signature(each) == _signature(kernel)]
             if same and not one.definition:
                 continue
-            every = [kernel, *(each for k, each in enumerate(every) if k not in same)] if same else [*every, kernel]
-            every[0].overloads, kernel.overloads = every[1:], every[1:] if every[0] is kernel else []
-            self.unit.kernels[bare] = every[0]
+            first, *others = (
+                [kernel, *(each for k, each in enumerate(every) if k not in same)] if same else [*every, kernel]
+            )
+            first.overloads = others
+            self.unit.kernels[bare] = first
 
     def _part(self, part: HostPart, clean: str, path: str, line: int, unknown: str) -> None:
         text = clean[part.start : part.end]

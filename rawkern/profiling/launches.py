@@ -129,8 +129,11 @@ def _profiled(given: intercept.Launch) -> None:
         _tell(told)
     else:
         behind = reachable.reached([*tensors_in(args), *bound.tensors], signature.numbers(bound.values), "cpu")
-        config = plan.settled(given.launcher, profiled_kernel(state).kernel)
-        with as_before(state, bound, behind) if given.hooks else contextlib.nullcontext():
+        kernel = profiled_kernel(state).kernel
+        config = plan.settled(given.launcher, kernel)
+        with contextlib.ExitStack() as stack:
+            if given.hooks:
+                stack.enter_context(as_before([piece[:2] for piece in memory_of(bound, behind, kernel.module)]))
             told = _counted(state, config, bound, behind, device)
         if given.hooks or all(counted.sample for _, counted in told):  # hooks make the launch in their own way
             given.proceed()
@@ -168,7 +171,7 @@ def _counted(
     estimates = {name: _estimate(state, config, bound, behind, name) for name in sorted(cards)}
     found: dict[int | None, Counted] = {}
     for sample in sorted({sample for _, sample in samples}, key=lambda sample: sample is None):
-        with as_before(state, bound, behind) if sample is not None else contextlib.nullcontext():
+        with as_before(ranges) if sample is not None else contextlib.nullcontext():
             counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges, sample)
         names = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
         shape = config.grid, config.block, config.shared_mem

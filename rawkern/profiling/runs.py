@@ -67,10 +67,9 @@ def memory_of(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list
 
 
 @contextlib.contextmanager
-def as_before(state: State, bound: Bound, behind: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Let memory have its values again that a launch has changed, as the launch is made once more."""
-    module = profiled_kernel(state).kernel.module
-    kept = [(start, ctypes.string_at(start, size)) for start, size, _ in memory_of(bound, behind, module)]
+def as_before(memory: Sequence[tuple[int, int]]) -> Iterator[None]:
+    """Let pieces of memory, starts and bytes, have their values again afterwards: the launch is made once more."""
+    kept = [(start, ctypes.string_at(start, size)) for start, size in memory]
     try:
         yield
     finally:

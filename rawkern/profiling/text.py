@@ -85,17 +85,21 @@ def summary(launch: dict[str, Any]) -> list[str]:
         listed = ", ".join(f"{name} {seconds * 1e6:.3g} us" for name, seconds in bounds.items())
         said.append(f"takes at least, on {launch['gpu'].upper()}: {listed}")
     if "estimate" in launch:
-        e = launch["estimate"]
-        note = "" if e["measured"] else "; not measured here"
-        said.append(
-            f"estimated on {e['device'].upper()}: {e['us']:.3g} us ({e['low']:.3g} to {e['high']:.3g}), limited by "
-            f"{e['limited_by']}{note}"
-        )
+        said.append(f"estimated on {estimate(launch['estimate'])}")
     elif "no_estimate" in launch:
         said.append(f"no estimate: {launch['no_estimate']}")
     if "milliseconds" in launch:
         said.append(_time(launch))
     return said
+
+
+def estimate(found: Mapping[str, Any]) -> str:
+    """What `Estimate.as_dict` says, in a line."""
+    note = "" if found["measured"] else "; not measured here"
+    return (
+        f"{found['device'].upper()}: {found['us']:.3g} us ({found['low']:.3g} to {found['high']:.3g}), limited by "
+        f"{found['limited_by']}{note}"
+    )
 
 
 def _time(launch: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@
 ; are made the memory that it has been told of. A tensor may be if it is still there with the same memory, and its address
 ; stands where it did.
 
-
 define void @rk_recall(ptr %launch, i1 zeroext %usual) {
   %psession = &Launch.session %launch
   %session = load i64, ptr %psession

@@ -17,7 +17,7 @@ from rawkern.engines.cpu.emit.instrument import UPDATE, Access
 from rawkern.engines.cpu.emit.lanes import pointer
 from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.ir import Val, const
-from rawkern.engines.cpu.profiler.layout import ACCESS, HEADS, LINE, PROFILE, RANGE, Tally
+from rawkern.engines.cpu.profiler.layout import ACCESS, HEADS, LINE, PROFILE, RANGE, ROW, Tally
 from rawkern.engines.cpu.profiler.operations import kind_of, readers_of
 from rawkern.engines.cpu.ptx.data import Instr, Pair, Reg
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
@@ -32,9 +32,15 @@ def runtime() -> str:
     names = ("counts.ll", "counts_shared.ll", "counts_trace.ll")
     text = "\n".join(package.joinpath(name).read_text() for name in names)
     neighbours = {f"NEXT{n}": f"<{', '.join(f'i32 {k ^ n}' for k in range(LANES))}>" for n in (1, 2)}
-    for name, value in ({"LANES": ramp("i64", 1).ref} | neighbours).items():
+    for name, value in ({"LANES": ramp("i64", 1).ref, "ROW": str(ROW)} | neighbours).items():
         text = text.replace(f"{{{name}}}", value)
     return "\n".join([PROFILE.llvm, RANGE.llvm, ACCESS.llvm, linked(text, (LAUNCH, PROFILE, RANGE, ACCESS))])
+
+
+def counted(block: Block) -> list[Instr]:
+    """The instructions of a block that are counted."""
+    ending = [block.ending] if block.ending is not None and not block.guards else []
+    return [*block.instrs, *ending]
 
 
 class Counting(Guard):
@@ -52,9 +58,7 @@ class Counting(Guard):
 
     def _add(self, index: int, block: Block) -> None:
         tally, number = self.tally, len(self.tally.blocks)
-        every = [*block.instrs]
-        if block.ending is not None and not block.guards:
-            every.append(block.ending)
+        every = counted(block)
         for k, instr in enumerate(every):
             self._places[id(instr)] = number, k
         tally.blocks.append(

@@ -23,7 +23,7 @@ write:
   store i64 %block, ptr %p2
   %p3 = getelementptr i64, ptr %row, i64 3
   store <32 x i64> %a, ptr %p3, align 8
-  %after = getelementptr i64, ptr %row, i64 35
+  %after = getelementptr i64, ptr %row, i64 {ROW}
   store ptr %after, ptr %ptrace
   br label %done
 done:

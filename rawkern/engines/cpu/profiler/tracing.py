@@ -6,20 +6,18 @@ the order in which blocks and warps run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rawkern.engines.cpu.analysis.graph import Block
-from rawkern.engines.cpu.checker.sites import Site
 from rawkern.engines.cpu.emit.forms import Form
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Access
 from rawkern.engines.cpu.ir import Val, const
-from rawkern.engines.cpu.profiler.counting import Counting
+from rawkern.engines.cpu.profiler.counting import Counting, counted
 from rawkern.engines.cpu.profiler.instrument import Counters, Profiler
-from rawkern.engines.cpu.profiler.layout import ROW, Tally
+from rawkern.engines.cpu.profiler.layout import ROW
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem
 from rawkern.engines.cpu.ptx.operands import destinations, sources
 from rawkern.engines.cpu.records import BLOCK
@@ -31,15 +29,9 @@ if TYPE_CHECKING:
 class Writing(Counting):
     """A function whose requests are written down."""
 
-    def __init__(self, f: FunctionLowering, sites: dict[Site, int], recent: Iterator[int], tally: Tally):
-        super().__init__(f, sites, recent, tally)
-        self._numbers = {}  # of accesses, by where their counters stand
-
     def _add(self, index: int, block: Block) -> None:
         super()._add(index, block)
-        every = [*block.instrs]
-        if block.ending is not None and not block.guards:
-            every.append(block.ending)
+        every = counted(block)
         self.tally.blocks[-1] |= {
             "registers": [[destinations(i), sources(i)] for i in every],
             "addresses": [_address(i) for i in every],
