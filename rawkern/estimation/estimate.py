@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rawkern.launch.launcher import Launcher
     from rawkern.launch.unit import State
 
-#: `low` and `high` are so many times less and more: nine of ten rows that were left out of the fit lie between them;
+#: `low` and `high` are so many times less and more: nine of ten recorded rows, left out of the fit, lie between them;
 #: for cards of which none was measured a guess.
 SPREAD, SPREAD_UNMEASURED = 1.35, 1.7
 _TAIL = 1.25  # times the average work that the busiest multiprocessor has, from which on the last wave limits
@@ -42,7 +42,8 @@ class Estimate:
     us : float
         Microseconds, of the launch alone: no host time, and no launch before it that it waits for.
     low, high : float
-        Between these nine of ten measured launches were, of kernels that the model had not been fitted on.
+        Nine of ten of the recorded launches are between these, each estimated without its family; of other kernels
+        fewer may be.
     limited_by : str
         What takes longest: ``"memory"``, ``"L2"``, ``"L1"``, ``"shared memory"``, ``"instruction issue"``, a pipe
         (``"xu pipe"``), ``"latency (occupancy 50%)"``, ``"atomics at one address"``, ``"launch of blocks"``,
