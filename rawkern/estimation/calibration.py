@@ -50,7 +50,7 @@ def figures(card: Card) -> dict[str, float]:
 
 def _latency(chase: RawKernel, memory: torch.Tensor, count: int) -> float:
     """Seconds of one load, of `count` elements that are followed from one to the next, on from where a launch ended."""
-    memory[:count] = (torch.arange(count, device="cuda") + _STRIDE).remainder_(count)
+    torch.arange(_STRIDE, count + _STRIDE, out=memory[:count]).remainder_(count)
     at = torch.zeros(1, dtype=torch.int32, device="cuda")
     few, many = (_seconds(lambda steps=steps: chase[1, 1](memory, at, steps)) for steps in (_STEPS, 2 * _STEPS))
     return (many - few) / _STEPS
