@@ -42,7 +42,7 @@ numpydoc_validation_exclude = {
     r"\.\w+Error$",  # raised, and not made, by users; modules have the parameters of torch's
     r"\.RawKernel\.__call__$",  # its parameters are named by hand
     r"\.(Report|Access|Elementwise|Reduction|TunedKernel|Tuning|Trial|KernelReport|Failure|Launches|Comparison|Change|Finding)$",
-    r"\.(Verdict|Check|Tampering|Derived)$",
+    r"\.(Verdict|Check|Tampering|Derived|Estimate)$",
     r"rawkern\.nn\.(ReLU|SiLU|GELU|Softmax|LogSoftmax|Dropout|Embedding|LayerNorm|RMSNorm|CrossEntropyLoss)$",
     r"rawkern\.nn\.GEGLU$",
 }

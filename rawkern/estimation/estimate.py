@@ -49,7 +49,7 @@ class Estimate:
         (``"xu pipe"``), ``"latency (occupancy 50%)"``, ``"atomics at one address"``, ``"launch of blocks"``,
         ``"tail of the last wave"``.
     by_line : dict
-        Microseconds by the line of the source: `us`, shared out by what lines use of what takes long.
+        Microseconds by the line of the source: ``us``, shared out by what lines use of what takes long.
     parts : dict
         Microseconds that each resource alone would take.
     measured : bool

@@ -71,8 +71,8 @@ def autotune(
     retune : bool
         Measure even if the disk has a choice, once for each key in this process.
     estimate : str, optional
-        A GPU such as ``"h100"``: nothing is timed, and the configuration is taken that `Launcher.estimate` finds the
-        fastest there, with cold caches; for tuning without that GPU.
+        A GPU such as ``"h100"``: nothing is timed, and the configuration is taken that ``estimate`` of a launch finds
+        the fastest there, with cold caches; for tuning without that GPU.
 
     Returns
     -------
