@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import Any
 
@@ -10,27 +9,20 @@ import torch
 
 from rawkern.arguments.rules import Call
 from rawkern.arguments.scalars import Where, shown
-from rawkern.base.ctype import CType, parse
+from rawkern.base.ctype import ACCESSOR, CType, parse
 
 _INDEX = {
     "int": "i", "unsigned int": "I", "long": "q", "long long": "q", "unsigned long": "Q", "unsigned long long": "Q",
 }  # fmt: skip
-_PACKED = re.compile(r"at::GenericPackedTensorAccessor<(.+), (\d+)ul*, at::\w+, ([a-z ]+)>$")
-_INFO = re.compile(r"at::cuda::detail::TensorInfo<(.+), ([a-z ]+)>$")
 _INFO_DIMS = 25  # places for sizes and strides in a TensorInfo, of any number of dimensions
-
-
-def is_accessor(ctype: CType) -> bool:
-    """Whether a struct is one that a tensor fills."""
-    return ctype.name.startswith("at::") and bool(_PACKED.match(ctype.name) or _INFO.match(ctype.name))
 
 
 def accessor_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
     """The bytes of an accessor of a tensor, which may have any strides; TypeError or ValueError if it does not fit."""
-    packed = _PACKED.match(ctype.name)
-    match = packed or _INFO.match(ctype.name)
+    match = ACCESSOR.match(ctype.name)
     assert match is not None
-    element, index = match[1], match[match.lastindex or 1]
+    packed = match[2] is not None
+    element, index = match[1], match[3]
     wanted = f"a tensor of {match[2]} dimensions" if packed else "a tensor"
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{where} is {shown(value)}, the kernel takes {ctype.name}; pass {wanted}")

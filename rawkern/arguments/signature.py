@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rawkern.arguments.accessors import is_accessor
 from rawkern.arguments.scalars import Where
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
 from rawkern.base.forking import cached_property
@@ -32,7 +31,7 @@ class Param:
     @property
     def takes_tensor(self) -> bool:
         """Whether a tensor's memory is passed: a pointer, a reference, or an accessor of PyTorch's."""
-        return self.is_pointer or is_accessor(self.ctype)
+        return self.is_pointer or self.ctype.is_accessor
 
     @property
     def takes_address(self) -> bool:

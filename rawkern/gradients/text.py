@@ -247,8 +247,11 @@ class _Assembly:
         made.body = finished(made.body, names, kept, helpers.HELPERS.keys() - helpers.wanted(vocabulary))
         return "\n".join(
             [
-                *includes(kernel), *structs(kernel, names), *helpers.texts(vocabulary, kernel.block),
-                *map(function, device), function(made),
+                *includes(kernel),
+                *structs(kernel, names),
+                *helpers.texts(vocabulary, kernel.block),
+                *map(function, device),
+                function(made),
             ]
         )
 

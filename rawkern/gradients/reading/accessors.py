@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawkern.base.tree import named, text_of
-from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Value
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.places import Pointer, Var
