@@ -7,11 +7,6 @@ import struct
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-#: Accessors of PyTorch's by name: the type of elements, how many dimensions (None: any number), the type of indices.
-ACCESSOR = re.compile(
-    r"at::(?:GenericPackedTensorAccessor|cuda::detail::TensorInfo)<(.+?)(?:, (\d+)ul*, at::\w+)?, ([a-z ]+)>$"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -63,11 +58,6 @@ class CType:
     def is_word(self) -> bool:
         """Whether it is 8 bytes of which nothing else is known: a number, or an address."""
         return self.kind == "opaque" and self.size == 8
-
-    @property
-    def is_accessor(self) -> bool:
-        """Whether it is a struct of PyTorch's that a tensor fills: address, sizes and strides."""
-        return self.name.startswith("at::") and ACCESSOR.match(self.name) is not None
 
     def spell(self) -> str:
         """The type in CUDA's spelling, const first: "const float*", "float* const*"."""

@@ -138,8 +138,9 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     ]
     body = [*shared_lines(kernel, names, set(kernel.shared)), *frame.printed()]
     made = Function(f"{EXTERN}__global__ void", f"{base_name(kernel.name)}_forward", params, body)
-    declared = [*includes(kernel), *structs(kernel, names)]
-    return "\n".join([*declared, *helpers.texts(tree.words([made]), kernel.block), function(made)])
+    return "\n".join(
+        [*includes(kernel), *structs(kernel, names), *helpers.texts(tree.words([made]), kernel.block), function(made)]
+    )
 
 
 def _taken(kernel: Kernel, double: bool) -> set[str]:

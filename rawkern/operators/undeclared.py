@@ -111,8 +111,8 @@ class _Look:
         state = kernel.current(launch.args, launch.kwargs)
         given = arrange(state.signature, launch.args, launch.kwargs)
         for param, value in zip(state.signature.params, given, strict=True):
-            given_memory = param.takes_address or param.takes_tensor  # others are read, as numbers
-            plain = given_memory and isinstance(value, torch.Tensor)
+            takes = param.takes_address or param.takes_tensor
+            plain = takes and isinstance(value, torch.Tensor)  # others are read, as numbers
             found = [value] if plain and not param.const else list(_within(param.ctype, value))
             names = [n for n, t in self.kept if any(private.same_memory(t, each) for each in found)]
             writes = (state.may_write(param) if plain else None) if names else False
