@@ -279,8 +279,8 @@ def run(case: Case, orders: Sequence[int | None]) -> Outcome:
     """
     outcome, start = Outcome(), time.process_time()
     try:
-        for order in orders:  # each with variables as the source has them
-            module = rawkern.RawModule(case.source, options=case.options, enable_cooperative_groups=case.cooperative)
+        module = rawkern.RawModule(case.source, options=case.options, enable_cooperative_groups=case.cooperative)
+        for order in orders:
             for name, kernel, grid, block, shared, arguments in case.launches(module):
                 try:
                     launch = module.get_function(kernel)[grid, block, shared]

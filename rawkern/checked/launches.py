@@ -68,12 +68,6 @@ class check(Asking):
     level : {"full", "bounds", "off"}
         "full" checks all of this. At "bounds" launches on the CPU run as usual, and raise where an access is outside of
         its memory, misaligned, or a write to what may only be read, before it is made; at "off" nothing is looked at.
-    volatile : {"relaxed", "plain"}
-        "relaxed": volatile accesses are PTX's, which do not race with atomic ones and, between warps, with each other.
-        "plain": they are C++'s, which race as any others do.
-    acquire : {"fence", "read"}
-        What has to follow an atomic or volatile read before a thread may use what another one has released. "fence": a
-        fence, or a barrier. "read": nothing, but after a compare-and-swap, which takes a lock.
 
     Raises
     ------
@@ -87,17 +81,9 @@ class check(Asking):
         By a launch: threads do not meet where they have to.
     """
 
-    def __init__(
-        self,
-        *also: torch.Tensor,
-        level: Literal["off", "bounds", "full"] = "full",
-        volatile: Literal["relaxed", "plain"] = "relaxed",
-        acquire: Literal["fence", "read"] = "fence",
-    ) -> None:
+    def __init__(self, *also: torch.Tensor, level: Literal["off", "bounds", "full"] = "full") -> None:
         self.also, self.level = also, levels.parse(level, "level")
-        given = {"volatile": volatile, "acquire": acquire}
-        self.rules = {name: levels.one_of(levels.RULES[name], value, name) for name, value in given.items()}
-        super().__init__((levels.setting, self.level), (levels.lent, also), (levels.rules, self.rules))
+        super().__init__((levels.setting, self.level), (levels.lent, also))
 
 
 def _checked(given: intercept.Launch) -> None:
@@ -144,11 +130,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
 
     with check_launch.lock, _variables(state, kernel.module, device) as theirs:
         pieces += theirs
-        rules = levels.rules.current
-        found, error = check_launch.run(
-            kernel, config.grid, config.block, config.shared_mem, bound, pieces,
-            plain_volatile=rules["volatile"] == "plain", unfenced=rules["acquire"] == "read",
-        )  # fmt: skip
+        found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound, pieces)
     if found:
         first: dict[Any, reports.Report] = {}
         for report in map(state.report, found):

@@ -18,21 +18,12 @@ _SHORT = {"": BOUNDS, "0": BOUNDS, "1": FULL}
 lent: Asked[Sequence[torch.Tensor]] = Asked(())
 
 
-#: Where checks may follow other rules than PTX's memory model, its own first.
-RULES = {"volatile": ("relaxed", "plain"), "acquire": ("fence", "read")}
-rules: Asked[dict[str, str]] = Asked({name: choices[0] for name, choices in RULES.items()})
-
-
 def parse(text: str, source: str) -> str:
     """A level by its name; ValueError where there is none, with the source of the text."""
-    return one_of(LEVELS, _SHORT.get(text.strip(), text.strip()), source)
-
-
-def one_of(choices: Sequence[str], given: str, source: str) -> str:
-    """What is given, if it is one of several names; otherwise a ValueError with the source of the text."""
-    if given not in choices:
-        raise ValueError(f"{source} is {given!r}; it is one of {', '.join(choices)}{did_you_mean(given, choices)}")
-    return given
+    found = _SHORT.get(text.strip(), text.strip())
+    if found not in LEVELS:
+        raise ValueError(f"{source} is {text!r}; it is one of {', '.join(LEVELS)}{did_you_mean(text, LEVELS)}")
+    return found
 
 
 setting = Asked(environment.read(VARIABLE, parse, BOUNDS))

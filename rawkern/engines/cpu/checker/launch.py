@@ -38,12 +38,8 @@ class CheckedLaunch(Session):
 
     parallel = False
 
-    def __init__(
-        self, checks: dict, pieces: Sequence[Piece], globals_address: int, shared_total: int,
-        plain_volatile: bool = False, unfenced: bool = False,
-    ):  # fmt: skip
+    def __init__(self, checks: dict, pieces: Sequence[Piece], globals_address: int, shared_total: int):
         self.checks = checks
-        self.plain_volatile = plain_volatile  # volatile accesses race as plain ones do
         self.workers: Workers | None = None  # of the launch
         self.sites: list[dict] = checks["sites"]
         self.pieces: list[Piece] = [*pieces, *_variables(checks, globals_address)]
@@ -64,9 +60,8 @@ class CheckedLaunch(Session):
         self._set(
             null=self._new(4096), last=self._new(ENTRY.size), reports=self._new(REPORT.size * MAX_REPORTS),
             max_reports=MAX_REPORTS, shared_total=shared_total, reserved=start, reserved_end=start + size,
-            all_shared=self._table([(0, shared_total, layout.IS_SHARED, 0)]), row=8 * layout.COLUMNS,
+            all_shared=self._table([(0, shared_total, layout.IS_SHARED, 0)]), row=8 * layout.AGENTS,
             runs=self._table([table]), weak=int(any(site["weak"] for site in self.sites)),
-            unfenced=int(unfenced),
         )  # fmt: skip
 
     def start(self, grid: Dim3, nwarps: int, stack_range: int) -> None:
@@ -81,7 +76,7 @@ class CheckedLaunch(Session):
             heap_low=pile.memory.address, heap_high=pile.memory.address + HEAP_BYTES, heap_next=pile.next,
             heap_table=pile.table.address, heap_count=pile.count, heap_room=HEAP_PIECES, heap_held=limits.HEAP[0],
             heap_limit=limits.HEAP[1], log=self._new(TIMES * 8, large=False), times=TIMES,
-            order=self._new(8 * layout.COLUMNS * grid[0] * grid[1] * grid[2], large=False),
+            order=self._new(16 * grid[0] * grid[1] * grid[2]),
         )  # fmt: skip
 
     def complaint(self) -> str | None:
@@ -243,8 +238,6 @@ class CheckedLaunch(Session):
                 name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept", "looks", "weak")
             }
             row |= {"root": root, "what": what, "space": space}
-            if self.plain_volatile and site["weak"] & layout.VOLATILE:
-                row |= {"strong": 0, "looks": 0, "weak": 0}
             row |= zip(("start", "end"), site["array"] or (0, 0), strict=True)
             rows.append([int(row.get(name, 0)) for name, _ in SITE.fields])
         self._set(sites=self._table(rows))
@@ -300,19 +293,16 @@ def _variables(checks: dict, globals_address: int) -> list[Piece]:
 
 
 def run(
-    kernel: Any, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, pieces: Sequence[Piece], **rules: bool
+    kernel: Any, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, pieces: Sequence[Piece]
 ) -> tuple[list[Finding], LaunchError | None]:
-    """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did.
-
-    `rules` are those of `CheckedLaunch`.
-    """
+    """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did."""
     code, loaded, _ = kernel.loaded(shape_of(block))
     target = Target(kernel, block, shared_mem)
     grid_sync = Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False, followed=False)
     start = target.params_address
     parameters = Piece("the parameters", start, kernel.signature.size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]
-    checked = CheckedLaunch(code.table, pieces, kernel.globals_address, code.shared_static + shared_mem, **rules)
+    checked = CheckedLaunch(code.table, pieces, kernel.globals_address, code.shared_static + shared_mem)
     checked.start(grid, target.nwarps, loaded.address("rk_stack_range"))
     target.watch(checked)
     checked.workers = target.workers

@@ -11,7 +11,7 @@ from dataclasses import replace
 from rawkern.engines.cpu.analysis.provenance import array_of
 from rawkern.engines.cpu.analysis.storage import RESERVED, local_frame
 from rawkern.engines.cpu.checker import undefined, undefined_tiles
-from rawkern.engines.cpu.checker.native.layout import AT_FENCE, AT_ONCE, BLOCK_SCOPE, BY_CHOICE, UPDATES, VOLATILE
+from rawkern.engines.cpu.checker.native.layout import BLOCK_SCOPE, UPDATES, VOLATILE
 from rawkern.engines.cpu.checker.sites import (
     Site,
     add_site,
@@ -113,7 +113,7 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
         note(f, "fence", wide)
     if looks:
-        note(f, "look", wide, const("i64", _acquires(f, a)))
+        note(f, "look", wide)
     ok = _call(f, form, a.mask or f.lanes.act(), number)
     if a.order and what != READ:
         note(f, "pass_on", wide)
@@ -155,13 +155,6 @@ def _call(f: FunctionLowering, form: Form, mask: Val, site: Val) -> Val:
     e.line(f"br label %{met}")
     e.label(met)
     return e.let("i32", 1, f"phi i32 [ {one.ref}, %{near} ], [ {other.ref}, %{far} ]")
-
-
-def _acquires(f: FunctionLowering, a: Access) -> int:
-    """How a strong read puts in the past what it saw, as in `layout`; a lock is one with a fence behind it."""
-    if a.order in ("acquire", "acq_rel") or RESERVED in f.plan.shared:
-        return AT_ONCE
-    return AT_FENCE if f.instr is not None and f.instr.op.has("cas") else BY_CHOICE
 
 
 def _weak(f: FunctionLowering, a: Access) -> int:

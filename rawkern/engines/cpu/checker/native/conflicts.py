@@ -9,11 +9,11 @@ an instruction; `me` and `who` are words of shadow, this access and an earlier o
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, BLOCK_SCOPE, CHECK, COLUMNS, KEPT, LANE_MASK, LOOKED, MASK_AT, OBSERVER, OTHERS, RACE, READ, REPORT, SITE,
-    SITE_AT, SITES, STATE, STRONG_AT, TIME_AT, UPDATES, VOLATILE, WARPS, WRITE,
+    AGENTS, BLOCK_SCOPE, CHECK, KEPT, LANE_MASK, MASK_AT, OBSERVER, OTHERS, RACE, READ, REPORT, SITE, SITE_AT, SITES,
+    STATE, STRONG_AT, TIME_AT, UPDATES, VOLATILE, WARPS, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
-from rawkern.engines.cpu.checker.native.sync import ROW
+from rawkern.engines.cpu.checker.native.sync import ORDER_SIZE
 from rawkern.engines.cpu.checker.native.scalar import inline, load8, load64, lowest_bit
 
 SITE_SIZE = SITE.size
@@ -33,7 +33,7 @@ def rk_check_is_mine(ck, st, warp, me, who):
 def rk_check_is_seen(ck, st, warp, who):
     """Whether an access is by the warp's own block, and the warp has seen it."""
     other = load64(CHECK.log[ck] + (who >> TIME_AT) * 8)
-    seen = STATE.seen[st, warp * COLUMNS + other % AGENTS]
+    seen = STATE.seen[st, warp * AGENTS + other % AGENTS]
     if other % AGENTS == WARPS + warp:
         seen = STATE.met[st, warp]
     return other // AGENTS == STATE.number[st] and who >> TIME_AT <= seen
@@ -68,9 +68,10 @@ def rk_check_apart(ck, st, warp, me, who):
     if block == mine:
         if other % AGENTS == WARPS + warp and (who ^ me) & LANE_MASK:  # a copy by another lane
             return time > STATE.met[st, warp]
-        return time > STATE.seen[st, warp * COLUMNS + other % AGENTS]
-    passed = load64(CHECK.order[ck] + block * ROW + other % AGENTS * 8)
-    return passed < time or STATE.seen[st, warp * COLUMNS + LOOKED] <= time
+        return time > STATE.seen[st, warp * AGENTS + other % AGENTS]
+    passed = load64(CHECK.order[ck] + block * ORDER_SIZE)
+    looked = load64(CHECK.order[ck] + mine * ORDER_SIZE + 8)
+    return passed <= time or looked <= time
 
 
 def rk_check_replaced(ck, st, warp, cell, plane, me, part, base):

@@ -6,14 +6,11 @@ from rawkern.engines.cpu.records import Record
 
 WARPS = 32  # of a block at most
 AGENTS = 64  # whose accesses have an order of their own: warps, and behind them the copies that warps have under way
-#: Of what somebody has seen: a time for each agent of the block, and behind them that of the last strong read after
-#: which come what other blocks passed on before it.
-COLUMNS, LOOKED = 72, 64
 BARRIERS = 16
 VALUES = 8  # that a lane writes at once, at most
 GROUPS = 64  # of copies of a warp that are told apart
 _CLOCKS = f"[{WARPS} x i64]"
-_SEEN = f"[{WARPS * COLUMNS} x i64]"
+_SEEN = f"[{WARPS * AGENTS} x i64]"
 
 
 def _words(names: str) -> tuple[tuple[str, str], ...]:
@@ -27,7 +24,7 @@ CHECK = Record(
     (
         *_words("unset storing segments nsegments last sites reports nreports max_reports serial"),
         *_words("clock times blind log row runner runner_since owner owner_since copying"),
-        *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs unfenced"),
+        *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
         *_words("me reader floor span gone need others all_shared lanes"),
         *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
@@ -61,23 +58,17 @@ READ, WRITE, UPDATE = 0, 1, 2  # what
 #: weak, why an access that is strong (atomic or volatile) may race with others: it is of block scope; it is volatile,
 #: which does not order the lanes of a warp; it is the second half of an update, which loses others' writes.
 BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
-#: How a strong read puts in the past what it saw passed on: at the next fence, at once, or by choice (`unfenced`).
-AT_FENCE, AT_ONCE, BY_CHOICE = 0, 1, 2
 GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
-#: What is known of one block: clocks of its warps, and what of all agents each has seen (`seen`), what strong writes
-#: of a warp pass on, within the block and to others (`fenced`, `wide`: since when), what such writes have passed on
-#: in the block (`pot`), and what strong reads of a warp have found there and a fence has yet to put in its past
-#: (`held`, if it is `holding` any; `looked`: when it last read what other blocks pass on). Up to `horizon` a warp has
+#: What is known of one block: clocks of its warps, and what of all agents each has seen. Up to `horizon` a warp has
 #: seen all there was in the block.
 STATE = Record(
     "State",
     (
         *_words("number serial base shadow window region ordered"),
         ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
-        ("held", _SEEN), ("seen", _SEEN), ("fenced", _SEEN), ("wide", _SEEN),
-        ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("fence_passed", _CLOCKS), ("wide_passed", _CLOCKS),
-        ("holding", _CLOCKS), ("looked", _CLOCKS), ("pot", f"[{COLUMNS} x i64]"),
-        ("arrived", f"[{BARRIERS * COLUMNS} x i64]"), ("opened", f"[{BARRIERS * COLUMNS} x i64]"),
+        ("seen", _SEEN), ("fenced", _SEEN),
+        ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("pot", f"[{AGENTS} x i64]"),
+        ("arrived", f"[{BARRIERS * AGENTS} x i64]"), ("opened", f"[{BARRIERS * AGENTS} x i64]"),
         ("all_seen", f"[{BARRIERS} x i64]"),
         ("waiting", f"[{BARRIERS} x i64]"), ("wide_waiting", f"[{BARRIERS} x i64]"),
         ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),

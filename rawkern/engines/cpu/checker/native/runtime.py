@@ -10,7 +10,7 @@ threads.
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, BAD_FREE, CHECK, COLUMNS, ENTRY, INACTIVE_SOURCE, IS_FREED, LOCAL, MEETING, REGION, REPORT, SITE, STATE,
+    AGENTS, BAD_FREE, CHECK, ENTRY, INACTIVE_SOURCE, IS_FREED, LOCAL, MEETING, REGION, REPORT, SITE, STATE,
     UNINITIALIZED, WORD,
 )  # fmt: skip
 from rawkern.engines.cpu.records import BLOCK
@@ -18,9 +18,7 @@ from rawkern.engines.cpu.checker.native.scalar import clear, lowest_bit, store64
 
 ENTRY_SIZE, SITE_SIZE, REPORT_SIZE = ENTRY.size, SITE.size, REPORT.size
 UNSET = 0xFFFF
-ROW = 8 * COLUMNS
-STATE_SEEN, STATE_FENCED, STATE_WIDE = STATE.offset("seen"), STATE.offset("fenced"), STATE.offset("wide")
-STATE_REST, REST_SIZE = STATE.offset("fence_time"), STATE.offset("group_times") - STATE.offset("fence_time")
+STATE_ORDER, STATE_REST = STATE.offset("seen"), STATE.size - STATE.offset("seen")
 
 
 def rk_check_enter(ck, blk):
@@ -31,14 +29,11 @@ def rk_check_enter(ck, blk):
         return 0
     STATE.number[st] = number
     STATE.serial[st] = CHECK.serial[ck]
-    n = CHECK.nwarps[ck]
     if STATE.ordered[st]:
-        clear(st + STATE_SEEN, n * ROW)
-        clear(st + STATE_FENCED, n * ROW)
-        clear(st + STATE_WIDE, n * ROW)
-        clear(st + STATE_REST, REST_SIZE)
+        clear(st + STATE_ORDER, STATE_REST)
         STATE.ordered[st] = 0
     stamp = CHECK.clock[ck] + 1
+    n = CHECK.nwarps[ck]
     if stamp + n > CHECK.times[ck]:
         CHECK.blind[ck] = 1
         return 0

@@ -3,26 +3,31 @@
 Every number is a 64-bit unsigned integer. `ck` is the launch's CHECK record, `st` the block's STATE. Order follows
 PTX's memory model. Each warp has a clock, drawn from the launch's, so that a time tells whose it is (`log`), and knows
 how far it has seen the other agents of its block (`seen`): warps, and the copies each has under way. Barriers hand on
-what the arriving warps have seen; a fence followed by a strong write hands it to who reads strongly afterwards and then
-comes to a fence. Between blocks no addresses are compared, so that an access may be taken for ordered that is not,
-never the other way round: what of each agent a block has passed on (`order`) lies in the past of whoever reads strongly
-after that.
+what the arriving warps have seen; a fence followed by a strong write hands it to whoever reads strongly afterwards.
+Between blocks only the times of such pairs are kept, so that an access may be taken for ordered that is not, never the
+other way round.
 """
-# ruff: noqa: I001
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportUndefinedVariable=false
 
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, AT_ONCE, BY_CHOICE, CHECK, COLUMNS, DIFFERENT_BARRIERS, GROUPS, LOOKED, REPORT, STATE, TIME_AT, WARPS,
-)  # fmt: skip
+    AGENTS,
+    CHECK,
+    DIFFERENT_BARRIERS,
+    GROUPS,
+    REPORT,
+    STATE,
+    TIME_AT,
+    WARPS,
+)
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.scalar import clear, elsewhere, load64, store64
 from rawkern.engines.cpu.records import BLOCK
 
-ROW, CLOCKS = 8 * COLUMNS, 8 * WARPS
-STATE_HELD, STATE_SEEN, STATE_POT = STATE.offset("held"), STATE.offset("seen"), STATE.offset("pot")
-STATE_FENCED, STATE_WIDE = STATE.offset("fenced"), STATE.offset("wide")
+ORDER_SIZE = 16  # bytes of a block's two times in `order`: of its last fence that was passed on, of its last look
+ROW, CLOCKS = 8 * AGENTS, 8 * WARPS
+STATE_SEEN, STATE_FENCED, STATE_POT = STATE.offset("seen"), STATE.offset("fenced"), STATE.offset("pot")
 STATE_ARRIVED, STATE_OPENED = STATE.offset("arrived"), STATE.offset("opened")
 NEVER = 1 << 63
 rk_check_join = elsewhere  # in check_runs
@@ -51,7 +56,7 @@ def rk_check_limits(ck, st, warp):
     CHECK.own[ck] = own
     CHECK.own_span[ck] = 0
     if CHECK.runner[ck] == id and STATE.latest[st, warp] <= STATE.met[st, warp]:
-        end = (STATE.seen[st, warp * COLUMNS + warp] + 1) << TIME_AT
+        end = (STATE.seen[st, warp * AGENTS + warp] + 1) << TIME_AT
         if end > own:
             CHECK.own_span[ck] = end - own
     return 0
@@ -85,19 +90,14 @@ def rk_check_draw(ck, st, agent):
 
 
 def rk_check_fence(ck, blk, warp, wide):
-    """A fence: strong writes from now on pass on what happened before it, to other blocks if it is `wide`.
-
-    And what strong reads before it saw lies in the past from now on.
-    """
+    """A fence: strong writes from now on pass on what happened before it, to other blocks if it is `wide`."""
     st = BLOCK.session[blk]
     STATE.ordered[st] = 1
-    rk_check_acquire(ck, st, warp, wide)
     fenced = st + STATE_FENCED + warp * ROW
     rk_check_join(fenced, st + STATE_SEEN + warp * ROW, CHECK.row[ck])
     store64(fenced + warp * 8, STATE.clocks[st, warp])
     STATE.fence_time[st, warp] = rk_check_tick(ck, st, warp)
     if wide:
-        rk_check_join(st + STATE_WIDE + warp * ROW, fenced, CHECK.row[ck])
         STATE.wide_time[st, warp] = STATE.fence_time[st, warp]
     return 0
 
@@ -105,43 +105,31 @@ def rk_check_fence(ck, blk, warp, wide):
 def rk_check_pass_on(ck, blk, warp, wide):
     """A strong write: others may see what happened before the last fence; `wide`: those of other blocks as well."""
     st = BLOCK.session[blk]
-    if STATE.fence_time[st, warp] != STATE.fence_passed[st, warp]:
-        STATE.fence_passed[st, warp] = STATE.fence_time[st, warp]
-        rk_check_join(st + STATE_POT, st + STATE_FENCED + warp * ROW, CHECK.row[ck])
-    if wide and STATE.wide_time[st, warp] != STATE.wide_passed[st, warp]:
-        STATE.wide_passed[st, warp] = STATE.wide_time[st, warp]
-        rk_check_join(CHECK.order[ck] + STATE.number[st] * ROW, st + STATE_WIDE + warp * ROW, CHECK.row[ck])
+    if STATE.fence_time[st, warp] == 0:
+        return 0
+    rk_check_join(st + STATE_POT, st + STATE_FENCED + warp * ROW, CHECK.row[ck])
+    at = CHECK.order[ck] + STATE.number[st] * ORDER_SIZE
+    if wide and STATE.wide_time[st, warp] > load64(at):
+        store64(at, STATE.wide_time[st, warp])
     return 0
 
 
-def rk_check_look(ck, blk, warp, wide, how):
-    """A strong read: what others have passed on will lie in the past; `wide`: those of other blocks as well."""
+def rk_check_look(ck, blk, warp, wide):
+    """A strong read: what others have passed on lies in the past now; `wide`: those of other blocks as well."""
     st = BLOCK.session[blk]
-    if STATE.ordered[st] and STATE.holding[st, warp]:
-        rk_check_join(st + STATE_HELD + warp * ROW, st + STATE_POT, CHECK.row[ck])
-    elif STATE.ordered[st]:
-        clear(st + STATE_HELD + warp * ROW, ROW)
-        rk_check_join(st + STATE_HELD + warp * ROW, st + STATE_POT, CHECK.row[ck])
-        STATE.holding[st, warp] = 1
-    if wide:
-        STATE.ordered[st] = 1
-        STATE.looked[st, warp] = CHECK.clock[ck]
-    if how == AT_ONCE or (how == BY_CHOICE and CHECK.unfenced[ck]):
-        rk_check_acquire(ck, st, warp, wide)
-    return 0
-
-
-def rk_check_acquire(ck, st, warp, wide):
-    """What strong reads of a warp saw lies in its past from now on, that of other blocks only if this is `wide`."""
-    if STATE.holding[st, warp]:
-        STATE.holding[st, warp] = 0
+    if STATE.ordered[st]:
         CHECK.limits_of[ck] = 0
-        held = st + STATE_HELD + warp * ROW
-        rk_check_join(st + STATE_SEEN + warp * ROW, held, CHECK.row[ck])
-        if load64(held + CLOCKS + warp * 8) > STATE.met[st, warp]:
-            STATE.met[st, warp] = load64(held + CLOCKS + warp * 8)
-    if wide and STATE.looked[st, warp] > STATE.seen[st, warp * COLUMNS + LOOKED]:
-        STATE.seen[st, warp * COLUMNS + LOOKED] = STATE.looked[st, warp]
+        rk_check_join(st + STATE_SEEN + warp * ROW, st + STATE_POT, CHECK.row[ck])
+        if STATE.pot[st, WARPS + warp] > STATE.met[st, warp]:
+            STATE.met[st, warp] = STATE.pot[st, WARPS + warp]
+    if wide == 0:
+        return 0
+    at = CHECK.order[ck] + STATE.number[st] * ORDER_SIZE + 8
+    now = CHECK.clock[ck]
+    if load64(at) != now:  # else nothing has happened since the last look
+        if now + 1 < CHECK.times[ck]:
+            CHECK.clock[ck] = now + 1
+        store64(at, CHECK.clock[ck])
     return 0
 
 
@@ -149,9 +137,8 @@ def rk_check_warp_sync(ck, blk, warp):
     """Lanes of a warp have met."""
     st = BLOCK.session[blk]
     STATE.ordered[st] = 1
-    rk_check_acquire(ck, st, warp, 1)
-    STATE.seen[st, warp * COLUMNS + warp] = STATE.clocks[st, warp]
-    STATE.met[st, warp] = STATE.seen[st, warp * COLUMNS + WARPS + warp]
+    STATE.seen[st, warp * AGENTS + warp] = STATE.clocks[st, warp]
+    STATE.met[st, warp] = STATE.seen[st, warp * AGENTS + WARPS + warp]
     rk_check_tick(ck, st, warp)
     return 0
 
@@ -160,7 +147,6 @@ def rk_check_arrive(ck, blk, warp, number, site, same):
     """A warp comes to a barrier; `same`: to that instruction all the block's warps must come."""
     st = BLOCK.session[blk]
     STATE.ordered[st] = 1
-    rk_check_acquire(ck, st, warp, 1)
     number = number & 15
     STATE.at[st, warp] = site + 1
     first = STATE.first[st, number]
@@ -181,7 +167,7 @@ def rk_check_arrive(ck, blk, warp, number, site, same):
         STATE.waiting[st, number] = STATE.fence_time[st, warp]
     if STATE.wide_time[st, warp] > STATE.wide_waiting[st, number]:
         STATE.wide_waiting[st, number] = STATE.wide_time[st, warp]
-    STATE.met[st, warp] = STATE.seen[st, warp * COLUMNS + WARPS + warp]
+    STATE.met[st, warp] = STATE.seen[st, warp * AGENTS + WARPS + warp]
     rk_check_tick(ck, st, warp)
     return 0
 
@@ -226,7 +212,6 @@ def rk_check_depart(ck, blk, warp, number):
         rk_check_join(st + STATE_FENCED + warp * ROW, opened, CHECK.row[ck])
     if STATE.wide_waiting[st, number] > STATE.wide_time[st, warp]:
         STATE.wide_time[st, warp] = STATE.wide_waiting[st, number]
-        rk_check_join(st + STATE_WIDE + warp * ROW, opened, CHECK.row[ck])
     return 0
 
 
@@ -271,8 +256,8 @@ def rk_check_wait(ck, blk, warp, pending):
     if pending < GROUPS:
         time = STATE.group_times[st, warp * GROUPS + (n - pending - 1) % GROUPS]
     CHECK.limits_of[ck] = 0
-    if time > STATE.seen[st, warp * COLUMNS + WARPS + warp]:
-        STATE.seen[st, warp * COLUMNS + WARPS + warp] = time
+    if time > STATE.seen[st, warp * AGENTS + WARPS + warp]:
+        STATE.seen[st, warp * AGENTS + WARPS + warp] = time
     return 0
 
 
