@@ -1,6 +1,7 @@
 """All kernels of the tests: the files add theirs to `CASES` when they are imported."""
 
 from tests.gradients import (  # noqa: F401
+    cases_accessors,
     cases_attention,
     cases_control,
     cases_corners,

@@ -30,6 +30,7 @@ FILES = {
     "tests.gradients.cases_rows": "rows in shared memory, rows of warps",
     "tests.gradients.cases_corners": "corners of the language",
     "tests.gradients.cases_science": "of physics, graphics, signals",
+    "tests.gradients.cases_accessors": "with PyTorch's accessors",
     "tests.gradients.cases_attention": "attention with online softmax",
 }  # fmt: skip
 

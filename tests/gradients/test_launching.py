@@ -9,6 +9,7 @@ import torch
 
 import rawkern
 from rawkern.gradients import launching
+from tests.gradients.all_cases import CASES
 
 SOURCE = r"""
 extern "C" __global__ void scaled_rows(const float* x, const float* w, const float* b, float* y, float a, int n) {
@@ -222,3 +223,42 @@ def test_variables_of_the_device(device: str) -> None:
         filtered(leaf).sum().backward()
         torch.testing.assert_close(leaf.grad, right)
     assert device == "cpu" or torch.equal(module.get_global("taps", "cpu"), kept)  # verifying leaves no trace
+
+
+def test_accessors_of_any_strides_and_sizes(device: str) -> None:
+    """What a backward assumes of sizes is asked before; where it does not hold, additions are atomic."""
+    case = CASES["highway"]
+    kernel = rawkern.RawKernel(case.source, case.name)
+    derived = kernel.derive(block=case.block, grid=case.grid)
+    draw = lambda *shape: torch.randn(shape, device=device)  # noqa: E731
+    ones = torch.ones(4, 40, device=device)
+
+    def compare(grads, parts, x, read) -> None:
+        right = torch.func.grad(lambda p, x: case.reference(p, read(x), ones)["y"].sum(), (0, 1))(parts, x)
+        for name, expected in zip(("parts", "x"), right, strict=True):
+            torch.testing.assert_close(grads[name], expected, rtol=1e-4, atol=1e-5)
+
+    parts, x, y = draw(4, 40, 2).transpose(1, 2), draw(40, 4).t(), draw(40, 4).t()
+    assert derived.fitting(derived.checked_grid(case.grid), derived.named((parts, x, y))) is derived
+    compare(derived(case.grid, (parts, x, y), {"y": ones}), parts, x, lambda x: x)
+    # Rows of 32, so that threads of two blocks read the same elements, as they lead into the next row.
+    short, y = draw(6, 32), draw(4, 40)
+    general = derived.fitting(derived.checked_grid(case.grid), derived.named((parts, short, y)))
+    assert (derived.atomics, general.atomics) == (0, 3)
+    flat = lambda x: x.flatten().as_strided((4, 40), (32, 1))  # noqa: E731
+    compare(derived(case.grid, (parts, short, y), {"y": ones}), parts, short, flat)
+
+    @rawkern.op("derivedaccessors::highway", backward="derive", verify=True)
+    def highway(parts: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[case.grid, case.block](parts, x, y)
+        return y
+
+    leaves = draw(4, 2, 40).requires_grad_(), draw(4, 40).requires_grad_()
+    found = torch.autograd.grad(highway(*leaves).sum(), leaves)
+    grads = dict(zip(("parts", "x"), found, strict=True))
+    compare(grads, leaves[0].detach(), leaves[1].detach(), lambda x: x)
+    with pytest.raises(rawkern.LaunchError, match="elements of y share memory"):
+        derived(case.grid, (parts, x, draw(1, 40).expand(4, 40)), {"y": ones})
+    with pytest.raises(TypeError, match=r"x is float; pass a torch\.Tensor"):
+        derived(case.grid, (parts, 1.0, y), {"y": ones})

@@ -27,6 +27,12 @@ y[i] = a;""",
     params="const float* x, float* y, const unsigned* last, int n",
 )
 
+
+def accessors(body):
+    return kernel(body, "#include <torch/extension.h>",
+                  "const at::PackedTensorAccessor32<float, 2> x, at::PackedTensorAccessor32<float, 1> y, int n")  # fmt: skip
+
+
 REFUSED = {
     "in place, of another thread": (kernel("y[i] = y[i + 1] * x[i];"), "y is both read and written"),
     "set and added": (kernel("y[i] = x[i]; y[i + 64] += x[i];"), "both set and added"),
@@ -38,6 +44,11 @@ REFUSED = {
                                      "is computed, and not a variable or an element, as it has to be here; .* to assign to one of two, write an if"),
     "a struct of pointers": (kernel("y[i] = p.x[i] * p.n;", "struct P { const float* x; int n; };", "P p, float* y"),
                              "struct P has the pointer x; pass pointers as parameters of their own"),
+    "a pointer into an accessor": (accessors("const float* row = &x[i][0]; y[i] = row[1] * row[0];"),
+                                   r"'row\[1\]' counts from an element of the accessor x; index x itself"),
+    "the memory of an accessor": (accessors("y[i] = x[i].data()[1];"), r"data\(\)' of an accessor; use its elements, size\(k\) and stride\(k\)"),
+    "a dimension that is not known": (accessors("if (i < x.size(n)) y[i] = x[i][0];"), r"the dimension of 'x.size\(n\)'; name one that it has"),
+    "an accessor within a function": (accessors("at::TensorAccessor<float, 1> row = x[i]; y[i] = row[0];"), "take accessors as parameters, and call a row of one auto"),
     "a list of arrays": (kernel("y[i] = xs[0][i] * xs[1][i];", params="const float* const* xs, float* y"), "for a list of arrays a parameter for each"),
     "a struct with a union": (kernel("S s; s.f[0] = x[i]; y[i] = s.v.x;", "struct S { union { float4 v; float f[4]; }; };"), "struct S has a union"),
     "a scan of cub": (kernel("using C = cub::BlockScan<float, 64>; __shared__ typename C::TempStorage s; float v; C(s).ExclusiveSum(x[i], v); y[i] = v;",
@@ -158,6 +169,8 @@ WAYS_OUT = {
         GUARDED.replace("if (k + threadIdx.x < last[0]) s[threadIdx.x] = x[k + threadIdx.x];", "s[threadIdx.x] = x[min(k + threadIdx.x, last[0] - 1)];"),
         lambda x, y: (x, y, torch.tensor([100], dtype=torch.int32), 100)
     ),
+    "a pointer into an accessor": (accessors("y[i] = x[i][1] * x[i][0];"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),
+    "an accessor within a function": (accessors("auto row = x[i]; y[i] = row[0] * row[1];"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),
     "a union": (kernel("float4 v; float* f = (float*)&v; v = ((float4*)x)[i]; y[i] = f[1] * f[2];"), lambda x, y: (x.repeat(4), y, 128)),
     "a choice that is assigned to": (kernel("float a = 0.f, b = 1.f; if (n > 3) a = x[i]; else b = x[i]; y[i] = a * b;"), lambda x, y: (x, y, 128)),
     "bits": (kernel("float v = x[i] - 0.5f; float s = signbit(v) ? 2.f : 3.f;"

@@ -1,7 +1,8 @@
 """Whether the indices of an accessor's element are within its tensor's sizes, so that others mean another element.
 
-The first index may be anything: what is before or behind all rows is not in the tensor. Where the conditions of a place
-do not say it of the others, the numbers of the launch may: ``x[r][c]`` under ``c < n`` where n is at most x.size(1).
+Of a gradient, whose rows lie one after another, the first index may be anything: what is before or behind all rows is
+not in it. So it is of a tensor that is only read, as its gradient alone is written. Where the conditions of a place do
+not say it of an index, the numbers of the launch may: ``x[r][c]`` under ``c < n`` where n is at most x.size(1).
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ def inside(kernel: Kernel, access: Access, assume: bool) -> tuple[AtMost, ...] |
     `assume`."""
     place, found = place_of(access), list[AtMost]()
     assert place is not None
-    within = _Within(kernel, access)
-    for k, index in enumerate(index_of(access)) if place.array.accessor else ():
-        needed = within.needed(poly(index), symbol(f"{place.array.name}.size({k})")) if k else ()
+    within, several = _Within(kernel, access), place.array.accessor and len(index_of(access)) > 1
+    first = 1 if place.array.const else 0
+    for k, index in list(enumerate(index_of(access)))[first:] if several else ():
+        needed = within.needed(poly(index), symbol(f"{place.array.name}.size({k})"))
         if needed is None or (needed and not assume):
             return None
         found += needed

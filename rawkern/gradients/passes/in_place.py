@@ -6,6 +6,7 @@ what has been set. What the thread reads afterwards is left, for `forwarding` to
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rawkern.gradients.index.injective import injective
@@ -17,8 +18,10 @@ def split(kernel: Kernel, assume: bool) -> Kernel:
     """The kernel with such arrays as two; it is changed in place. With `assume`, it may be right for some launches."""
     taken = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
     for name, kind, pointer in list(kernel.params):
-        before = Array(f"{name}_before", kind, const=True)
-        reads = _before(kernel, kernel.arrays[name], assume) if pointer and before.name not in taken else []
+        if not pointer or f"{name}_before" in taken:
+            continue
+        before = replace(kernel.arrays[name], name=f"{name}_before", const=True)
+        reads = _before(kernel, kernel.arrays[name], assume)
         if reads:
             _renamed(kernel, reads, before)
             kernel.arrays[before.name] = before

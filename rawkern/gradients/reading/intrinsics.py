@@ -39,7 +39,7 @@ def shown(ctx: Context, node: Any, name: str, arguments: list[Any]) -> None:
             ctx.scalar(each)
 
 
-@cuda_functions("atomicAdd", arguments=2)
+@cuda_functions("atomicAdd", "gpuAtomicAdd", "gpuAtomicAddNoReturn", arguments=2)
 def atomic_add(ctx: Context, node: Any, name: str, arguments: list[Any]) -> None:
     place = cell(ctx, node, ctx.expression(arguments[0]), ())
     write(ctx, node, place, convert(ctx, node, ctx.scalar(arguments[1]), place.type), "atomic")
