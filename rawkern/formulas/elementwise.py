@@ -174,6 +174,8 @@ class Elementwise(Shared):
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         self._floats = {p.type for p in outputs if p.generic} if computes_floats(operation) else set()
         self.operator = None if self._open or self.loop.raw_outputs else self._define(qualified)
+        if self.operator is not None:
+            self.loop.fast.for_users(self._guarded, self.operator.operator.recorded)
         changed = updated(operation, [p.name for p in outputs if not p.raw])
         into = self._define_into(f"{qualified}_into") if changed or self.operator is None else None
         self.given = Given(self.loop, self.operator, into, self._open, changed)

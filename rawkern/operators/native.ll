@@ -497,6 +497,7 @@ define ptr @rk_op_map(ptr %self, ptr %args, i64 %count, ptr %names) {
   %pointers = alloca [{MOST} x ptr]
   %outs = alloca [{MOST} x ptr]
   %two = alloca [2 x ptr]
+  %handed = alloca [{MOST} x ptr]
   %map = call ptr @rk_record(ptr %self)
   %pwatch = &Map.watch %map
   %watch = load ptr, ptr %pwatch
@@ -547,6 +548,7 @@ leading:
 argument:
   %k = phi i64 [ 0, %leading ], [ %k1, %taken ], [ %k1, %number ]
   %ones = phi i64 [ 0, %leading ], [ %ones1, %taken ], [ %ones, %number ]
+  %recorded = phi i1 [ false, %leading ], [ %recorded1, %taken ], [ %recorded, %number ]
   %done = icmp eq i64 %k, %inputs
   br i1 %done, label %rows, label %what
 what:
@@ -577,13 +579,12 @@ elements:
   %dl = phi ptr [ %first, %tensor ], [ %other, %count_one ]
   %one_element = phi i1 [ false, %tensor ], [ %single1, %count_one ]
   %good1 = call i1 @rk_put_elements(ptr %dl, i64 %itemsize, i1 %one_element, ptr %at)
-  br i1 %good1, label %records, label %careful
-records:
-  %marked = select i1 %one_element, i64 %bit, i64 0
-  %recorded = call i1 @rk_recorded(ptr %table, ptr %object)
-  br i1 %recorded, label %careful, label %taken
+  br i1 %good1, label %taken, label %careful
 taken:
+  %marked = select i1 %one_element, i64 %bit, i64 0
+  %records = call i1 @rk_recorded(ptr %table, ptr %object)
   %ones1 = or i64 %ones, %marked
+  %recorded1 = or i1 %recorded, %records
   br label %argument
 rows:
   %prows = &Map.rows %map
@@ -612,7 +613,26 @@ watched:
   %quiet = call i1 @rk_quiet(ptr %watch, ptr %table)
   %pplan = &Row.plan %one
   %plan = load ptr, ptr %pplan
-  br i1 %quiet, label %source, label %careful
+  br i1 %quiet, label %noted, label %careful
+noted:
+  br i1 %recorded, label %record, label %source
+record:                                           ; `apply(run, *inputs)` of the autograd function, where there is one
+  %papply = &Map.apply %map
+  %apply = load ptr, ptr %papply
+  %noone = icmp eq ptr %apply, null
+  br i1 %noone, label %careful, label %hand
+hand:
+  %prun = &Map.run %map
+  %run = load ptr, ptr %prun
+  store ptr %run, ptr %handed
+  %behind = getelementptr ptr, ptr %handed, i64 1
+  %inputs_size = shl i64 %inputs, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr %behind, ptr %args, i64 %inputs_size, i1 false)
+  %with_run = add i64 %inputs, 1
+  %pv4 = &Table.PyObject_Vectorcall %table
+  %v4 = load ptr, ptr %pv4
+  %applied = call ptr %v4(ptr %apply, ptr %handed, i64 %with_run, ptr null)
+  ret ptr %applied
 source:
   %puntil = &Plan.until %plan
   %until = load ptr, ptr %puntil
@@ -775,4 +795,100 @@ drop:
   br label %loop
 end:
   ret void
+}
+
+; `forward(ctx, run, *inputs)` of an autograd function: runs, and saves inputs and outputs by their places among both. It
+; does so for the one `run` that it knows, and leaves all others to Python.
+define ptr @rk_op_forward(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %saved = alloca [{MOST} x ptr]
+  %forward = call ptr @rk_record(ptr %self)
+  %pwatch = &Forward.watch %forward
+  %watch = load ptr, ptr %pwatch
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pv = &Table.PyObject_Vectorcall %table
+  %v = load ptr, ptr %pv
+  %pinputs = &Forward.inputs %forward
+  %inputs = load i64, ptr %pinputs
+  %wanted = add i64 %inputs, 2
+  %all = icmp eq i64 %count, %wanted
+  br i1 %all, label %runs, label %careful
+runs:
+  %pgiven = getelementptr ptr, ptr %args, i64 1
+  %given = load ptr, ptr %pgiven
+  %pknown = &Forward.run %forward
+  %known = load ptr, ptr %pknown
+  %own = icmp eq ptr %given, %known
+  br i1 %own, label %run, label %careful
+run:
+  %ctx = load ptr, ptr %args
+  %first = getelementptr ptr, ptr %args, i64 2
+  %results = call ptr %v(ptr %known, ptr %first, i64 %inputs, ptr null)
+  %failed = icmp eq ptr %results, null
+  br i1 %failed, label %none, label %gather
+gather:
+  store ptr %ctx, ptr %saved
+  %poutputs = &Forward.outputs %forward
+  %outputs = load i64, ptr %poutputs
+  %many = icmp ne i64 %outputs, 1
+  %psaves = &Forward.saves %forward
+  %saves = load i64, ptr %psaves
+  %pplaces = &Forward.places %forward
+  %places = load ptr, ptr %pplaces
+  br label %next
+next:
+  %k = phi i64 [ 0, %gather ], [ %k1, %put ]
+  %over = icmp sge i64 %k, %saves
+  br i1 %over, label %save, label %which
+which:
+  %k1 = add i64 %k, 1
+  %pplace = getelementptr i64, ptr %places, i64 %k
+  %place = load i64, ptr %pplace
+  %is_input = icmp slt i64 %place, %inputs
+  br i1 %is_input, label %input, label %output
+input:
+  %pinput = getelementptr ptr, ptr %first, i64 %place
+  %object0 = load ptr, ptr %pinput
+  br label %put
+output:
+  %index = sub i64 %place, %inputs
+  %object1 = call ptr @rk_result(ptr %table, ptr %results, i1 %many, i64 %index)
+  br label %put
+put:
+  %object = phi ptr [ %object0, %input ], [ %object1, %output ]
+  %pslot = getelementptr ptr, ptr %saved, i64 %k1
+  store ptr %object, ptr %pslot
+  br label %next
+save:
+  %pmethod = &Watch.PyObject_VectorcallMethod %watch
+  %method = load ptr, ptr %pmethod
+  %psave = &Watch.save_for_backward %watch
+  %save_name = load ptr, ptr %psave
+  %with_ctx = add i64 %saves, 1
+  %kept = call ptr %method(ptr %save_name, ptr %saved, i64 %with_ctx, ptr null)
+  %lost = icmp eq ptr %kept, null
+  br i1 %lost, label %drop, label %settle
+settle:
+  call void @rk_release(ptr %table, ptr %kept)
+  %pset = &Watch.PyObject_SetAttr %watch
+  %set = load ptr, ptr %pset
+  %pname = &Watch.materialize_grads %watch
+  %name = load ptr, ptr %pname
+  %pfalse = &Table.false %table
+  %false = load ptr, ptr %pfalse
+  %state = call i32 %set(ptr %ctx, ptr %name, ptr %false)
+  %refused = icmp ne i32 %state, 0
+  br i1 %refused, label %drop, label %done
+done:
+  ret ptr %results
+drop:
+  call void @rk_release(ptr %table, ptr %results)
+  br label %none
+none:
+  ret ptr null
+careful:
+  %ppython = &Forward.python %forward
+  %python = load ptr, ptr %ppython
+  %answer = tail call ptr %v(ptr %python, ptr %args, i64 %count, ptr %names)
+  ret ptr %answer
 }

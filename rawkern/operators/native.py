@@ -29,7 +29,8 @@ WATCH = Record(
         (name, "ptr")
         for name in (
             "table", "transforms", "forward_mode", "forward_level", "no_level", "profiler", "profiling",
-            "torch", "empty_like", "finish", "PyDict_GetItem",
+            "torch", "empty_like", "finish", "save_for_backward", "materialize_grads", "PyDict_GetItem",
+            "PyObject_SetAttr", "PyObject_VectorcallMethod",
         )
     ),
 )  # fmt: skip
@@ -43,11 +44,20 @@ ROW = Record(
     ),
 )  # fmt: skip
 #: A callable; `numbers` has a bit for each input that is no tensor, `rows` is where the first row's address stands.
+#: `apply` is an autograd function's, or 0, and `run` its first argument.
 MAP = Record(
     "Map",
     (
         ("watch", "ptr"), ("careful", "ptr"), ("inputs", "i64"), ("outputs", "i64"), ("numbers", "i64"),
-        ("rows", "ptr"),
+        ("rows", "ptr"), ("apply", "ptr"), ("run", "ptr"),
+    ),
+)  # fmt: skip
+#: The forward of an autograd function that calls `run` and saves inputs and outputs, by so many places among both.
+FORWARD = Record(
+    "Forward",
+    (
+        ("watch", "ptr"), ("python", "ptr"), ("run", "ptr"), ("inputs", "i64"), ("outputs", "i64"), ("saves", "i64"),
+        ("places", "ptr"),
     ),
 )  # fmt: skip
 
@@ -61,18 +71,20 @@ def _watch() -> Filled:
         "transforms": private.transforms, "forward_mode": vars(module), "forward_level": level, "no_level": -1,
         "profiler": vars(profiler), "profiling": profiling,
         "torch": vars(torch), "empty_like": "empty_like", "finish": lambda plan, address: plan.finish(address),
+        "save_for_backward": "save_for_backward", "materialize_grads": "materialize_grads",
     }  # fmt: skip
     for name, value in objects.items():
         keep(value)
         found.set(**{name: id(value)})
-    found.set(PyDict_GetItem=address_of(ctypes.pythonapi.PyDict_GetItem))
+    for name in ("PyDict_GetItem", "PyObject_SetAttr", "PyObject_VectorcallMethod"):
+        found.set(**{name: address_of(getattr(ctypes.pythonapi, name))})
     keep(found)
     return found
 
 
 @cache
 def _code() -> LoadedObject:
-    records = (WATCH, ROW, MAP, PLAN, TARGET, TABLE)
+    records = (WATCH, ROW, MAP, FORWARD, PLAN, TARGET, TABLE)
     text = linked(resources.files("rawkern.operators").joinpath("native.ll").read_text(), records)
     parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "WORDS": 3 * MOST, "DONE": DONE}
     parts |= {"UNFINISHED": UNFINISHED, "CPU": CPU, "type_offset": TYPE_OFFSET}
@@ -176,9 +188,10 @@ class Map:
     """Calls of a kernel ``(inputs..., outputs..., long long n)`` with new outputs like the first input.
 
     They are native where all tensors are plain and of one dtype and shape, each is contiguous or one element that is
-    expanded (not all of them), nothing watches and nothing is recorded. Everything else goes to functions of Python: to
-    `careful` from `run`, which is for code inside operators, and to `public` from `call`, which is for users. They are
-    attributes; before the first kernel is known they are those functions themselves.
+    expanded (not all of them), nothing watches and nothing is recorded; a call of users that only autograd has to know
+    of goes straight to the operator's autograd function. Everything else goes to functions of Python: to `careful` from
+    `run`, which is for code inside operators, and to `public` from `call`, which is for users. They are attributes;
+    before the first kernel is known they are those functions themselves.
 
     Parameters
     ----------
@@ -190,18 +203,22 @@ class Map:
         Which inputs are a double of the kernel, and no tensor.
     """
 
-    __slots__ = ("_rows", "_shape", "call", "careful", "known", "public", "run")
+    __slots__ = ("_recorded", "_rows", "_shape", "call", "careful", "known", "public", "run")
 
     def __init__(self, careful: Callable[..., Any], inputs: int, outputs: int = 1, numbers: Sequence[int] = ()) -> None:
         self.run = self.careful = careful
         self.call = self.public = careful
         self.known: dict[tuple[torch.dtype, bool, int], int] = {}  # how often kernels were found
+        self._recorded: tuple[Any, Any, tuple[int, ...] | None] | None = None
         self._rows = ctypes.c_uint64(0)
         self._shape = {"inputs": inputs, "outputs": outputs, "numbers": sum(1 << k for k in numbers)}
 
-    def for_users(self, public: Callable[..., Any]) -> None:
-        """Say what makes the calls of users that are not plain."""
+    def for_users(
+        self, public: Callable[..., Any], recorded: tuple[Any, Any, tuple[int, ...] | None] | None = None
+    ) -> None:
+        """Say what makes the calls of users that are not plain, and how autograd is told (`Operator.recorded`)."""
         self.call = self.public = public
+        self._recorded = recorded
 
     def learn(
         self, kernel: RawKernel, width: int, dtype: torch.dtype, on_gpu: bool, expanded: Sequence[int] = ()
@@ -229,7 +246,23 @@ class Map:
             if self.run is self.careful:
                 common = {"watch": watch.address, "rows": ctypes.addressof(self._rows), **self._shape}
                 self.run = _builtin("map", Filled(MAP, careful=id(self.careful), **common))
-                self.call = _builtin("map", Filled(MAP, careful=id(self.public), **common))
+                users = Filled(MAP, careful=id(self.public), **common)
+                if self._recorded is not None and not self._shape["numbers"]:
+                    self._record(users, *self._recorded)
+                self.call = _builtin("map", users)
                 keep(self)
         except UnsupportedError:  # this torch is not one that native code can read
             pass
+
+    def _record(self, users: Filled, function: Any, run: Any, places: tuple[int, ...] | None) -> None:
+        """Have calls of users go through an autograd function; its forward is native if it saves `places` alone."""
+        if places is not None:
+            memory, python, run = (ctypes.c_int64 * max(len(places), 1))(*places), function.forward, self.run
+            shape = {"inputs": self._shape["inputs"], "outputs": self._shape["outputs"], "saves": len(places)}
+            addresses = {"watch": _watch().address, "places": ctypes.addressof(memory)}
+            forward = Filled(FORWARD, python=id(python), run=id(run), **addresses, **shape)
+            function.forward = _builtin("forward", forward)
+            keep((memory, python))
+        apply = function.apply
+        users.set(apply=id(apply), run=id(run))
+        keep((apply, run))

@@ -153,6 +153,20 @@ class Operator:
             return self.record.apply(run, counts, *values, *flat)
         return self.record.apply(run, *values, *flat)
 
+    @property
+    def recorded(self) -> tuple[Any, Any, tuple[int, ...] | None] | None:
+        """How a call is made that only autograd has to know of: ``function.apply(run, *inputs)``.
+
+        With the autograd function and `run` come the places of what it saves among inputs and outputs, or None if it
+        keeps more than that. None where the call is another one.
+        """
+        decl = self.declaration
+        if decl.values or decl.has_lists or decl.hidden or decl.in_place or decl.derived or decl.autocast is not None:
+            return None
+        names = [*(p.name for p in decl.params), *decl.outputs]
+        more = decl.described or decl.save_for
+        return self.record, self.direct, None if more else tuple(map(names.index, decl.save))
+
     def forward_mode(self, run: Any, about: Any, tangents: Sequence[torch.Tensor | None]) -> Any:
         """The tangents of what the autograd function returns."""
         with run.below.forward_mode():

@@ -87,6 +87,49 @@ def test_one_element_that_is_expanded_is_native(device: str) -> None:
     assert calls.count == 3
 
 
+def test_recorded_calls_go_straight_to_autograd(device: str) -> None:
+    x = values(3, 5, device=device).requires_grad_()
+    formula = rawkern.elementwise("T x, T w", "T y", "y = x * w", "rawkern_test::recorded")
+    pairs = (
+        (rawkern.square, torch.square), (lambda x: formula(x, x), torch.square), (rawkern.relu, torch.relu),
+        (lambda x: rawkern.mul(x, x), torch.square),
+    )  # fmt: skip
+    for call, expected in pairs:
+        for _ in range(4):
+            call(x.detach())
+        frames = python_calls(lambda call=call: call(x))
+        assert not any(name in ("_checked", "_any_mul", "_prepared_call", "_careful") for name in frames), frames
+        saved: list[torch.Tensor] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, saved=saved: saved.append(t) or t, lambda t: t):
+            found = call(x)
+        assert saved and all(t.data_ptr() in (x.data_ptr(), found.data_ptr()) for t in saved)
+        torch.testing.assert_close(found, expected(x))
+        (grad,) = torch.autograd.grad(found.sum(), x, create_graph=expected is not torch.relu)
+        torch.testing.assert_close(grad, torch.autograd.grad(expected(x).sum(), x)[0])
+        if grad.requires_grad:
+            torch.testing.assert_close(torch.autograd.grad(grad.sum(), x)[0], torch.full_like(x, 2))
+        assert call(x[:0]).shape == (0, 5) and call(x.t()).requires_grad
+    y = x * 1
+    found = rawkern.square(y)
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        found.sum().backward()
+
+
+def python_calls(run: Callable[[], Any]) -> list[str]:
+    """The Python functions that are called, by name; of several runs those of the last, when sources have been looked at."""
+    for _ in range(3):
+        names: list[str] = []
+        sys.setprofile(
+            lambda frame, event, arg, names=names: names.append(frame.f_code.co_name) if event == "call" else None
+        )
+        try:
+            run()
+        finally:
+            sys.setprofile(None)
+    return names
+
+
 NOT_PLAIN: dict[str, Callable[[torch.Tensor], tuple[Any, ...]]] = {
     "another dtype": lambda x: (x.double(), x.double()),
     "two dtypes": lambda x: (x, x.double()),

@@ -97,6 +97,70 @@ def directed(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
         return _embedded(e, name, args, mode)
     if args[0].ty == "double":
         return _helper(e, name, args, mode)
+    if name == "fma" and "nofma" not in e.module.features:
+        return _fma(e, args, mode)
+    return _through_double(e, name, args, mode)
+
+
+def _fma(e: Emitter, args: Sequence[Val], mode: str) -> Val:
+    """fma on floats: where the product is small beside the addend, as in exp, an fma tells what the result lacks."""
+    a = args[0]
+    kind = f"fma_{mode}_float_{a.n}"
+    params = ", ".join(f"{a.t} %{name}" for name in "abc")
+    given = [Val(f"%{name}", "float", a.n) for name in "abc"]
+
+    def any_size(module: Module) -> str:
+        inner = Emitter(module)
+        found = _through_double(inner, "fma", given, mode)
+        body = "\n".join([*inner.lines, f"ret {found}"])
+        return f"define internal {a.t} @rawkern_{kind}_any({params}) noinline {{\n{body}\n}}"
+
+    def build(module: Module) -> str:
+        inner = Emitter(module)
+        near, found = _near_addend(inner, *given, mode)
+        inner.line(f"br {near}, label %near, label %any")
+        inner.label("any")
+        other = inner.call(module.helper(f"rawkern_{kind}_any", any_size), "float", a.n, *given)
+        inner.line(f"ret {other}")
+        inner.label("near")
+        inner.line(f"ret {found}")
+        body = "\n".join(inner.lines)
+        return f"define internal {a.t} @rawkern_{kind}({params}) alwaysinline {{\n{body}\n}}"
+
+    return e.call(e.module.helper(f"rawkern_{kind}", build), "float", a.n, *args)
+
+
+def _near_addend(e: Emitter, a: Val, b: Val, c: Val, mode: str) -> tuple[Val, Val]:
+    """Whether all results lie within a quarter of their addends, and then what they are.
+
+    The difference of addend and result is exact there, so a second fma has the sign of what the result lacks. Where the
+    difference is 0 that is the sign of the product, be it too small for a float; -0 stands for less than 0. Other sums
+    are multiples of the least float, as addends of 2^-60 and more are taken alone.
+    """
+    r = e.intrinsic("llvm.fma", "float", a, b, c)
+    bits = e.cast("bitcast", r, "i32")
+    if mode != "rm":  # rp is rm of the negative, rz is rm of the absolute value
+        flip = e.like(bits, 0x80000000) if mode == "rp" else e.bin("and", bits, 0x80000000)
+        bits = e.bin("xor", bits, flip)
+        a, c = (e.cast("bitcast", e.bin("xor", e.cast("bitcast", x, "i32"), flip), "float") for x in (a, c))
+        r = e.cast("bitcast", bits, "float")
+    missing = e.bin("fsub", c, r)
+    rest = e.cast("bitcast", e.intrinsic("llvm.fma", "float", a, b, missing), "i32")
+    size = e.intrinsic("llvm.fabs", "float", c)
+    near = e.cmp("fcmp ole", e.intrinsic("llvm.fabs", "float", missing), e.bin("fmul", size, 0.25))
+    near = e.bin("and", near, e.cmp("fcmp oge", size, 2.0**-60))
+    found = e.bin("sub", bits, e.bin("and", e.bin("ashr", rest, 31), _toward(e, bits)))
+    if mode != "rm":
+        found = e.bin("xor", found, flip)
+    if near.n > 1:
+        name = f"llvm.vector.reduce.and.v{near.n}i1"
+        e.module.declare(name, f"declare i1 @{name}({near.t})")
+        near = e.let("i1", 1, f"call i1 @{name}({near})")
+    return near, e.cast("bitcast", found, "float")
+
+
+def _through_double(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
+    """Arithmetic on floats in doubles, which are long enough for the result and the sign of what it lacks."""
     if name == "sub":
         name, args = "add", (args[0], e.fneg(args[1]))
     wide = [e.cast("fpext", a, "double") for a in args]
