@@ -87,22 +87,22 @@ def derive(
         For statements that cannot be differentiated.
     """
     where, wanted = _Formula(name, name, str), tuple(wanted)
-    for x, kind in {**inputs, **outputs}.items():
+    kinds = {**inputs, **outputs}
+    for x, kind in kinds.items():
         if "complex" in kind:
             raise NotDifferentiable(f"{name}: {NO_COMPLEX.format(x)}")
     if threads := names_in(operation) & _THREADS:
         raise where.refuse(1, f"it names {', '.join(sorted(threads))}", "")
-    reals = list(dict.fromkeys(t for t in (*inputs.values(), *outputs.values()) if t not in INTEGERS))
+    reals = list(dict.fromkeys(t for t in kinds.values() if t not in INTEGERS))
     real = reals[0] if len(reals) == 1 else REAL
-    every = (*inputs, *outputs)
-    taken = {"i", "n", *reals, REAL, *every, *(f"{start}{x}" for x in every for start in ("grad_", *_MEMORY))}
+    taken = {"i", "n", *reals, REAL, *kinds, *(f"{start}{x}" for x in kinds for start in ("grad_", *_MEMORY))}
     lines = statements(
         _kernel(operation, inputs, outputs, floating, reals), "formula_", where,
         tuple(f"memory_{x}" for x in wanted), taken, lambda kernel: _of_one_thread(kernel, where),
     )  # fmt: skip
     if helped := tree.called(lines) & helpers.HELPERS.keys() - _SPELLED:
         raise where.refuse(1, f"CUDA has no {', '.join(sorted(helped))}(), which its derivative is made of", "")
-    of = {f"{start}{x}": Name(f"{new}{x}") for x in every for start, new in _MEMORY.items()}
+    of = {f"{a}{x}": Name(f"{b}{x}") for x in kinds if kinds[x] not in INTEGERS for a, b in _MEMORY.items()}
     lines = _set_at_once(_by_name(lines, of, {p: p for p in of.values()}), [Name(f"grad_{x}") for x in wanted])
     text = "\n".join(rendered(_of_type(lines, real), 0))
     joint = " + ".join(f"{t}()" for t in reals)  # as C computes what is of several types
@@ -176,7 +176,7 @@ def _exponent(v: Value) -> Value | None:
 
 
 def _by_name(lines: list[Statement], of: Mapping[str, Name], known: Mapping[Node, Node]) -> list[Statement]:
-    """Statements with parameters for what is in memory, which compute nothing twice; `known`: constants by value."""
+    """Statements with parameters for what is in memory, which call nothing twice; `known`: constants by value."""
 
     def change(e: Node) -> Node | None:
         return of.get(e.of.name) if isinstance(e, Index) and isinstance(e.of, Name) else known.get(e)
@@ -187,12 +187,16 @@ def _by_name(lines: list[Statement], of: Mapping[str, Name], known: Mapping[Node
         s = tree.with_expressions(s, lambda e, known=known: expr.mapped(expr.mapped(e, change), known.get))
         for name in tree.declared(s):  # as that of a block around
             known = {e: value for e, value in known.items() if name not in (*expr.names(e), *expr.names(value))}
-        if isinstance(s, Declare) and s.const and s.value:
+        if isinstance(s, Declare) and s.const and s.value and s.type == "double":
             if s.value in of.values():
                 known[Name(s.name)] = s.value
                 continue
             if all(n in known for n in map(Name, expr.names(s.value))):
-                known |= {Name(s.name): Name(s.name), s.value: Name(s.name)}
+                known[Name(s.name)] = Name(s.name)
+                if (
+                    isinstance(s.value, Call) and s.value.function in RULES
+                ):  # others may be of integers, and cost little
+                    known[s.value] = Name(s.name)
         found.append(tree.with_bodies(s, lambda body, known=known: _by_name(body, of, known)))
     return found
 

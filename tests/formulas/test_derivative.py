@@ -182,6 +182,17 @@ def test_outputs_start_at_0():
     assert torch.autograd.grad((10 * y + 100 * z).sum(), x)[0].tolist() == [3 * 10 + 4 * 100, 3 * 10]
 
 
+def test_integers_stay_integers():
+    op = rawkern.elementwise(
+        "float64 x, int32 k", "float64 y",
+        "int q = x; double r = k; y = x * (q % 3) * (k / 2) * ((k + 1) / 2) * (r / 2) * max(k, 3)", "integers",
+    )  # fmt: skip
+    x = torch.tensor([2.5, -4.5], dtype=torch.float64, requires_grad=True)
+    k = torch.tensor([5, 3], dtype=torch.int32)
+    (grad,) = torch.autograd.grad(op(x, k).sum(), x)
+    assert grad.tolist() == [2 * 2 * 3 * 2.5 * 5, -1 * 1 * 2 * 1.5 * 3]
+
+
 def test_nothing_is_computed_twice():
     text = derive("T t = sin(x); t *= cos(x); y = t * exp(x)", {"x": "T"}, {"y": "T"}, {"y"}, ["x"], "op")
     assert [text.count(f"{f}(x)") for f in ("sin", "cos", "exp")] == [1, 1, 1]
