@@ -14,6 +14,7 @@ from rawkern.arguments.careful import Bound
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.profiler.instrument import Profiler, access_counters
+from rawkern.engines.cpu.profiler.tracing import Tracer
 from rawkern.errors import LaunchError
 
 Dim3 = tuple[int, int, int]
@@ -59,9 +60,11 @@ def chosen(blocks: int, sample: int) -> np.ndarray:
 class Profiled:
     """A kernel of a module, built so that it counts."""
 
+    instrument = Profiler
+
     def __init__(self, module: Any, symbol: str, signature: Any, *, cooperative: bool, host: Any, mode: Mode) -> None:
         self.kernel = module.kernel(
-            symbol, signature, cooperative=cooperative, host=host, mode=mode, instrument=Profiler
+            symbol, signature, cooperative=cooperative, host=host, mode=mode, instrument=self.instrument
         )
         self._lock = Lock()
         self._free: dict[tuple[Dim3, int], list[Any]] = {}  # targets that no launch has, by block and shared memory
@@ -75,10 +78,7 @@ class Profiled:
         `memory`: what may be touched, in pieces apart from each other, as starts and bytes. `sample`: run so many of
         its blocks alone. Returns what was counted, and how many sectors of each piece were touched.
         """
-        with self._lock:
-            free = self._free.setdefault((block, shared_mem), [])
-            target = free.pop() if free else None
-        target = target or self.kernel.target(block, shared_mem)
+        target = self._target(block, shared_mem)
         if sample is not None and (self.kernel.cooperative or target.code.spins):
             raise LaunchError(
                 f"{self.kernel.name}: sample is {sample} blocks, but blocks of this kernel wait for each other; "
@@ -88,6 +88,50 @@ class Profiled:
         target.session.start(memory)
         target.run(grid, None, bound)  # one that raises is not used again
         found = Counts(target.session.table, target.session.counted()), target.session.touched()
-        with self._lock:
-            free.append(target)
+        self._give_back(target, block, shared_mem)
         return found
+
+    def _target(self, block: Dim3, shared_mem: int) -> Any:
+        with self._lock:
+            free = self._free.setdefault((block, shared_mem), [])
+            target = free.pop() if free else None
+        return target or self.kernel.target(block, shared_mem)
+
+    def _give_back(self, target: Any, block: Dim3, shared_mem: int) -> None:
+        with self._lock:
+            self._free[block, shared_mem].append(target)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What some blocks of a launch did: counts, and requests to global memory in rows (`tracing.Writing`)."""
+
+    counts: Counts
+    rows: np.ndarray
+    lost: int  # requests that there was no room for
+
+
+class Traced(Profiled):
+    """A kernel of a module, built so that it writes down its requests to memory."""
+
+    instrument = Tracer
+
+    def trace(
+        self, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, memory: Sequence[tuple[int, int]],
+        blocks: Sequence[int],
+    ) -> Trace:  # fmt: skip
+        """Run these blocks of a launch alone, one after the other."""
+        target = self._target(block, shared_mem)
+        target.choose(np.array(blocks, np.int64))
+        target.session.start(memory)
+        target.run(grid, None, bound)
+        rows, lost = target.session.rows()
+        found = Trace(Counts(target.session.table, target.session.counted()), rows, lost)
+        self._give_back(target, block, shared_mem)
+        return found
+
+    def waits(self, block: Dim3, shared_mem: int) -> bool:
+        """Whether blocks of the kernel may wait for each other."""
+        target = self._target(block, shared_mem)
+        self._give_back(target, block, shared_mem)
+        return target.code.spins
