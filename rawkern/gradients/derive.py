@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,8 +22,10 @@ from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.backward.stencil_gather import Gathering
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.names import Names, spelling
+from rawkern.gradients.code.passes.dce import without_unused
+from rawkern.gradients.code.passes.renumbering import renumbered
 from rawkern.gradients.code.printing import function
-from rawkern.gradients.code.tree import Function, Parameter
+from rawkern.gradients.code.tree import Function, Parameter, Statement
 from rawkern.gradients.index.injective import sets_once
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, clone, walk
 from rawkern.gradients.passes.grid_stride import flattened, in_strides
@@ -126,6 +128,29 @@ def forward(
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
     reader = Reader(text, name, where, options, launched, vectors=False, outline=False, updated=updated)
     return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume)), double))
+
+
+def statements(
+    text: str, name: str, where: Where, wrt: tuple[str, ...], taken: Set[str], change: Callable[[Kernel], Kernel]
+) -> list[Statement]:
+    """The statements of the backward of a kernel of one thread, in double: nothing where no output depends on `wrt`.
+
+    `taken`: names that no variable of theirs may have. `change`: a pass of the caller's own, before the others.
+    """
+    reader = Reader(text, name, where, (), Launched((1, 1, 1), (True, True, True)), vectors=False, outline=False)
+
+    def made(given: Kernel) -> list[Statement]:
+        kernel = prepared(change(given), Options(assume=False))
+        active = activity(kernel, wrt)
+        if not active.outputs:
+            return []
+        kernel = without_dead_code(kernel, {a.name for a in active.outputs})
+        names = Names(_taken(kernel, double=True) | taken, double=True)
+        reverse = Reverse(kernel, activity(kernel, wrt), names, where)
+        reverse.block_sums = dict.fromkeys(wrt)
+        return renumbered(without_unused(reverse.run()), names, taken, helpers.HELPERS.keys())
+
+    return reader.settle(made)
 
 
 def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:

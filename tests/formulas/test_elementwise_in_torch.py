@@ -204,7 +204,7 @@ def test_same_declaration_is_the_same_operator():
 def test_sources():
     assert "silu_element" in silu.source
     assert silu.backward_source.startswith("T s = ")
-    assert "cos(a)*cos(b)" in fused.backward_source
+    assert "cos(a)" in fused.backward_source
     assert repr(fused) == "<rawkern.elementwise fused(T a, T b) -> T y>"
 
 
@@ -269,7 +269,8 @@ def test_what_cannot_be_differentiated_runs_without_grad(device):
     x = values(4, device=device)
     torch.testing.assert_close(op(x), 2 * x)
     with pytest.raises(
-        rawkern.NotDifferentiable, match=r"opaque: can't differentiate the function twice\(\); pass backward="
+        rawkern.NotDifferentiable,
+        match=r"opaque: can't differentiate it: twice has no known derivative; pass backward=",
     ):
         op(x.requires_grad_()).sum().backward()
 
