@@ -30,13 +30,8 @@ _MEMORY = {"memory_": "", "grad_memory_": "grad_"}  # how the kernel's arrays be
 _THREADS = {"threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"}
 _FOLDS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 _COMPARES = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
+    "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
 _SPELLED = {"saturated", "divided"}  # functions of texts in double, which are operators here
 #: 1 / (1 + exp(x)): by the rule of a quotient its derivative is inf / inf where exp(x) is that.
 LOGISTIC = Rule("logistic_", (-R * (ONE - R),))
@@ -193,9 +188,8 @@ def _by_name(lines: list[Statement], of: Mapping[str, Name], known: Mapping[Node
                 continue
             if all(n in known for n in map(Name, expr.names(s.value))):
                 known[Name(s.name)] = Name(s.name)
-                if (
-                    isinstance(s.value, Call) and s.value.function in RULES
-                ):  # others may be of integers, and cost little
+                # other expressions may be of integers, and cost little
+                if isinstance(s.value, Call) and s.value.function in RULES:
                     known[s.value] = Name(s.name)
         found.append(tree.with_bodies(s, lambda body, known=known: _by_name(body, of, known)))
     return found

@@ -107,20 +107,20 @@ def _fma(e: Emitter, args: Sequence[Val], mode: str) -> Val:
     a = args[0]
     kind = f"fma_{mode}_float_{a.n}"
     params = ", ".join(f"{a.t} %{name}" for name in "abc")
-    given = [Val(f"%{name}", "float", a.n) for name in "abc"]
+    x, y, z = (Val(f"%{name}", "float", a.n) for name in "abc")
 
     def any_size(module: Module) -> str:
         inner = Emitter(module)
-        found = _through_double(inner, "fma", given, mode)
+        found = _through_double(inner, "fma", (x, y, z), mode)
         body = "\n".join([*inner.lines, f"ret {found}"])
         return f"define internal {a.t} @rawkern_{kind}_any({params}) noinline {{\n{body}\n}}"
 
     def build(module: Module) -> str:
         inner = Emitter(module)
-        near, found = _near_addend(inner, *given, mode)
+        near, found = _near_addend(inner, x, y, z, mode)
         inner.line(f"br {near}, label %near, label %any")
         inner.label("any")
-        other = inner.call(module.helper(f"rawkern_{kind}_any", any_size), "float", a.n, *given)
+        other = inner.call(module.helper(f"rawkern_{kind}_any", any_size), "float", a.n, x, y, z)
         inner.line(f"ret {other}")
         inner.label("near")
         inner.line(f"ret {found}")

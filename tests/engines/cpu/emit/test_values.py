@@ -22,7 +22,7 @@ extern "C" __global__ void add(int* lock, const float* x, float* sum, int rounds
     for (int k = 0; k < rounds; k++) { v = v * 0.5f + w; if (v > 1) { w = w - v; } }
     bool done = false;
     while (!done) {
-        if (atomicCAS(lock, 0, 1) == 0) { sum[0] += v; __threadfence(); atomicExch(lock, 0); done = true; }
+        if (atomicCAS(lock, 0, 1) == 0) { __threadfence(); sum[0] += v; __threadfence(); atomicExch(lock, 0); done = true; }
     }
     sum[1 + threadIdx.x] = w;
 }
