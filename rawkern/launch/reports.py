@@ -270,6 +270,9 @@ KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding],
     "DIVERGENT_BARRIER": (errors.BarrierError,
         "waits at a barrier that other threads of its warp do not come to; __syncthreads() may stand in a branch only "
         "if all threads of the block take it"),
+    "SKIPPED_BARRIER": (errors.BarrierError,
+        "ends without this barrier, to which other threads of its warp come; __syncthreads() may stand in a branch "
+        "only if all threads of the block take it"),
     "DIFFERENT_BARRIERS": (errors.BarrierError,
         "waits at this barrier while {it.other.who} waits at the one of {it.other.where}; all threads of the block "
         "have to come to the same one"),

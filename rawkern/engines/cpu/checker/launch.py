@@ -263,6 +263,8 @@ class CheckedLaunch(Session):
             if kind in ("RACE", "DIFFERENT_BARRIERS"):
                 other = self._place(r["other_site"], r["other_block"], r["other_thread"], grid, block)
             place = self._place(r["site"], r["block"], r["thread"], grid, block)
+            if kind == "SKIPPED_BARRIER":
+                place, other = self._place(r["extra"], r["block"], r["thread"], grid, block), place
             found.append(Finding(kind, place, piece, offset, other, r["extra"]))
         return found
 

@@ -60,6 +60,7 @@ class Checked(Watch):
         self.halves: Halves | None = None  # of updates
         self.used: frozenset[str] | None = None  # registers that instructions read
         self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by
+        self.ends_beside: dict[int, list[int]] | None = None  # where lanes may end without a barrier
         self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
         self.shadows: dict[str, str] = {}  # and the slots that say so
 
