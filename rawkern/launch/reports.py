@@ -236,7 +236,10 @@ def _race(it: _Case, f: Finding) -> str:
     order = "a barrier, or a fence and an atomic"
     if "copies" in (it.does, theirs):
         order = "a wait for the copy, and a barrier before other threads use it"
-    return f"{it.does} {what}, which {it.other.who} {theirs} at {it.other.where}; nothing orders the two ({order})"
+    nothing = f"nothing orders the two ({order})"
+    if f.extra:
+        nothing = "what orders the two is who took a lock first, and not both hold it"
+    return f"{it.does} {what}, which {it.other.who} {theirs} at {it.other.where}; {nothing}"
 
 
 def _not_here(it: _Case, f: Finding) -> str:

@@ -66,7 +66,7 @@ class CheckedLaunch(Session):
             max_reports=MAX_REPORTS, shared_total=shared_total, reserved=start, reserved_end=start + size,
             all_shared=self._table([(0, shared_total, layout.IS_SHARED, 0)]), row=8 * layout.COLUMNS,
             runs=self._table([table]), weak=int(any(site["weak"] for site in self.sites)),
-            unfenced=int(unfenced),
+            unfenced=int(unfenced), locks=self._new(layout.LOCK.size * layout.LOCKS),
         )  # fmt: skip
 
     def start(self, grid: Dim3, nwarps: int, stack_range: int) -> None:
@@ -81,7 +81,7 @@ class CheckedLaunch(Session):
             heap_low=pile.memory.address, heap_high=pile.memory.address + HEAP_BYTES, heap_next=pile.next,
             heap_table=pile.table.address, heap_count=pile.count, heap_room=HEAP_PIECES, heap_held=limits.HEAP[0],
             heap_limit=limits.HEAP[1], log=self._new(TIMES * 8, large=False), times=TIMES,
-            order=self._new(8 * layout.COLUMNS * grid[0] * grid[1] * grid[2], large=False),
+            held=self._new(TIMES * 8, large=False), order=self._new(8 * layout.COLUMNS * grid[0] * grid[1] * grid[2], large=False),
         )  # fmt: skip
 
     def complaint(self) -> str | None:
@@ -240,7 +240,7 @@ class CheckedLaunch(Session):
             root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
             row = {
-                name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept", "looks", "weak")
+                name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept", "looks", "weak", "swaps")
             }
             row |= {"root": root, "what": what, "space": space}
             if self.plain_volatile and site["weak"] & layout.VOLATILE:
