@@ -32,6 +32,8 @@ _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.G
 _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.MEETING}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
 
+_NUMBERS = ("size", "element", "align", "strong", "defers", "kept", "looks", "weak", "swaps")  # of a site, as they are
+
 
 class CheckedLaunch(Session):
     """Records and shadow memory of one checked launch."""
@@ -81,7 +83,8 @@ class CheckedLaunch(Session):
             heap_low=pile.memory.address, heap_high=pile.memory.address + HEAP_BYTES, heap_next=pile.next,
             heap_table=pile.table.address, heap_count=pile.count, heap_room=HEAP_PIECES, heap_held=limits.HEAP[0],
             heap_limit=limits.HEAP[1], log=self._new(TIMES * 8, large=False), times=TIMES,
-            held=self._new(TIMES * 8, large=False), order=self._new(8 * layout.COLUMNS * grid[0] * grid[1] * grid[2], large=False),
+            held=self._new(TIMES * 8, large=False),
+            order=self._new(8 * layout.COLUMNS * grid[0] * grid[1] * grid[2], large=False),
         )  # fmt: skip
 
     def complaint(self) -> str | None:
@@ -239,9 +242,7 @@ class CheckedLaunch(Session):
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
             root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
-            row = {
-                name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept", "looks", "weak", "swaps")
-            }
+            row = {name: site[name] for name in _NUMBERS}
             row |= {"root": root, "what": what, "space": space}
             if self.plain_volatile and site["weak"] & layout.VOLATILE:
                 row |= {"strong": 0, "looks": 0, "weak": 0}

@@ -11,7 +11,17 @@ from dataclasses import replace
 from rawkern.engines.cpu.analysis.provenance import array_of
 from rawkern.engines.cpu.analysis.storage import RESERVED, local_frame
 from rawkern.engines.cpu.checker import undefined, undefined_tiles
-from rawkern.engines.cpu.checker.native.layout import AT_FENCE, AT_ONCE, BLOCK_SCOPE, BY_CHOICE, OTHER, SET, SWAP, UPDATES, VOLATILE
+from rawkern.engines.cpu.checker.native.layout import (
+    AT_FENCE,
+    AT_ONCE,
+    BLOCK_SCOPE,
+    BY_CHOICE,
+    OTHER,
+    SET,
+    SWAP,
+    UPDATES,
+    VOLATILE,
+)  # fmt: skip
 from rawkern.engines.cpu.checker.sites import (
     Site,
     add_site,

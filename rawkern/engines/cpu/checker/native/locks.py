@@ -23,7 +23,7 @@ LOCK_SIZE, SITE_SIZE = LOCK.size, SITE.size
 
 
 def rk_check_lock(ck, st, warp, lane, a, s, last, base):
-    """Before a strong write or an update at `a`, where the word `last` tells who wrote: is a lock taken, or set back?"""
+    """See whether a strong write or an update at `a`, which `last` wrote to before, takes a lock or sets it back."""
     index = (a >> 2) & (LOCKS - 1)
     k = CHECK.locks[ck] + index * LOCK_SIZE
     mine = STATE.number[st] * AGENTS + warp + 1
