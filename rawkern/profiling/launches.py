@@ -155,8 +155,7 @@ def _kernel(state: State) -> Profiled:
         if found is None:
             module = build.engine_module(CPU, state.asked)
             symbol = state.entry_in(build.program(CPU_ARCH, state.asked)).symbol
-            cooperative = build.settings.cooperative
-            found = Profiled(module, symbol, state.signature, cooperative=cooperative, host=state, mode=mode)
+            found = Profiled(module, symbol, state.signature, host=state, mode=mode)
             state.engine_kernels["profile", mode] = found
         return found
 
@@ -175,7 +174,9 @@ def _counted(
     found: dict[int | None, Counted] = {}
     for sample in sorted({sample for _, sample in samples}, key=lambda sample: sample is None):
         with _as_before(state, bound, behind) if sample is not None else contextlib.nullcontext():
-            counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges, sample)
+            counts, touched = profiled.run(
+                config.grid, config.block, config.shared_mem, config.attributes, bound, ranges, sample
+            )
         names = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
         shape = config.grid, config.block, config.shared_mem
         found[sample] = Counted(state, *shape, counts, names, str(device), sample)

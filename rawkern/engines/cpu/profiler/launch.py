@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rawkern.arguments.careful import Bound
+from rawkern.base.attributes import Attributes
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.profiler.instrument import Profiler, access_counters
@@ -59,27 +60,26 @@ def chosen(blocks: int, sample: int) -> np.ndarray:
 class Profiled:
     """A kernel of a module, built so that it counts."""
 
-    def __init__(self, module: Any, symbol: str, signature: Any, *, cooperative: bool, host: Any, mode: Mode) -> None:
-        self.kernel = module.kernel(
-            symbol, signature, cooperative=cooperative, host=host, mode=mode, instrument=Profiler
-        )
+    def __init__(self, module: Any, symbol: str, signature: Any, *, host: Any, mode: Mode) -> None:
+        self.kernel = module.kernel(symbol, signature, host=host, mode=mode, instrument=Profiler)
         self._lock = Lock()
-        self._free: dict[tuple[Dim3, int], list[Any]] = {}  # targets that no launch has, by block and shared memory
+        self._free: dict[tuple[Any, ...], list[Any]] = {}  # targets that no launch has, by what they are made for
 
     def run(
-        self, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, memory: Sequence[tuple[int, int]],
-        sample: int | None = None,
+        self, grid: Dim3, block: Dim3, shared_mem: int, attributes: Attributes, bound: Bound,
+        memory: Sequence[tuple[int, int]], sample: int | None = None,
     ) -> tuple[Counts, list[int]]:  # fmt: skip
         """Run a launch to its end; what it raises is raised.
 
         `memory`: what may be touched, in pieces apart from each other, as starts and bytes. `sample`: run so many of
         its blocks alone. Returns what was counted, and how many sectors of each piece were touched.
         """
+        made_for = block, shared_mem, attributes
         with self._lock:
-            free = self._free.setdefault((block, shared_mem), [])
+            free = self._free.setdefault(made_for, [])
             target = free.pop() if free else None
-        target = target or self.kernel.target(block, shared_mem)
-        if sample is not None and (self.kernel.cooperative or target.code.spins):
+        target = target or self.kernel.target(*made_for)
+        if sample is not None and (attributes.cooperative or target.code.spins):
             raise LaunchError(
                 f"{self.kernel.name}: sample is {sample} blocks, but blocks of this kernel wait for each other; "
                 "profile it whole, with sample=None"
