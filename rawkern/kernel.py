@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,7 @@ from rawkern.errors import LaunchError, UnsupportedError
 from rawkern.gradients.derivable import Derivable
 from rawkern.launch import config as configs
 from rawkern.launch import cupy_form, level
+from rawkern.launch import launcher as launchers
 from rawkern.launch.builds import Build, CuPySettings, PathLike, Unit, make_unit
 from rawkern.launch.launcher import Plan
 from rawkern.launch.unit import Kernel, State
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 if level.current() == level.FULL:  # asked for by the environment: nothing else may need the checks
     importlib.import_module("rawkern.checked.launches")
 
+launchers.estimates = partial(importlib.import_module, "rawkern.estimation.estimate")
 PLANS_KEPT = 256  # blocks with shared memory, per kernel
 
 

@@ -17,11 +17,11 @@ from typing import NoReturn
 import rawkern
 from rawkern.base.environment import EnvironmentVariableError
 from rawkern.base.nearest import did_you_mean
-from rawkern.cli import apart, bench, build, cache, doctor, grad, judge, port, profile, run
+from rawkern.cli import apart, bench, build, cache, calibrate, doctor, grad, judge, port, profile, run
 from rawkern.cli.text import Refused, paint
 from rawkern.errors import RawkernError
 
-_COMMANDS = (doctor, build, run, profile, judge, bench, grad, port, cache)
+_COMMANDS = (doctor, build, run, profile, calibrate, judge, bench, grad, port, cache)
 _WRONG = 2  # a command line or a setting that cannot be
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the number of the signal, as shells have it
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)

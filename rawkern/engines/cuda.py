@@ -74,7 +74,7 @@ def load_module(program: Program, *, device: torch.device | None, variables: Var
 
 
 def architecture(device: torch.device, compiled: bool = False) -> str:
-    """What to compile for: ``sm_XY`` of the device, or the nearest that this compiler knows and the device can run.
+    """What to compile for: ``sm_XYa`` of the device, or the nearest that this compiler knows and the device can run.
 
     Where everything is compiled, no compiler is asked.
     """
@@ -85,8 +85,8 @@ def architecture(device: torch.device, compiled: bool = False) -> str:
 
 
 def _nearest(capability: int, known: tuple[int, ...]) -> str:
-    if capability in known:
-        return f"sm_{capability}"
+    if capability in known:  # with all that is for this chip alone, such as Hopper's wgmma
+        return f"sm_{capability}a" if capability >= 90 else f"sm_{capability}"
     same_family = [arch for arch in known if arch < capability and arch // 10 == capability // 10]
     if same_family:  # machine code runs on later chips of the same major version
         return f"sm_{max(same_family)}"

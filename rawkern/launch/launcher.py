@@ -34,6 +34,8 @@ from rawkern.launch.unit import Kernel, State
 
 Dim3 = tuple[int, int, int]
 SYMBOLIC = -2  # in place of the number of elements
+#: Returns the module that estimates launches, which is a layer above: whoever makes launchers for users sets this.
+estimates: Any = None
 _NUMBERS = frozenset(("int", "bool", "float", "half"))  # kinds whose careful values are numbers of Python
 
 
@@ -195,6 +197,37 @@ class _Launcher:
         """Launch with care, on a stream or torch's current one."""
         intercept.start(self, tuple(args), kwargs, stream)  # type: ignore[arg-type]
 
+    @border
+    def estimate(self, *args: Any, device: str, cold: bool = False, **kwargs: Any) -> Any:
+        """Estimate how long the launch would take on a GPU that need not be there.
+
+        Some of its blocks run on the CPU engine; the arguments hold afterwards what they held before.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            The kernel's arguments, as for a launch. What it does may depend on their values.
+        device : str
+            A GPU such as ``"h100"``.
+        cold : bool
+            Whether caches hold nothing of the arguments. By default L2 holds what a launch before, alike, has left.
+
+        Returns
+        -------
+        Estimate
+            ``us`` with ``low`` and ``high``, ``limited_by`` and ``by_line``; it prints as one line.
+
+        Raises
+        ------
+        ValueError
+            Nothing is known of that GPU, or nothing would be launched.
+        UnsupportedError
+            The kernel waits for other blocks or the host, or has instructions whose time was not measured.
+        """
+        if not isinstance(cold, bool):
+            raise TypeError(f"cold is {cold!r}; pass True or False")
+        return estimates().estimated(self, args, kwargs, device, cold)
+
     def make(self, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Any = None) -> None:
         """Make a launch that no hook wants to see any more."""
         plan, kernel = self.plan, self.plan.kernel
@@ -282,7 +315,7 @@ class _Type:
         make.restype, make.argtypes = ctypes.py_object, (ctypes.c_char_p,)
         self.type: Any = make(spec)
         table.keep((name, texts, members, slots))
-        for method in ("__doc__", "__repr__", "__copy__", "__deepcopy__", "__reduce__", "launch", "make"):
+        for method in ("__doc__", "__repr__", "__copy__", "__deepcopy__", "__reduce__", "launch", "estimate", "make"):
             setattr(self.type, method, vars(_Launcher)[method])
         # What torch.compile finds when it looks; set as an attribute it would take the place of the native call.
         gc.get_referents(vars(self.type))[0]["__call__"] = _careful

@@ -113,10 +113,10 @@ def _(ctx: Any, grad_out: Tensor) -> tuple[None, Tensor]:
     (index,) = ctx.saved_tensors
     entries, n = ctx.shapes[1]
     grad_out = contiguous(grad_out)
-    grad_weight = grad_out.new_zeros((entries, n))
     count = index.numel()
     if not symbolic(count, n) and not grad_out.numel():
-        return None, grad_weight
+        return None, grad_out.new_zeros((entries, n))
+    grad_weight = grad_out.new_empty((entries, n))
     short, key = next((dtype, name) for most, dtype, name in KEYS if symbolic(entries) or entries <= most)
     keys, order = torch.sort(index.reshape(-1).to(short), stable=True)
     chunks = (count + CHUNK - 1) // CHUNK
@@ -126,8 +126,11 @@ def _(ctx: Any, grad_out: Tensor) -> tuple[None, Tensor]:
         packs = -(-n // width)
         block = min(THREADS, -(-packs // WARP) * WARP) if grad_out.is_cuda else WARP
         grid = (chunks, -(-packs // block))
+    clearing = (entries + CHUNK - 1) // CHUNK
     sums = kernel("embedding", "embedding_sums", grad_out.dtype, f"{width}, {key}")
-    sums[grid, block](grad_out, keys, order, grad_weight, edges, count, n, ctx.padding)
+    sums[(grid[0] + clearing, grid[1]), block](
+        grad_out, keys, order, grad_weight, edges, count, chunks, entries, n, ctx.padding
+    )
     joined = kernel("embedding", "embedding_edges", grad_out.dtype, f"{width}, {key}")
     joined[grid, block](keys, edges, grad_weight, count, n, ctx.padding)
     return None, grad_weight

@@ -13,6 +13,9 @@ from rawkern.profiling.devices import Gpu, found_gpu
 from rawkern.profiling.timing import Timed, copy_rate
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rawkern.compile.source import Source
     from rawkern.engines.cpu.profiler.launch import Counts
     from rawkern.launch.unit import State
 
@@ -32,6 +35,8 @@ class Counted:
     touched: dict[str, int]
     device: str
     sample: int | None  # how many blocks were counted, None for all
+    #: Of the time on GPUs by their names, or why there is none.
+    estimates: Mapping[str, Any] = field(default_factory=dict, repr=False)
     time: Timed | None = field(default=None, repr=False)
 
     @property
@@ -73,14 +78,8 @@ class Counted:
         return {line: {k: v for k, v in counters(group).items() if v} for line, group in rows}
 
     def line_of(self, instruction: dict[str, Any]) -> int | str:
-        """The line that the user wrote: the innermost in own files, where code was inlined."""
-        source = self.state.build.source
-        own = {source.name, *(path for path, _ in source.headers)}
-        lines = instruction["lines"]
-        found = next(((file, line) for file, line in lines if file in own), lines[-1] if lines else None)
-        if found is None:
-            return NO_LINE
-        return found[1] if found[0] == source.name else f"{found[0]}:{found[1]}"
+        """The line that the user wrote."""
+        return line_of(self.state.build.source, instruction)
 
     @cached_property
     def texts(self) -> dict[int | str, str]:
@@ -123,6 +122,11 @@ class Counted:
             if self.sample is None:  # how much of what blocks touch they share is not known of some
                 found["bounds"] = bounds_of(gpu, self.total, sum(self.touched.values()))
             found["occupancy"] = occupancy_of(self.state, gpu.arch, self.block, self.shared_mem)
+            estimate = self.estimates.get(gpu.name)
+            if isinstance(estimate, str):
+                found["no_estimate"] = estimate
+            elif estimate is not None:
+                found["estimate"] = estimate.as_dict()
         if instructions:
             found["instructions"] = [self._instruction(one) for one in self.instructions]
         return found
@@ -140,6 +144,16 @@ class Counted:
     def _instruction(self, one: dict[str, Any]) -> dict[str, Any]:
         own = {k: v for k, v in counters([one]).items() if v}
         return {"ptx": one["ptx"], "function": one["function"], "line": self.line_of(one), "counters": own}
+
+
+def line_of(source: Source, instruction: dict[str, Any]) -> int | str:
+    """The line that the user wrote: the innermost in own files, where code was inlined."""
+    own = {source.name, *(path for path, _ in source.headers)}
+    lines = instruction["lines"]
+    found = next(((file, line) for file, line in lines if file in own), lines[-1] if lines else None)
+    if found is None:
+        return NO_LINE
+    return found[1] if found[0] == source.name else f"{found[0]}:{found[1]}"
 
 
 def _read(path: str) -> str:

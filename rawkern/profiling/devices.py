@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rawkern.base.nearest import did_you_mean
 
@@ -40,6 +41,8 @@ _ROWS = (
         19.5,
         9.7,
     ),  # data sheet of the A100 SXM 80 GB: 19.5, 9.7 Tflop/s, 2,039 GB/s
+    ("b200", "sm_100", 148, 1.965, 8000, 74.5, 37.2),  # data sheet of the HGX B200: an eighth of 600 and 296 Tflop/s
+    ("rtx4090", "sm_89", 128, 2.520, 1008, 82.6, 1.29),  # white paper of the Ada architecture: 82.6 Tflop/s, 1,008 GB/s
     ("l4", "sm_89", 58, 2.040, 300, 30.3, 0.473),  # data sheet of the L4: 30.3 Tflop/s, 300 GB/s
     ("v100", "sm_70", 80, 1.530, 900, 15.7, 7.8),  # data sheet of the V100 SXM2: 15.7 and 7.8 Tflop/s, 900 GB/s
     ("t4", "sm_75", 40, 1.590, 320, 8.1, 0.254),  # data sheet of the T4: 8.1 Tflop/s, 320 GB/s
@@ -69,4 +72,7 @@ def gpu_named(name: str) -> Gpu:
 def found_gpu(name: str) -> Gpu | None:
     """The same, None where nothing is known."""
     words = name.lower().replace("-", " ").split()
+    if "laptop" in words:  # another chip under the same number
+        return None
+    words += [f"{one}{other}" for one, other in pairwise(words)]
     return next((gpu for gpu in GPUS.values() if gpu.name in words), None)

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rawkern.arguments import careful
-from rawkern.arguments.addresses import storage
 from rawkern.base import streams
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
 from rawkern.base.nested import tensors_in
 from rawkern.base.scopes import Scope
-from rawkern.compile.programs import CPU_ARCH
 from rawkern.engines.devices import CPU
-from rawkern.errors import LaunchError
-from rawkern.launch import intercept, modes, reachable, variables
+from rawkern.errors import CompileError, LaunchError, UnsupportedError
+from rawkern.estimation.cards import card_named
+from rawkern.estimation.estimate import Estimate, of_launch
+from rawkern.launch import intercept, reachable
 from rawkern.profiling.counted import Counted
 from rawkern.profiling.devices import gpu_named
 from rawkern.profiling.report import Report
+from rawkern.profiling.runs import as_before, memory_of, profiled_kernel, variables_of
 from rawkern.profiling.timing import timed
 
 if TYPE_CHECKING:
     from rawkern.arguments.careful import Bound
-    from rawkern.engines.cpu.profiler.launch import Profiled
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
@@ -47,8 +45,8 @@ class profile(Scope):
     Parameters
     ----------
     device : str, optional
-        A GPU such as ``"h200"`` for which the report tells occupancy and the least time that a launch can take. By
-        default the GPU of CUDA tensors; for CPU tensors neither is told.
+        A GPU such as ``"h200"`` for which the report tells occupancy, the least time that a launch can take and an
+        estimate of its time. By default the GPU of CUDA tensors, without estimates; for CPU tensors none is told.
     sample : int, optional
         Count so many blocks of each launch that has more, one of each part of the grid, always the same ones: for
         grids so large that counting all takes too long. Counts are those of the sample and not scaled up, and the
@@ -123,7 +121,7 @@ def _profiled(given: intercept.Launch) -> None:
         copied = careful.bind(signature, tuple(map(copies.of, args)), None, state.strided)
         with state.build.lock:
             config = plan.settled(given.launcher, state.engine_kernel(device))
-        with _variables_of(state, device):
+        with variables_of(state, device):
             told = _counted(state, config, copied, copies.behind, device)
         time = timed(given, device, state.build)
         for _, counted in told:
@@ -131,33 +129,28 @@ def _profiled(given: intercept.Launch) -> None:
         _tell(told)
     else:
         behind = reachable.reached([*tensors_in(args), *bound.tensors], signature.numbers(bound.values), "cpu")
-        config = plan.settled(given.launcher, _kernel(state).kernel)
-        with _as_before(state, bound, behind) if given.hooks else contextlib.nullcontext():
+        config = plan.settled(given.launcher, profiled_kernel(state).kernel)
+        with as_before(state, bound, behind) if given.hooks else contextlib.nullcontext():
             told = _counted(state, config, bound, behind, device)
         if given.hooks or all(counted.sample for _, counted in told):  # hooks make the launch in their own way
             given.proceed()
         _tell(told)
 
 
+def _estimate(
+    state: State, config: LaunchConfig, bound: Bound, behind: Sequence[torch.Tensor], name: str
+) -> Estimate | str:
+    """What a launch would take on a GPU, or why that is not estimated."""
+    try:
+        return of_launch(state, config, bound, behind, card_named(name))
+    except (UnsupportedError, CompileError, ValueError) as error:
+        return str(error).splitlines()[0]
+
+
 def _tell(told: Sequence[tuple[Report, Counted]]) -> None:
     for report, counted in told:
         if any(report is each for _, each in _reports):
             report.add(counted)
-
-
-def _kernel(state: State) -> Profiled:
-    """The kernel in a build that counts, next to those of other launches."""
-    from rawkern.engines.cpu.profiler.launch import Profiled
-
-    build, mode = state.build, replace(modes.current(), guarded=True)
-    with build.lock:
-        found = state.engine_kernels.get(("profile", mode))
-        if found is None:
-            module = build.engine_module(CPU, state.asked)
-            symbol = state.entry_in(build.program(CPU_ARCH, state.asked)).symbol
-            found = Profiled(module, symbol, state.signature, host=state, mode=mode)
-            state.engine_kernels["profile", mode] = found
-        return found
 
 
 def _counted(
@@ -167,70 +160,19 @@ def _counted(
 
     Memory has its values from before, unless one wants all blocks to be counted: that launch is the one to be made.
     """
-    profiled = _kernel(state)
-    memory = _memory(bound, behind, profiled.kernel.module)
+    profiled = profiled_kernel(state)
+    memory = memory_of(bound, behind, profiled.kernel.module)
     ranges = [(start, size) for start, size, _ in memory]
     samples = [(report, report.sampled(config.grid)) for _, report in _reports]
+    cards = {report.gpu.name for report, _ in samples if report.gpu is not None}
+    estimates = {name: _estimate(state, config, bound, behind, name) for name in sorted(cards)}
     found: dict[int | None, Counted] = {}
     for sample in sorted({sample for _, sample in samples}, key=lambda sample: sample is None):
-        with _as_before(state, bound, behind) if sample is not None else contextlib.nullcontext():
+        with as_before(state, bound, behind) if sample is not None else contextlib.nullcontext():
             counts, touched = profiled.run(
                 config.grid, config.block, config.shared_mem, config.attributes, bound, ranges, sample
             )
         names = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
         shape = config.grid, config.block, config.shared_mem
-        found[sample] = Counted(state, *shape, counts, names, str(device), sample)
+        found[sample] = Counted(state, *shape, counts, names, str(device), sample, estimates)
     return [(report, found[sample]) for report, sample in samples]
-
-
-def _memory(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[tuple[int, int, str]]:
-    """What a launch may touch, apart from each other: start, bytes and name of each piece."""
-    names = {piece.address: piece.name for piece in bound.pieces}
-    found = [(*storage(t), "") for t in (*bound.tensors, *behind) if t.device.type == "cpu"]
-    found += [(piece.address, piece.size, piece.name) for piece in bound.pieces]
-    found.append((module.globals_address, module.layout.size, "variables"))
-    result: list[list[Any]] = []
-    for start, size, name in sorted(found, key=lambda row: (row[0], -row[1])):
-        if not size or not start:
-            continue
-        name = name or names.get(start, "")
-        if result and start < sum(result[-1][:2]):
-            last = result[-1]
-            last[1] = max(last[1], start + size - last[0])
-            if name and name not in last[2].split(", "):
-                last[2] = f"{last[2]}, {name}".removeprefix(", ")
-        else:
-            result.append([start, size, name])
-    return [(start, size, name or "memory that addresses lead to") for start, size, name in result]
-
-
-@contextlib.contextmanager
-def _as_before(state: State, bound: Bound, behind: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Let memory have its values again that a launch has changed, as the launch is made once more."""
-    module = _kernel(state).kernel.module
-    kept = [(start, ctypes.string_at(start, size)) for start, size, _ in _memory(bound, behind, module)]
-    try:
-        yield
-    finally:
-        for start, values in kept:
-            ctypes.memmove(start, values, len(values))
-
-
-@contextlib.contextmanager
-def _variables_of(state: State, device: torch.device) -> Iterator[None]:
-    """Let variables of the build for the CPU have a GPU's values meanwhile."""
-    ours = _kernel(state).kernel.module
-    kept = ctypes.string_at(ours.globals_address, ours.layout.size)
-    names = [name for name in ours.layout.offsets if not name.startswith(("$", "__unnamed"))]
-    with state.build.lock:
-        usual: Any = state.build.engine_module(device, state.asked) if names else None
-    for name in names:
-        with contextlib.suppress(KeyError, LaunchError):  # nobody uses it
-            (theirs, size), (address, same) = usual.global_view(name), ours.global_view(name)
-            if size == same:
-                values = variables.on_gpu(theirs, size, device, usual).cpu()
-                ctypes.memmove(address, values.data_ptr(), size)
-    try:
-        yield
-    finally:
-        ctypes.memmove(ours.globals_address, kept, len(kept))

@@ -157,10 +157,12 @@ class Report:
         dict
             ``launches`` is a list of dicts with ``kernel``, ``grid``, ``block``, ``counters`` (a number by Nsight
             Compute's name) and ``lines`` (by the line of the source, counters that are not 0), ``distinct_sectors`` (of
-            each argument); with a GPU also ``bounds`` (seconds) and ``occupancy``. Of launches on a GPU there are
-            ``milliseconds`` and ``timing``: ``start`` (milliseconds after that of the report's first launch there),
-            ``stream``, ``first`` (the source's first launch: caches are cold), ``late`` (the host's time is in it),
-            ``copy_rate`` (bytes per second read and written by a copy, measured there) and ``share_of_copy_rate``, of
+            each argument); with a GPU also ``bounds`` (seconds) and ``occupancy``, and if it was named
+            ``estimate`` (the attributes of `Estimate`) or ``no_estimate``, why there is none. Of launches on a GPU
+            there are ``milliseconds`` and ``timing``: ``start`` (milliseconds after that of the report's first launch
+            there), ``stream``, ``first`` (the source's first launch: caches are cold), ``late`` (the host's time is in
+            it), ``copy_rate`` (bytes per second read and written by a copy, measured there) and
+            ``share_of_copy_rate``, of
             the distinct sectors per second. ``sampled_blocks`` is there where so many blocks were counted, and not all.
         """
         began: dict[str, Timed] = {}

@@ -84,6 +84,15 @@ def summary(launch: dict[str, Any]) -> list[str]:
         bounds = {name: seconds for name, seconds in launch["bounds"].items() if seconds}
         listed = ", ".join(f"{name} {seconds * 1e6:.3g} us" for name, seconds in bounds.items())
         said.append(f"takes at least, on {launch['gpu'].upper()}: {listed}")
+    if "estimate" in launch:
+        e = launch["estimate"]
+        note = "" if e["measured"] else "; not measured here"
+        said.append(
+            f"estimated on {e['device'].upper()}: {e['us']:.3g} us ({e['low']:.3g} to {e['high']:.3g}), limited by "
+            f"{e['limited_by']}{note}"
+        )
+    elif "no_estimate" in launch:
+        said.append(f"no estimate: {launch['no_estimate']}")
     if "milliseconds" in launch:
         said.append(_time(launch))
     return said

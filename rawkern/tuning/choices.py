@@ -54,6 +54,7 @@ class Settings:
     atol: float | None
     search: Search | None
     retune: bool
+    estimate: str | None = None
 
     @cached_property
     def in_config(self) -> frozenset[str]:
@@ -141,6 +142,8 @@ class Choices:
         if choice is None:
             values = self.settings.key.values(hot)
             device = record.device_name(DEVICES[hot[0]])
+            if self.settings.estimate is not None:
+                device = f"{self.settings.estimate}, estimated"
             tuning = self.tunings.get((device, str(values)))
             if tuning is not None:  # for another device of this model, or other kinds of arrays
                 config = tuning.config
@@ -221,7 +224,7 @@ class Choices:
                 return known
             given = self.settings
             source, tolerances = self._build.source, (given.rtol, given.atol)
-            session = Session(self.name, source, self.kernel, launch, given.reference, tolerances)
+            session = Session(self.name, source, self.kernel, launch, given.reference, tolerances, given.estimate)
             _depth += 1
             try:
                 self._try_all(session)

@@ -48,6 +48,7 @@ class Session:
     given: Launch
     reference: Callable[..., Any] | None
     tolerances: tuple[float | None, float | None]
+    estimate: str | None = None  # the GPU whose times are estimated, where nothing is timed
     trials: dict[Any, Trial] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
     device: torch.device | None = None
@@ -91,10 +92,15 @@ class Session:
             go(*self.given.args, **self.given.kwargs)
 
         try:
-            self._run(launch, config)
+            if self.estimate is None or reference is not None:
+                self._run(launch, config)
             wrong = reference.differs() if reference is not None else None
             if wrong is not None:
                 return Trial(config, None, wrong)
+            if self.estimate is not None:
+                restore()
+                estimated = go.estimate(*self.given.args, device=self.estimate, cold=True, **self.given.kwargs)
+                return Trial(config, estimated.us * 1e-6)
             times = [trial.seconds for trial in self.trials.values() if trial.seconds is not None]
             took = timing.seconds(device, launch, restore, min(times, default=None))
             return Trial(config, took)

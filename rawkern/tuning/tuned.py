@@ -12,6 +12,7 @@ from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.base.nearest import did_you_mean
 from rawkern.base.shared import Shared
+from rawkern.estimation.cards import card_named
 from rawkern.kernel import RawKernel
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
 from rawkern.tuning.configs import LAUNCH, Config, places, read, refusal, shown, unused
@@ -34,6 +35,7 @@ def autotune(
     search: str | Callable[..., Any] | None = None,
     search_options: Mapping[str, Any] | None = None,
     retune: bool = False,
+    estimate: str | None = None,
 ) -> TunedKernel:
     """Return a kernel that its first launch times in several configurations, and that then runs in the fastest.
 
@@ -68,6 +70,9 @@ def autotune(
         Kernel Tuner's ``strategy_options``: ``max_fevals``, ``time_limit`` (seconds) and the strategy's own.
     retune : bool
         Measure even if the disk has a choice, once for each key in this process.
+    estimate : str, optional
+        A GPU such as ``"h100"``: nothing is timed, and the configuration is taken that `Launcher.estimate` finds the
+        fastest there, with cold caches; for tuning without that GPU.
 
     Returns
     -------
@@ -109,8 +114,10 @@ def autotune(
         raise TypeError("search goes through a space: pass configs as a dict of lists")
     if search is None and search_options:
         raise TypeError("search_options are those of a search, and search= is not given")
+    if estimate is not None:
+        card_named(estimate)
     found = None if search is None else Search(search, dict(search_options or {}), space or {}, where)
-    return _made(Settings(kernel, made, Key(key), reference, rtol, atol, found, retune))
+    return _made(Settings(kernel, made, Key(key), reference, rtol, atol, found, retune, estimate))
 
 
 def _made(settings: Settings) -> TunedKernel:

@@ -503,7 +503,7 @@ def test_attributes_have_cupys_names(driver: Driver) -> None:
 
 @pytest.mark.parametrize(
     ("capability", "expected"),
-    [(90, "sm_90"), (89, "sm_86"), (103, "sm_100"), (110, "compute_103"), (130, "compute_103")],
+    [(90, "sm_90a"), (86, "sm_86"), (89, "sm_86"), (103, "sm_100"), (110, "compute_103"), (130, "compute_103")],
 )
 def test_nearest_architecture(capability: int, expected: str) -> None:
     known = (75, 80, 86, 90, 100) if capability == 103 else (75, 80, 86, 90, 100, 103)

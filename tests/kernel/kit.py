@@ -67,7 +67,8 @@ class Recorder:
         self.attributes = {"max_threads_per_block": 1024, "shared_size_bytes": 0, "local_size_bytes": 0, "num_regs": 8}
         self.loaded = 0
         self.memory = (ctypes.c_char * 64)()
-        self.architecture, self.cluster, self.most_of_cluster = "sm_80", None, 0
+        self.architecture, self.most_of_cluster = "sm_80", 0
+        self.cluster: tuple[int, int, int] | None = None
 
     def shared_variables(self) -> None:
         return None

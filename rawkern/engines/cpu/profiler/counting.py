@@ -29,7 +29,8 @@ _ENDS = ("llvm.umin", "llvm.umax")
 def runtime() -> str:
     """LLVM IR of what looks at a warp's addresses."""
     package = resources.files("rawkern.engines.cpu.profiler")
-    text = "\n".join(package.joinpath(name).read_text() for name in ("counts.ll", "counts_shared.ll"))
+    names = ("counts.ll", "counts_shared.ll", "counts_trace.ll")
+    text = "\n".join(package.joinpath(name).read_text() for name in names)
     neighbours = {f"NEXT{n}": f"<{', '.join(f'i32 {k ^ n}' for k in range(LANES))}>" for n in (1, 2)}
     for name, value in ({"LANES": ramp("i64", 1).ref} | neighbours).items():
         text = text.replace(f"{{{name}}}", value)
@@ -41,16 +42,16 @@ class Counting(Guard):
 
     def __init__(self, f: FunctionLowering, sites: dict[Site, int], recent: Iterator[int], tally: Tally):
         super().__init__(f, sites, recent)
-        self._tally = tally
+        self.tally = tally
         self._places: dict[int, tuple[int, int]] = {}  # block and number in it of each instruction, by identity
         self._accesses: dict[tuple[int, str], dict[str, Any]] = {}  # those of `tally`, by instruction and space
         self._readers = readers_of(f.flow.blocks)
-        self._first = len(tally.blocks)
+        self.first = len(tally.blocks)
         for index, block in enumerate(f.flow.blocks):
             self._add(index, block)
 
     def _add(self, index: int, block: Block) -> None:
-        tally, number = self._tally, len(self._tally.blocks)
+        tally, number = self.tally, len(self.tally.blocks)
         every = [*block.instrs]
         if block.ending is not None and not block.guards:
             every.append(block.ending)
@@ -81,10 +82,10 @@ class Counting(Guard):
         e = self.f.e
         some = [e.resize(e.cmp("icmp ne", way, 0), "i64") for way in ways]
         several = e.cmp("icmp ugt", e.all("add", some), 1)
-        self._count(self._tally.blocks[self._first + self.f.block]["at"] + 2, e.resize(several, "i64"))
+        self._count(self.tally.blocks[self.first + self.f.block]["at"] + 2, e.resize(several, "i64"))
 
     def _passed(self, index: int, mask: Val) -> None:
-        e, at = self.f.e, self._tally.blocks[self._first + index]["at"]
+        e, at = self.f.e, self.tally.blocks[self.first + index]["at"]
         if mask.ref == "-1":
             warps, lanes = const("i64", 1), const("i64", LANES)
         else:
@@ -128,10 +129,10 @@ class Counting(Guard):
         f, e, size = self.f, self.f.e, a.size * a.count
         if a.what == UPDATE:
             lanes = e.splat(f.values.plain(form), LANES)
-            self._tell("rk_profile_meets", self._slot(a), mask, lanes)
-        space = self._space(a)
+            self.tell("rk_profile_meets", self._slot(a), mask, lanes)
+        space = self.space_of(a)
         if space not in ("global", "shared"):
-            self._spread(a, self._whole(form, a.at), mask, size)
+            self._spread(a, self.whole(form, a.at), mask, size)
             return
         stride = stride_of(form)
         if space == "shared" and self._plain(a, form, size, mask):
@@ -146,10 +147,10 @@ class Counting(Guard):
             with e.where(stays):
                 self._line(a, space, starts(f, form)[0], stride, mask, size)
             with e.where(e.invert(stays), rare=True):
-                self._spread(a, self._whole(form, a.at), mask, size)
+                self._spread(a, self.whole(form, a.at), mask, size)
             f.cache = known
         else:
-            self._spread(a, self._whole(form, a.at), mask, size)
+            self._spread(a, self.whole(form, a.at), mask, size)
 
     def _plain(self, a: Access, form: Form, size: int, mask: Val) -> bool:
         """Count whole warps that meet no conflict in one place; False where the form does not tell that beforehand.
@@ -169,32 +170,32 @@ class Counting(Guard):
                 return False
             low, high = (reduce(lambda x, y, op=op: e.intrinsic(op, "i64", x, y), bases) for op in _ENDS)
             near = e.bin("and", near, e.cmp("icmp ult", e.bin("sub", high, low), room))
-        at = self._slot_at(a, wavefronts=wavefronts, stride=stride)
+        at = self.slot_at(a, wavefronts=wavefronts, stride=stride)
         known, (yes, no, join) = dict(f.cache), (e.fresh(name)[1:] for name in ("plain", "other", "counted"))
         e.line(f"br {near}, label %{yes}, label %{no}, !prof !2")
         e.label(yes)
         self._count(at + ACCESS.offset("plain") // 8, const("i64", 1))
         if len(bases) > 1:  # what padding would do to rows of the block
             start = f.frame.field_address(BLOCK, "shared")
-            lanes = self._whole(form, a.at)
-            self._tell(
+            lanes = self.whole(form, a.at)
+            self.tell(
                 "rk_profile_pattern", self._slot(a), const("i32", (1 << LANES) - 1), const("i64", 0), start, lanes
             )
         e.line(f"br label %{join}")
         f.cache = dict(known)
         e.label(no)
-        self._spread(a, self._whole(form, a.at), mask, size)
+        self._spread(a, self.whole(form, a.at), mask, size)
         e.line(f"br label %{join}")
         e.label(join)
         f.cache = known
         return True
 
-    def _whole(self, form: Form, at: int) -> Val:
+    def whole(self, form: Form, at: int) -> Val:
         e = self.f.e
         lanes = e.splat(self.f.values.plain(form), LANES)
         return e.bin("add", lanes, at) if at else lanes
 
-    def _space(self, a: Access) -> str:
+    def space_of(self, a: Access) -> str:
         root = root_of(self.f, a.mem)
         if root is not None and a.space == "generic" and root[0] in ("shared", "global", "const", "local", "param"):
             return "global" if root[0] == "param" else root[0]
@@ -207,37 +208,37 @@ class Counting(Guard):
         line = (base, const("i64", stride & ALL))
         if space == "shared":
             start = self.f.frame.field_address(BLOCK, "shared")
-            self._tell("rk_profile_shared_line", self._slot(a), *where, start, *line)
+            self.tell("rk_profile_shared_line", self._slot(a), *where, start, *line)
         else:
-            self._tell("rk_profile_global_line", Val("%launch", "ptr"), self._slot(a), *where, *line)
+            self.tell("rk_profile_global_line", Val("%launch", "ptr"), self._slot(a), *where, *line)
 
     def _spread(self, a: Access, lanes: Val, mask: Val, size: int) -> None:
-        f, space = self.f, self._space(a)
+        f, space = self.f, self.space_of(a)
         slot, where = self._slot(a), (mask, const("i64", size))
         launch, start = Val("%launch", "ptr"), f.frame.field_address(BLOCK, "shared")
         if space == "shared":
-            self._tell("rk_profile_shared", slot, *where, start, lanes)
+            self.tell("rk_profile_shared", slot, *where, start, lanes)
         elif space == "global":
-            self._tell("rk_profile_global", launch, slot, *where, lanes)
+            self.tell("rk_profile_global", launch, slot, *where, lanes)
         elif space == "local":
             found = self.range_of(a, root_of(f, a.mem))
             low, pitch = (found.low, found.pitch) if found is not None else (const("i64", 0), 0)
-            self._tell("rk_profile_local", slot, *where, low, const("i64", pitch), lanes)
+            self.tell("rk_profile_local", slot, *where, low, const("i64", pitch), lanes)
         elif space == "generic":
             total = f.frame.once("bounds.shared", lambda e: e.resize(f.frame.field(LAUNCH, "shared_total"), "i64"))
-            self._tell("rk_profile_generic", launch, slot, *where, start, total, lanes)
+            self.tell("rk_profile_generic", launch, slot, *where, start, total, lanes)
 
-    def _tell(self, name: str, *args: Val) -> None:
+    def tell(self, name: str, *args: Val) -> None:
         """Call a function of `runtime`."""
         self.f.module.declare(name, f"declare i64 @{name}({', '.join(a.t for a in args)})")
         self.f.e.call(name, "i64", 1, *args)
 
     def _slot(self, a: Access) -> Val:
-        return Val(self._counter(self._slot_at(a)).removeprefix("ptr "), "ptr")
+        return Val(self._counter(self.slot_at(a)).removeprefix("ptr "), "ptr")
 
-    def _slot_at(self, a: Access, **known: int) -> int:
+    def slot_at(self, a: Access, **known: int) -> int:
         """Where the counters of the access at hand stand; `known`: what is true of each time counted as plain."""
-        f, tally = self.f, self._tally
+        f, tally = self.f, self.tally
         assert f.instr is not None
         key = id(f.instr), a.space if a.what != UPDATE else UPDATE
         if key not in self._accesses:
@@ -247,7 +248,7 @@ class Counting(Guard):
                 "block": block,
                 "instruction": number,
                 "what": "reduces" if a.what == UPDATE and not self._looked_at(f.instr) else a.what,
-                "space": self._space(a),
+                "space": self.space_of(a),
                 "size": a.size * a.count,
                 "root": root_of(f, a.mem),
                 "plain": {},

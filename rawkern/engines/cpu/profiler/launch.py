@@ -15,6 +15,7 @@ from rawkern.base.attributes import Attributes
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.profiler.instrument import Profiler, access_counters
+from rawkern.engines.cpu.profiler.tracing import Tracer
 from rawkern.errors import LaunchError
 
 Dim3 = tuple[int, int, int]
@@ -60,8 +61,10 @@ def chosen(blocks: int, sample: int) -> np.ndarray:
 class Profiled:
     """A kernel of a module, built so that it counts."""
 
+    instrument = Profiler
+
     def __init__(self, module: Any, symbol: str, signature: Any, *, host: Any, mode: Mode) -> None:
-        self.kernel = module.kernel(symbol, signature, host=host, mode=mode, instrument=Profiler)
+        self.kernel = module.kernel(symbol, signature, host=host, mode=mode, instrument=self.instrument)
         self._lock = Lock()
         self._free: dict[tuple[Any, ...], list[Any]] = {}  # targets that no launch has, by what they are made for
 
@@ -75,10 +78,7 @@ class Profiled:
         its blocks alone. Returns what was counted, and how many sectors of each piece were touched.
         """
         made_for = block, shared_mem, attributes
-        with self._lock:
-            free = self._free.setdefault(made_for, [])
-            target = free.pop() if free else None
-        target = target or self.kernel.target(*made_for)
+        target = self._target(*made_for)
         if sample is not None and (attributes.cooperative or target.code.spins):
             raise LaunchError(
                 f"{self.kernel.name}: sample is {sample} blocks, but blocks of this kernel wait for each other; "
@@ -88,6 +88,53 @@ class Profiled:
         target.session.start(memory)
         target.run(grid, None, bound)  # one that raises is not used again
         found = Counts(target.session.table, target.session.counted()), target.session.touched()
-        with self._lock:
-            free.append(target)
+        self._give_back(target, *made_for)
         return found
+
+    def _target(self, *made_for: Any) -> Any:
+        """One for a shape of block, bytes of dynamic shared memory and launch attributes."""
+        with self._lock:
+            free = self._free.setdefault(made_for, [])
+            target = free.pop() if free else None
+        return target or self.kernel.target(*made_for)
+
+    def _give_back(self, target: Any, *made_for: Any) -> None:
+        with self._lock:
+            self._free[made_for].append(target)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What some blocks of a launch did: counts, and requests to global memory in rows (`tracing.Writing`)."""
+
+    counts: Counts
+    rows: np.ndarray
+    lost: int  # requests that there was no room for
+
+
+class Traced(Profiled):
+    """A kernel of a module, built so that it writes down its requests to memory."""
+
+    instrument = Tracer
+
+    def trace(
+        self, grid: Dim3, block: Dim3, shared_mem: int, attributes: Attributes, bound: Bound,
+        memory: Sequence[tuple[int, int]], blocks: Sequence[int],
+    ) -> Trace:  # fmt: skip
+        """Run these blocks of a launch alone, one after the other."""
+        made_for = block, shared_mem, attributes
+        target = self._target(*made_for)
+        target.choose(np.array(blocks, np.int64))
+        target.session.start(memory)
+        target.run(grid, None, bound)
+        rows, lost = target.session.rows()
+        found = Trace(Counts(target.session.table, target.session.counted()), rows, lost)
+        self._give_back(target, *made_for)
+        return found
+
+    def waits(self, block: Dim3, shared_mem: int, attributes: Attributes) -> bool:
+        """Whether blocks of the kernel may wait for each other."""
+        made_for = block, shared_mem, attributes
+        target = self._target(*made_for)
+        self._give_back(target, *made_for)
+        return target.code.spins

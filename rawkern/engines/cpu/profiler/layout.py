@@ -8,7 +8,9 @@ from rawkern.base.records import Record
 from rawkern.engines.cpu.records import MEMORY
 
 #: What launches know of their memory, and in which `ranges` (RANGE) distinct sectors are marked; the last has no end.
-PROFILE = Record("Profile", (*MEMORY.fields, ("ranges", "ptr")))
+#: Builds that trace write requests at `trace`, while there is `room`, in rows.
+PROFILE = Record("Profile", (*MEMORY.fields, ("ranges", "ptr"), ("trace", "ptr"), ("room", "i64")))
+ROW = 35  # words of a row: access and warp, lanes and block (two words), an address for each lane
 #: Memory from `start` on. `shift` makes its addresses those of a GPU, where allocations are aligned to more than a
 #: line; `map` has a byte for each sector, which is set when the sector is touched, if there is a map.
 RANGE = Record("Range", (("start", "i64"), ("size", "i64"), ("shift", "i64"), ("map", "ptr")))

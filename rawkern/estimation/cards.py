@@ -1,0 +1,97 @@
+"""GPUs as numbers, each with its source: what the model of time knows of a card beyond `rawkern.profiling.devices`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+from rawkern.base import cache
+from rawkern.profiling.devices import GPUS, Gpu, gpu_named
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What was fitted on recorded times of an H100 and an H200, one set for both; in cycles of the highest clock.
+
+    Fourteen numbers for 228 times. Other cards are estimated with the same ones.
+    """
+
+    l2_latency: float = 248.0  # cycles; published for Hopper: 260 to 280 (Luo et al. 2024)
+    dram_latency: float = 525.0  # cycles beyond L2; published: about 480 to 560
+    dram_share: float = 0.878  # of the data sheet's rate; copies reach 0.88 to 0.93 on cards of this kind
+    l2_sectors: float = 1.32  # sectors per cycle and multiprocessor, all of them at once
+    partial: float = 4.8  # whole sectors that L2 writes in the time of one in part, or of an atomic
+    block_latency: float = 433.0  # cycles from a block's end to its successor's first instruction, and its own end
+    warp_latency: float = 10.0  # cycles more for each of its warps
+    block_interval: float = 0.6  # ns between the starts of blocks, all multiprocessors together
+    hot: float = 1.76  # ns between atomics at one address
+    issue: float = 0.95  # share of issue slots and of pipes' cycles that are used at best
+    l1: float = 0.995  # the same of the first level and of shared memory
+    barrier: float = 31.4  # cycles of a barrier, when all have come
+    power: float = 2.0  # how sharply the longest of a wave's parts decides: infinite were their maximum, 1 their sum
+    launch: float = 2.29  # us that a launch takes beyond an empty one
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU. Sizes are bytes; `empty`: us of an empty kernel between two events; `measured`: whether the fit had it."""
+
+    gpu: Gpu = field(repr=False)
+    l2: float
+    l1: int
+    empty: float
+    measured: bool
+    constants: Constants = field(default=Constants(), repr=False)
+    calibrated: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.gpu.name
+
+    def cycles(self, pipe: str) -> float:
+        """Cycles of a multiprocessor for one warp instruction."""
+        gpu, integers = self.gpu, {"imad": 0.5, "alu": 0.5, "xu": 2.0, "branch": 0.5}
+        rate = 2 * gpu.clock * gpu.multiprocessors * 32
+        return ({"fma": rate / gpu.float32, "fp64": rate / gpu.float64} | integers)[pipe]
+
+
+#: L2 as the data sheet has it, of which a launch holds 0.8; the first level with shared memory, from the CUDA
+#: Programming Guide; us of an empty kernel, recorded of the first two and assumed of the others.
+_L2_SHARE = 0.8
+_ROWS = (
+    ("h100", 50 * MIB, 256 * KIB, 1.22, True),  # white paper of the H100: 50 MB
+    ("h200", 50 * MIB, 256 * KIB, 1.34, True),  # the same chip
+    ("a100", 40 * MIB, 192 * KIB, 1.5, False),  # white paper of the A100: 40 MB
+    ("b200", 126 * MIB, 256 * KIB, 1.5, False),  # device query of a B200: 126 MB
+    ("rtx4090", 72 * MIB, 128 * KIB, 1.5, False),  # white paper of the Ada architecture: 72 MB
+    ("l4", 48 * MIB, 128 * KIB, 1.5, False),  # data sheet of the L4: 48 MB
+    ("t4", 4 * MIB, 96 * KIB, 1.5, False),  # white paper of the Turing architecture: 4 MB
+)
+CARDS = {name: Card(GPUS[name], _L2_SHARE * l2, l1, empty, measured) for name, l2, l1, empty, measured in _ROWS}
+
+
+def card_named(name: str) -> Card:
+    """The card of a name such as ``"h100"``, with the figures that were measured here if there are any."""
+    found = CARDS.get(gpu_named(name).name)
+    if found is None:
+        raise ValueError(f"device is {name!r}, of which no time is estimated; pass one of {', '.join(CARDS)}")
+    figures = cache.get(_key(found.name))
+    return calibrated(found, json.loads(figures)) if figures else found
+
+
+def calibrated(card: Card, figures: dict[str, float]) -> Card:
+    """The card with figures that were measured: those of `Constants` by their names, and ``empty``."""
+    figures = dict(figures)
+    empty = figures.pop("empty", card.empty)
+    return replace(card, empty=empty, constants=replace(card.constants, **figures), calibrated=True)
+
+
+def store(card: Card, figures: dict[str, float]) -> None:
+    """Keep what was measured."""
+    cache.put(_key(card.name), json.dumps(figures).encode())
+
+
+def _key(name: str) -> str:
+    return f"calibration-{name}"

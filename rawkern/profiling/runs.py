@@ -1,0 +1,97 @@
+"""Runs of a kernel that count, and the memory that they touch: kept apart, named, put back."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from rawkern.arguments.addresses import storage
+from rawkern.compile.programs import CPU_ARCH
+from rawkern.engines.devices import CPU
+from rawkern.errors import LaunchError
+from rawkern.launch import modes, variables
+
+if TYPE_CHECKING:
+    from rawkern.arguments.careful import Bound
+    from rawkern.engines.cpu.profiler.launch import Profiled
+    from rawkern.launch.unit import State
+
+K = TypeVar("K", bound="Profiled")
+
+
+def profiled_kernel(state: State) -> Profiled:
+    """The kernel in a build that counts all that it does."""
+    from rawkern.engines.cpu.profiler.launch import Profiled
+
+    return counting_kernel(state, Profiled)
+
+
+def counting_kernel(state: State, kind: type[K]) -> K:
+    """The kernel in a build that counts, one of a kind of `Profiled`, next to those of other launches."""
+    build, mode = state.build, replace(modes.current(), guarded=True)
+    with build.lock:
+        found = state.engine_kernels.get((kind.instrument.name, mode))
+        if found is None:
+            module = build.engine_module(CPU, state.asked)
+            symbol = state.entry_in(build.program(CPU_ARCH, state.asked)).symbol
+            found = kind(module, symbol, state.signature, host=state, mode=mode)
+            state.engine_kernels[kind.instrument.name, mode] = found
+        return found
+
+
+def memory_of(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[tuple[int, int, str]]:
+    """What a launch may touch, apart from each other: start, bytes and name of each piece."""
+    names = {piece.address: piece.name for piece in bound.pieces}
+    found = [(*storage(t), "") for t in (*bound.tensors, *behind) if t.device.type == "cpu"]
+    found += [(piece.address, piece.size, piece.name) for piece in bound.pieces]
+    found.append((module.globals_address, module.layout.size, "variables"))
+    result: list[list[Any]] = []
+    for start, size, name in sorted(found, key=lambda row: (row[0], -row[1])):
+        if not size or not start:
+            continue
+        name = name or names.get(start, "")
+        if result and start < sum(result[-1][:2]):
+            last = result[-1]
+            last[1] = max(last[1], start + size - last[0])
+            if name and name not in last[2].split(", "):
+                last[2] = f"{last[2]}, {name}".removeprefix(", ")
+        else:
+            result.append([start, size, name])
+    return [(start, size, name or "memory that addresses lead to") for start, size, name in result]
+
+
+@contextlib.contextmanager
+def as_before(state: State, bound: Bound, behind: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Let memory have its values again that a launch has changed, as the launch is made once more."""
+    module = profiled_kernel(state).kernel.module
+    kept = [(start, ctypes.string_at(start, size)) for start, size, _ in memory_of(bound, behind, module)]
+    try:
+        yield
+    finally:
+        for start, values in kept:
+            ctypes.memmove(start, values, len(values))
+
+
+@contextlib.contextmanager
+def variables_of(state: State, device: torch.device) -> Iterator[None]:
+    """Let variables of the build for the CPU have a GPU's values meanwhile."""
+    ours = profiled_kernel(state).kernel.module
+    kept = ctypes.string_at(ours.globals_address, ours.layout.size)
+    names = [name for name in ours.layout.offsets if not name.startswith(("$", "__unnamed"))]
+    with state.build.lock:
+        usual: Any = state.build.engine_module(device, state.asked) if names else None
+    for name in names:
+        with contextlib.suppress(KeyError, LaunchError):  # nobody uses it
+            (theirs, size), (address, same) = usual.global_view(name), ours.global_view(name)
+            if size == same:
+                values = variables.on_gpu(theirs, size, device, usual).cpu()
+                ctypes.memmove(address, values.data_ptr(), size)
+    try:
+        yield
+    finally:
+        ctypes.memmove(ours.globals_address, kept, len(kept))
