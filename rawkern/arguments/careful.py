@@ -103,10 +103,15 @@ class Arguments:
 
     def extents(self, param: Param, address: Any) -> tuple[int, int]:
         """How much of the memory that was found last, for a parameter, lies behind its address."""
-        piece = self.pieces[-1] if param.is_pointer and address and self.pieces else None
-        if piece is None or piece.address != address:
+        passed = param.address
+        if passed is None or not self.pieces:
             return 0, 0
-        return piece.size, 0 if param.const else piece.size
+        if isinstance(address, bytes):  # an accessor
+            address = int.from_bytes(address[:8], "little")
+        piece = self.pieces[-1]
+        if not address or piece.address != address:
+            return 0, 0
+        return piece.size, 0 if passed.const else piece.size
 
     def _address(self, ctype: CType, value: Any, where: Where) -> int:
         target = ctype.target

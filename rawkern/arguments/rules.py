@@ -67,6 +67,7 @@ class Native(NamedTuple):
     ctype: CType
     object: str
     tensor: str
+    strided: str = "%strided"  # whether the kernel knows about strides
 
 
 class Call(Protocol):
@@ -229,8 +230,8 @@ def _count(call: Call, p: Pointer) -> None:
 
 
 def _native_order(e: Emit, n: Native) -> None:
-    """``%strided`` tells whether the kernel knows about strides; even then no two written elements may be one."""
-    found = e.value(f"call i1 @rk_order(ptr {n.tensor}, i1 %strided, i1 {str(not n.ctype.const).lower()})")
+    """Even where the kernel knows about strides no two written elements may be one."""
+    found = e.value(f"call i1 @rk_order(ptr {n.tensor}, i1 {n.strided}, i1 {str(not n.ctype.const).lower()})")
     e.unless(found)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.scalars import Where
+from rawkern.base.accessor import accessor_of
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
 from rawkern.base.forking import cached_property
 from rawkern.errors import UnsupportedError
@@ -27,6 +28,19 @@ class Param:
     def is_pointer(self) -> bool:
         """Whether an address is passed: a pointer or a reference."""
         return self.ctype.kind in ("pointer", "reference")
+
+    @property
+    def address(self) -> CType | None:
+        """The type of the address that a tensor fills, its own or that its accessor begins with; None for others."""
+        if self.is_pointer:
+            return self.ctype
+        accessor = accessor_of(self.ctype)
+        return accessor.pointer if accessor is not None else None
+
+    @property
+    def takes_tensor(self) -> bool:
+        """Whether a tensor's memory is passed: a pointer, a reference, or an accessor of PyTorch's."""
+        return self.address is not None
 
     @property
     def takes_address(self) -> bool:

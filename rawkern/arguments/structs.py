@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rawkern.arguments.accessors import accessor_bytes, is_accessor
+from rawkern.arguments.accessors import accessor_bytes
 from rawkern.arguments.records import check_ctypes, check_names, check_record, listed
 from rawkern.arguments.rules import Call
 from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown, single
+from rawkern.base.accessor import accessor_of
 from rawkern.base.ctype import CType, Member, StructLayout, parse, with_layout
 
 
@@ -23,7 +24,7 @@ def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
     ctype = _as_struct(ctype) if ctype.kind == "vector" else call.sized(ctype)
     if isinstance(value, Mapping):
         return _of_members(call, ctype, value, where)
-    if is_accessor(ctype) and not isinstance(value, (bytes, np.void, ctypes.Structure)):
+    if accessor_of(ctype) is not None and not isinstance(value, (bytes, np.void, ctypes.Structure)):
         return accessor_bytes(call, ctype, value, where)
     value = single(value)
     if isinstance(value, np.void):

@@ -26,6 +26,7 @@ from rawkern.errors import RawkernError
 _MAGIC = b"rawkern-cache 2\n"
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _HEADER_SIZE = len(_MAGIC) + _DIGEST_SIZE
+_SETTLED = 2_000_000_000  # nanoseconds after which a change of a file has a time of its own on every file system
 _SUFFIX, _FILE_SUFFIX = ".bin", ".cu"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 
@@ -52,18 +53,35 @@ class Stored(NamedTuple):
 
 
 def state_of(folder: Path, *files: Path) -> str:
-    """A digest of the files in a folder, and of some others: what one state of a package is told from others by."""
-    found = [
-        os.path.join(path, name)
-        for path, _, names in os.walk(folder)
-        if not path.endswith("__pycache__")
-        for name in names
-    ]
+    """A digest of the files in a folder, and of some others: what one state of a package is told from others by.
+
+    Every first launch waits for this, so the digest is kept for the files as the file system knows them.
+    """
+    now = time.time_ns()
+    found = [*sorted(_known_files(folder)), *((str(path), os.stat(path)) for path in files)]
+    states = [(path, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for path, s in found]
+    key = f"state-{hashlib.sha256(repr(states).encode()).hexdigest()}"
+    known = get(key)
+    if known is not None:
+        return known.decode()
     digest = hashlib.sha256()
-    for path in (*sorted(found), *files):
-        with open(path, "rb", buffering=0) as file:  # every first launch waits for this
+    for path, _ in found:
+        with open(path, "rb", buffering=0) as file:
             digest.update(file.read())
+    # The clock of a file system has steps: what was changed just now may change again without looking different.
+    if all(now - changed > _SETTLED for *_, changed in states):
+        put(key, digest.hexdigest().encode())
     return digest.hexdigest()
+
+
+def _known_files(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    """The files in a folder and those within, but for bytecode, each with what the file system knows of it."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir():
+                yield entry.path, entry.stat()
+            elif entry.name != "__pycache__":
+                yield from _known_files(entry.path)
 
 
 def directory() -> Path:

@@ -192,7 +192,9 @@ class LoadedObject:
 
     def __init__(self, body: bytes):
         with _lock, compiling(), _Alone() as llvm:
-            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()), use_lmm=True)
+            nothing = llvm.parse_assembly("")  # an engine begins with a module; code is generated of what stays in it
+            self._engine = llvm.create_mcjit_compiler(nothing, target_machine(host()), use_lmm=True)
+            self._engine.remove_module(nothing)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(body))
             self._engine.finalize_object()
 
@@ -203,10 +205,9 @@ class LoadedObject:
 
     def offer(self, names: Iterable[str], suffix: str = "") -> None:
         """Let code that is loaded after this call some of its functions, by their names with a `suffix`."""
-        for name in names:
-            address = self.address(name)
-            with _lock, compiling(), _Alone() as llvm:
-                llvm.add_symbol(f"{name}{suffix}", address)
+        with _lock, compiling(), _Alone() as llvm:
+            for name in names:
+                llvm.add_symbol(f"{name}{suffix}", self._engine.get_function_address(name))
 
 
 def stored_object(text: str, effort: int = 2) -> bytes:

@@ -688,3 +688,75 @@ no:
 }
 
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+
+; Sizes and strides of a tensor behind the address that an accessor of %room bytes begins with, numbers of %size bytes of
+; at most %most: %dims of each, or of fewer with their number behind them if %loose. False for what does not fit.
+define internal i1 @rk_put_sizes(ptr %dl, ptr %at, i64 %room, i64 %dims, i64 %loose, i64 %size, i64 %most) {
+  %pndim = getelementptr i8, ptr %dl, i64 16
+  %ndim = load i32, ptr %pndim
+  %count = zext i32 %ndim to i64
+  %pshape = getelementptr i8, ptr %dl, i64 24
+  %shape = load ptr, ptr %pshape
+  %pstrides = getelementptr i8, ptr %dl, i64 32
+  %strides = load ptr, ptr %pstrides
+  %any = icmp ne i64 %loose, 0
+  %same = icmp eq i64 %count, %dims
+  %few = icmp ult i64 %count, %dims
+  %fewer = and i1 %any, %few
+  %fits = or i1 %same, %fewer
+  br i1 %fits, label %fill, label %no
+fill:
+  call void @llvm.memset.p0.i64(ptr align 1 %at, i8 0, i64 %room, i1 false)
+  %sizes_at = getelementptr i8, ptr %at, i64 8
+  %row = mul i64 %dims, %size
+  %strides_at = getelementptr i8, ptr %sizes_at, i64 %row
+  %behind = getelementptr i8, ptr %strides_at, i64 %row
+  br i1 %any, label %number, label %loop
+number:
+  store i32 %ndim, ptr %behind, align 1
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %fill ], [ 0, %number ], [ %k1, %next ]
+  %last = phi i64 [ 0, %fill ], [ 0, %number ], [ %last2, %next ]
+  %over = icmp eq i64 %k, %count
+  br i1 %over, label %reach, label %look
+look:
+  %p = getelementptr i64, ptr %shape, i64 %k
+  %n = load i64, ptr %p
+  %q = getelementptr i64, ptr %strides, i64 %k
+  %stride = load i64, ptr %q
+  %good0 = icmp ule i64 %n, %most
+  %good1 = icmp ule i64 %stride, %most
+  %good = and i1 %good0, %good1
+  br i1 %good, label %put, label %no
+put:
+  %less = sub i64 %n, 1
+  %far = mul i64 %less, %stride
+  %last1 = add i64 %last, %far
+  %none = icmp eq i64 %n, 0
+  %last2 = select i1 %none, i64 %last, i64 %last1
+  %place = mul i64 %k, %size
+  %size_at = getelementptr i8, ptr %sizes_at, i64 %place
+  %stride_at = getelementptr i8, ptr %strides_at, i64 %place
+  %wide = icmp eq i64 %size, 8
+  br i1 %wide, label %long, label %short
+long:
+  store i64 %n, ptr %size_at, align 1
+  store i64 %stride, ptr %stride_at, align 1
+  br label %next
+short:
+  %n32 = trunc i64 %n to i32
+  %stride32 = trunc i64 %stride to i32
+  store i32 %n32, ptr %size_at, align 1
+  store i32 %stride32, ptr %stride_at, align 1
+  br label %next
+next:
+  %k1 = add i64 %k, 1
+  br label %loop
+reach:                                            ; the last element has an index of that type, too
+  %inside = icmp ule i64 %last, %most
+  ret i1 %inside
+no:
+  ret i1 false
+}

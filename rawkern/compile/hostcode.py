@@ -13,8 +13,12 @@ from rawkern.compile.files import read_text
 from rawkern.compile.source import Source
 from rawkern.compile.split import TORCH_HEADERS, Include, is_host_header, may_have_host_code, split_files
 
-_ATOMIC = ("ATen/cuda/Atomic.cuh", "THC/THCAtomics.cuh", "THC/THCDeviceUtils.cuh", "ATen/native/cuda/")
-_WARP = ("ATen/cuda/DeviceUtils.cuh", "ATen/cuda/CUDAUtils", "THC/")
+#: What stands in for some of torch's headers, the first whose names fit; `torch` does for the others.
+_SPECIAL = {
+    "torch_accessor": ("ATen/core/TensorAccessor.h",),
+    "torch_atomic": ("ATen/cuda/Atomic.cuh", "THC/THCAtomics.cuh", "THC/THCDeviceUtils.cuh", "ATen/native/cuda/"),
+    "torch_warp": ("ATen/cuda/DeviceUtils.cuh", "ATen/cuda/CUDAUtils", "THC/"),
+}
 _PARTS_OF_HEADERS = ("cuda_fp16.hpp", "cuda_bf16.hpp", "cuda_fp8.hpp")  # for the host compiler to include by itself
 _ON_LIBCUDACXX = ("cub/", "cuda/", "cooperative_groups", "thrust/", "cutlass/", "cute/", "nv/", "cccl/")
 _FOREIGN = (
@@ -116,7 +120,7 @@ def _instead(one: Include, path: str | None, std: Set[str], torch: str) -> str |
     """What is included instead of a header for the host, or of `std`: "" for nothing; None for another header."""
     name = one.spelled[1:-1]
     if name.startswith(TORCH_HEADERS):
-        special = "torch_atomic" if name.startswith(_ATOMIC) else "torch_warp" if name.startswith(_WARP) else ""
+        special = next((stands for stands, names in _SPECIAL.items() if name.startswith(names)), "")
         return f"<rawkern/{special or torch}.h>"
     if path is None and name in _PARTS_OF_HEADERS:
         return f"<{name.removesuffix('pp')}>"

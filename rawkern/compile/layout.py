@@ -33,7 +33,7 @@ def parameter_names(source: Source, entry: Entry, key: str) -> tuple[str, ...]:
 
 def _names_in_text(source: Source, entry: Entry) -> tuple[str | None, ...] | None:
     """Read the names from the declarations that can be this kernel's; None if there are none or they disagree."""
-    name = re.sub(r"<.*", "", entry.name, flags=re.S)
+    name = entry.name.partition("<")[0]
     if not entry.params:
         return ()
     # An extern "C" kernel's name comes without its namespace, and nobody writes anonymous namespaces.

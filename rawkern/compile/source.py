@@ -94,10 +94,11 @@ def from_text(
         )
     code = code.removeprefix("\ufeff")  # the byte-order mark of a file that was read as plain UTF-8
     _check_text(code, origin)
-    if re.fullmatch(r"\s*\S+\.cuh?\s*", code):
+    if code.rstrip().endswith((".cu", ".cuh")) and len(code.split()) == 1:
         raise ValueError(f"code is {code!r}, the name of a file and no CUDA source; pass path={code.strip()!r}")
     kept, directories = settings(options, include_dirs)
-    if not re.search(r'include(?:=|\s*)"|-include', " ".join([code, *kept])):
+    text = " ".join([code, *kept])
+    if "include" not in text or not re.search(r'include(?:=|\s*)"|-include', text):
         return _source(code, None, kept, directories, None, origin)
     # NVRTC looks in the current directory first; named again here, it is found from another one, too.
     here = os.getcwd()

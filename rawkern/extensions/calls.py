@@ -150,6 +150,8 @@ def _named(
     if known_space or "::" not in name:
         if bare == "pad" and "functional::" in name:
             return padded(f, node, nodes)
+        if "functional::" in name and bare in _OF_FUNCTIONAL:
+            return Value(f"torch.nn.functional.{bare}({', '.join(f.value(one).code for one in nodes)})", t.TENSOR)
         if "nn::" in name or "autograd::" in name or "jit::" in name:
             raise Refused(f"`{short(node)}`: torch's C++ frontend", node)
         of_torch = name.startswith(("at::", "torch::", "c10::")) or bare in _UNQUALIFIED
@@ -192,6 +194,10 @@ def padded(f: Context, node: Any, nodes: list[Any]) -> Value:
     return Value(f"torch.nn.functional.pad({', '.join(parts)})", t.TENSOR)
 
 
+#: Functions of torch::nn::functional that take no options of their own.
+_OF_FUNCTIONAL = {
+    "linear", "bilinear", "relu6", "logsigmoid", "mish", "silu", "softsign", "tanhshrink", "selu", "relu", "embedding",
+}  # fmt: skip
 _UNQUALIFIED = {"empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "cat", "stack", "matmul"}
 _UNQUALIFIED |= {"sum", "mean", "sigmoid", "tanh", "relu", "exp", "arange", "full_like"}
 

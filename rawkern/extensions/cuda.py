@@ -141,6 +141,11 @@ def _memcpy(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
         return Value(f"{word}({codes})", t.INT)
     if target.type.kind == "address":
         return _to_variable(f, node, target, source, nodes)
+    if source.type.kind == "address" and target.type.kind == "pointer":
+        value = f.value(source.extra)
+        if value.type.number:
+            codes = f"{typed(target)}, [{value.code}], {converted(count, t.SIZE).code}, {spelled(f, value.type)}"
+            return Value(f"upload({codes})", t.INT)
     if "pointer" not in (target.type.kind, source.type.kind) or source.type.kind == "address":
         raise Refused(f"`{short(node)}`", node, "copy with Tensor.copy_")
     return Value(f"memcpy({typed(target)}, {typed(source)}, {converted(count, t.SIZE).code})", t.INT)
@@ -245,6 +250,8 @@ def _all(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     """``checkAllSameGPU(context, {a, b})``, ``checkSameGPU(context, a, b)`` and the like."""
     name = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1]
     context, *values = (f.value(one) for one in nodes)
+    if name == "checkDeviceType":
+        return Value(f"check_device_type({context.code}, {values[0].code}, {values[1].code})", t.VOID)
     if name == "checkScalarType":
         return Value(f"check_scalar_types({context.code}, {values[0].code}, [{values[1].code}])", t.VOID)
     given = values[0].code if "All" in name else f"[{', '.join(one.code for one in values)}]"
@@ -321,5 +328,5 @@ _FUNCTIONS = {
     "checkAllDefined": _all, "checkAllSameSize": _all, "checkAllSameNumel": _all, "checkAllContiguous": _all,
     "checkSameGPU": _all, "checkSameType": _all, "checkSameSize": _all, "checkSameNumel": _all,
     "checkContiguous": _all, "checkDim": _check_one, "checkDimRange": _check_one, "checkSize": _check_one,
-    "checkNumel": _check_one, "checkScalarType": _all, "checkScalarTypes": _check_one,
+    "checkNumel": _check_one, "checkScalarType": _all, "checkDeviceType": _all, "checkScalarTypes": _check_one,
 }  # fmt: skip

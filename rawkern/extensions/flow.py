@@ -219,7 +219,8 @@ _ERRORS = {
     "domain_error": "ValueError", "length_error": "ValueError", "out_of_range": "IndexError",
     "range_error": "ValueError", "overflow_error": "OverflowError", "value_error": "ValueError",
     "type_error": "TypeError", "index_error": "IndexError", "exception": "RuntimeError", "Error": "RuntimeError",
-    "bad_alloc": "MemoryError",
+    "bad_alloc": "MemoryError", "NotImplementedError": "NotImplementedError", "TypeError": "TypeError",
+    "ValueError": "ValueError", "IndexError": "IndexError", "LinAlgError": "RuntimeError",
 }  # fmt: skip
 
 
@@ -229,12 +230,18 @@ def throw(f: Context, node: Any) -> None:
     if not inside:
         raise Refused("`throw` without an error", node)
     one = inside[0]
+    if one.type in ("string_literal", "concatenated_string"):
+        f.emit(f"raise RuntimeError({message(f, inside)})")
+        return
     called = one.child_by_field_name("function") or one.child_by_field_name("type")
     error = _ERRORS.get(text_of(called).rsplit("::", 1)[-1]) if called is not None else None
     arguments = one.child_by_field_name("arguments") or one.child_by_field_name("value")
     if error is None or arguments is None:
         raise Refused(f"`{short(node)}`", node)
-    f.emit(f"raise {error}({message(f, named(arguments))})")
+    said = named(arguments)
+    if said and said[0].type == "initializer_list":  # where it is, of c10's errors
+        said = said[1:]
+    f.emit(f"raise {error}({message(f, said)})")
 
 
 @statement("try_statement")

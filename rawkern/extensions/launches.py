@@ -96,6 +96,7 @@ def _kernel(f: Context, node: Any, values: list[Value]) -> tuple[str, Kernel | N
         if value.type.kind in ("kernel", "any", "pointer"):
             return value.code, None
         raise Refused(f"`{short(node)}`: a kernel that is not in these sources", node)
+    kernel = kernel.meant(len(arguments or []), len(values))
     if not kernel.is_template:
         return f"{f.unit.variable}[{kernel.name!r}]", kernel
     given = len(arguments or [])

@@ -88,6 +88,13 @@ class Kernel:
     types: list[Type] = field(default_factory=list)
     is_template: bool = False
     names: list[str] = field(default_factory=list)
+    overloads: list[Kernel] = field(default_factory=list)  # others of its name
+
+    def meant(self, given: int, count: int | None = None) -> Kernel:
+        """The overload that so many template arguments, and arguments, are for."""
+        every = [self, *self.overloads]
+        fitting = [one for one in every if count in (None, len(one.types))] or every
+        return next((one for one in fitting if len(one.template) == given), fitting[0])
 
 
 @dataclass

@@ -251,6 +251,21 @@ def _print(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return Value(f"printf({', '.join(codes)})", t.VOID)
 
 
+def _print_to(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``sprintf(text, format, ...)``, ``snprintf(text, size, format, ...)``, as statements: an array becomes a text."""
+    bounded = text_of(node.child_by_field_name("function")).endswith("snprintf")
+    variable = f.find(text_of(nodes[0])) if nodes[0].type == "identifier" else None
+    array = variable is not None and variable.type.kind == "array" and variable.type.item.name in ("int8", "uint8")
+    if variable is None or not (array or variable.type.kind == "string") or node.parent.type != "expression_statement":
+        raise Refused(f"`{short(node)}`", node)
+    format_, *values = (f.value(one).code for one in nodes[1 + bounded :])
+    room = f"[: {f.value(nodes[1]).code} - 1]" if bounded and "sizeof" not in text_of(nodes[1]) else ""
+    f.writes(variable)
+    f.emit(f"{variable.python} = sprintf({', '.join([format_, *values])}){room}")
+    variable.type = t.STRING
+    return Value("None", t.VOID)
+
+
 def _begin(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     value = f.value(nodes[0])
     name = text_of(node.child_by_field_name("function"))
@@ -292,7 +307,8 @@ def _algorithm(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
             raise Refused(f"`{short(node)}`", node)
         f.emit(f"{part} = {made}")
     else:
-        if not item.number:
+        pairs = item.kind == "tuple" and item.of and all(one.number for one in item.of)
+        if not (item.number or (pairs and "sort" in name)):
             raise Refused(f"`{short(node)}`", node)
         f.emit(f"{part} = {'sorted' if 'sort' in name else 'reversed'}({part})")
     return Value("None", t.VOID)
@@ -350,7 +366,8 @@ _FUNCTIONS = {
     "accumulate": _accumulate, "to_string": _string, "getenv": _environment, "atoi": _of_text, "atol": _of_text,
     "stoi": _of_text, "stol": _of_text, "stoll": _of_text, "atof": _of_text, "stof": _of_text, "stod": _of_text,
     "strcmp": _text_compared, "max_element": _extreme_of, "min_element": _extreme_of, "str": _joined, "isnan": _isnan,
-    "isinf": _isnan, "isfinite": _isnan, "printf": _print, "fprintf": _print, "begin": _begin, "end": _begin,
+    "isinf": _isnan, "isfinite": _isnan, "printf": _print, "fprintf": _print, "sprintf": _print_to,
+    "snprintf": _print_to, "begin": _begin, "end": _begin,
     "swap": _swap, "runtime_error": _discarded, "fflush": _flushed, "exit": _ended, "abort": _ended,
     "any_of": _quantified, "all_of": _quantified, "none_of": _quantified, "sort": _algorithm,
     "stable_sort": _algorithm, "reverse": _algorithm, "fill": _algorithm, "iota": _algorithm, "copy": _algorithm,

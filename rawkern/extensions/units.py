@@ -76,6 +76,7 @@ class Reader:
         self.unit, self.include_dirs = unit, tuple(include_dirs)
         self.taken = taken  # names of Python's functions in all units
         self.macros: dict[str, Macro] = {name: Macro(None, ()) for name in _EMPTY.split()}
+        self.macros |= {"Py_BEGIN_ALLOW_THREADS": Macro(None, ("{",)), "Py_END_ALLOW_THREADS": Macro(None, ("}",))}
         for name, text in defined.items():
             self.macros[name] = Macro(None, tuple(tokens(text)))
         self.defaults: dict[tuple[str, int], list[Any]] = {}
@@ -162,8 +163,17 @@ class Reader:
     def _kernels(self, text: str) -> None:
         for one in declarations(text):
             bare = one.name.rsplit("::", 1)[-1]
-            if bare not in self.unit.kernels or one.definition:
-                self.unit.kernels[bare] = _kernel(self.unit, one)
+            kernel, known = _kernel(self.unit, one), self.unit.kernels.get(bare)
+            if known is None:
+                self.unit.kernels[bare] = kernel
+                continue
+            every = [known, *known.overloads]
+            same = [k for k, each in enumerate(every) if _signature(each) == _signature(kernel)]
+            if same and not one.definition:
+                continue
+            every = [kernel, *(each for k, each in enumerate(every) if k not in same)] if same else [*every, kernel]
+            every[0].overloads, kernel.overloads = every[1:], every[1:] if every[0] is kernel else []
+            self.unit.kernels[bare] = every[0]
 
     def _part(self, part: HostPart, clean: str, path: str, line: int, unknown: str) -> None:
         text = clean[part.start : part.end]
@@ -371,6 +381,11 @@ def _clean(text: str, directives: Any, dead: list[tuple[int, int]]) -> str:
         pieces += [text[at:start], re.sub(r"[^\n]", " ", text[start:end])]
         at = end
     return "".join([*pieces, text[at:]])
+
+
+def _signature(kernel: Kernel) -> tuple[Any, ...]:
+    """What tells overloads of a kernel apart."""
+    return len(kernel.template), tuple(str(one) for one in kernel.types)
 
 
 def _kernel(unit: Unit, one: Any) -> Kernel:

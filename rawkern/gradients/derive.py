@@ -32,7 +32,7 @@ from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import functions_of
-from rawkern.gradients.text import EXTERN, Text, backward_text, base_name, pointer_to, shared_lines, structs
+from rawkern.gradients.text import EXTERN, Text, backward_text, base_name, includes, pointer_to, shared_lines, structs
 from rawkern.gradients.types import Aggregate
 
 TYPES, WORDS = ("float", "double", "int", "bool", "long", "short", "char"), ("for", "if", "while", "const", "return")
@@ -138,7 +138,9 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     ]
     body = [*shared_lines(kernel, names, set(kernel.shared)), *frame.printed()]
     made = Function(f"{EXTERN}__global__ void", f"{base_name(kernel.name)}_forward", params, body)
-    return "\n".join([*structs(kernel, names), *helpers.texts(tree.words([made]), kernel.block), function(made)])
+    return "\n".join(
+        [*includes(kernel), *structs(kernel, names), *helpers.texts(tree.words([made]), kernel.block), function(made)]
+    )
 
 
 def _taken(kernel: Kernel, double: bool) -> set[str]:

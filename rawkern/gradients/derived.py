@@ -221,7 +221,7 @@ class Derived:
                 f"{self._text.name}: {len(args)} arguments, the forward takes {len(names)}: {', '.join(names)}"
             )
         for p, value in zip(self._original.state().signature.params, args, strict=True):
-            if p.is_pointer and value is not None and not isinstance(value, torch.Tensor):
+            if p.takes_tensor and value is not None and not isinstance(value, torch.Tensor):
                 raise TypeError(f"{self._text.name}: {p.name} is {type(value).__name__}; pass a torch.Tensor")
         named = dict(zip(names, args, strict=True))
         return named | self.variables(named) | {name: named[of] for name, of in self.before.items()}
@@ -242,8 +242,12 @@ class Derived:
                     f"{self._text.name}: {name} has {t.numel()} elements, and derived indices may have 31 bits; "
                     "launch on parts of it"
                 )
-        written = {p.name for p in self._original.state().signature.params if p.is_pointer and not p.const}
-        for output in sorted(written & set(tensors)):
+        for output in sorted(self._text.written & set(tensors)):
+            if not verify.apart(tensors[output]):
+                raise LaunchError(
+                    f"{self._text.name}: elements of {output} share memory (shape {tuple(tensors[output].shape)}, "
+                    f"strides {tensors[output].stride()}), and the forward writes to it; give it memory of its own"
+                )
             for other, t in tensors.items():
                 if other != output and self.before.get(other) != output and verify.overlap(tensors[output], t):
                     raise LaunchError(

@@ -70,9 +70,9 @@ class Backward:
         `kept`: gradients that are set, though they are an output's.
         """
         device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
-        sizes = [v.numel() if isinstance(v, torch.Tensor) else v for v in named.values() if not isinstance(v, float)]
+        sizes = [v.shape if isinstance(v, torch.Tensor) else v for v in named.values() if not isinstance(v, float)]
         may = {n: of for n, of in self.text.handed if n not in kept and _alike(named[n], named[of])}
-        if not all(isinstance(size, int | None) for size in sizes):
+        if not all(isinstance(size, int | torch.Size | None) for size in sizes):
             return self._launch(named, grid, device, may)
         key = (grid, device, *may, *sizes)
         if key not in self._launches:

@@ -68,6 +68,7 @@ class Text:
     rest: frozenset[str] = frozenset()
     variables: Mapping[str, str] = field(default_factory=dict)  # of the device, which it reads: with namespaces
     updated: frozenset[str] = frozenset()  # arrays of which += was read as setting the sum
+    written: frozenset[str] = frozenset()  # pointers that the forward stores to
     #: By parameter, what its gradient is called; not ``grad_x`` in a plain text, as what is derived of that has those.
     gradients: Mapping[str, str] = field(default_factory=dict)
 
@@ -113,14 +114,15 @@ def backward_text(
     )
     return Text(
         f"{base_name(kernel.name)}_backward", made.source(lines, parameters, units), numbers, outputs, wrt,
-        tuple(n for kind, n in numbers if kind == "value" and n in kernel.arrays),
+        tuple(n for kind, n in numbers if kind == "value" and n in kernel.arrays and n in _accessed(kernel, lines)),
         tuple(a.name for a in reverse.exchanged),
         sum(name in ("atomicAdd", "warp_add") for e in tree.all_expressions(lines) for name in expr.calls(e)),
         units, kernel.block, assigned, made.sets, made.shared_mem,
         tuple((each.of, types.size(each.inner)) for each in made.sums),
         tuple((n, of) for n, (of, _) in made.passed.items()), made.rows,
         made.more.most if made.more else 1, _records(kernel),
-        tuple(reverse.assumed or ()), kernel.before, made.rest, kernel.variables, gradients=gradients,
+        tuple(reverse.assumed or ()), kernel.before, made.rest, kernel.variables,
+        written=frozenset(i.place.array.name for i in walk(kernel.body) if isinstance(i, Store)), gradients=gradients,
     )  # fmt: skip
 
 
@@ -143,7 +145,7 @@ class _Assembly:
         self.kernel, self.reverse, self.outputs, self.wrt = kernel, reverse, outputs, wrt
         self.names, self.gathered = names, gathered
         self.assumed = list(
-            dict.fromkeys((expr.written(low), expr.written(high)) for low, high in reverse.assumed or ())
+            dict.fromkeys((expr.written(low), expr.written(high)) for low, high in _strongest(reverse.assumed or ()))
         )
         self.sums = sorted((s for s in reverse.block_sums.values() if s), key=lambda s: -s.alignment)
         self.sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
@@ -185,7 +187,9 @@ class _Assembly:
     def lines(self) -> list[Statement]:
         """The statements of the kernel, from its arrays to the last."""
         kernel, arrays = self.kernel, self.arrays
-        lines = [*map(_check, self.assumed), *_zeroed(kernel, self.reverse, self.names), *self.body]
+        blocks = {f"gridDim.{axis}": Name(n) for axis, n in self.blocks.items()}
+        checks = tree.deep(list(map(_check, self.assumed)), lambda e: expr.substituted(e, blocks))
+        lines = [*checks, *_zeroed(kernel, self.reverse, self.names), *self.body]
         while lines and isinstance(lines[-1], Barrier):
             lines.pop()
         if self.sums:
@@ -209,14 +213,18 @@ class _Assembly:
         for n, kind, _ in kernel.params:
             if n in self.outputs or n in self.wrt:
                 const = "const " if n in self.outputs and kernel.arrays[n] not in self.reverse.exchanged else ""
-                pointer = f"{const}{summed_spelling(kind, names)}* __restrict__"
-                found.append(_Given("grad", n, Parameter(pointer, f"grad_{n}")))
+                found.append(_Given("grad", n, Parameter(const + self._gradient(n, kind), f"grad_{n}")))
             if n in self.gathered:
                 found.append(_Given("size", n, Parameter("long long", self.gathered[n].size)))
         for s in self.sums:
             if isinstance(s.count, Name):
                 found.append(_Given("size", s.of, Parameter("int", s.count.name)))
         return found + [_Given("blocks", axis, Parameter("unsigned int", n)) for axis, n in self.blocks.items()]
+
+    def _gradient(self, name: str, kind: types.Type) -> str:
+        """The type of a parameter for a gradient."""
+        array, spelled = self.kernel.arrays.get(name), summed_spelling(kind, self.names)
+        return _accessor(array, spelled) if array is not None and array.accessor else f"{spelled}* __restrict__"
 
     def source(self, lines: list[Statement], parameters: Sequence[_Given], units: tuple[bool, bool, bool]) -> str:
         """The text: structs, helpers, device functions, the kernel."""
@@ -238,7 +246,13 @@ class _Assembly:
         kept = {made.name, *(p.name for p in made.parameters), *(name for _, name in template)}
         made.body = finished(made.body, names, kept, helpers.HELPERS.keys() - helpers.wanted(vocabulary))
         return "\n".join(
-            [*structs(kernel, names), *helpers.texts(vocabulary, kernel.block), *map(function, device), function(made)]
+            [
+                *includes(kernel),
+                *structs(kernel, names),
+                *helpers.texts(vocabulary, kernel.block),
+                *map(function, device),
+                function(made),
+            ]
         )
 
     def _template(self) -> list[tuple[str, str]]:
@@ -269,6 +283,13 @@ class _Assembly:
         ]
 
 
+def _accessed(kernel: Kernel, lines: list[Statement]) -> set[str]:
+    """The arrays of which more than the sizes are used."""
+    sizes = {n for n, array in kernel.arrays.items() if array.accessor}
+    every = {name for e in tree.all_expressions(lines) for name in expr.names(e)} - sizes
+    return every | {n for e in tree.all_expressions(lines) for a in expr.accesses(e) if (n := expr.base(a)) in sizes}
+
+
 def _renamed(
     lines: list[Statement], parameters: list[_Given], new: Mapping[str, str]
 ) -> tuple[list[Statement], list[_Given]]:
@@ -283,6 +304,12 @@ def _check(assumed: tuple[Node, Node]) -> Statement:
     """Stop a launch whose numbers are not as the text assumes."""
     low, high = map(_wide, assumed)
     return If(expr.infix(low, ">", high), [Run(expr.call("__trap"))], inline=True)
+
+
+def _strongest(assumed: Sequence[tuple[Poly, Poly]]) -> list[tuple[Poly, Poly]]:
+    """What is assumed, without what a greater number says as well."""
+    numbers = {high.frozen: max(low.number or 0 for low, other in assumed if other == high) for _, high in assumed}
+    return [(low, high) for low, high in assumed if low.number is None or low.number == numbers[high.frozen]]
 
 
 def _wide(e: Node) -> Node:
@@ -301,9 +328,22 @@ def _value(kernel: Kernel, name: str, kind: types.Type, pointer: bool, names: Na
 
 
 def pointer_to(array: Array, names: Names) -> Parameter:
-    """The declaration of a parameter that points to an array."""
+    """The declaration of a parameter that points to an array, or is its accessor."""
     kind, rows = spelling(array.type, names), array.sizes[1:]
+    if array.accessor:
+        return Parameter(_accessor(array, kind), array.name)
     return Parameter(kind, array.name, rows) if rows else Parameter(f"{kind}* __restrict__", array.name)
+
+
+def _accessor(array: Array, kind: str) -> str:
+    """The type of an accessor whose elements have a type."""
+    bits = 32 if array.accessor == "int" else 64
+    return f"at::PackedTensorAccessor{bits}<{kind}, {len(array.sizes)}, at::RestrictPtrTraits>"
+
+
+def includes(kernel: Kernel) -> list[str]:
+    """What a text has to include."""
+    return ["#include <ATen/core/TensorAccessor.h>"] if any(a.accessor for a in kernel.arrays.values()) else []
 
 
 def _aligned(parameters: Sequence[Parameter], each: str) -> Iterator[Statement]:

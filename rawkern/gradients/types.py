@@ -41,6 +41,16 @@ class Aggregate:
 Type = str | Aggregate
 
 
+@dataclass(frozen=True)
+class Accessor:
+    """PyTorch's accessor of a tensor: the type of its elements, its dimensions, and the type that it counts in."""
+
+    type: str
+    dimensions: int
+    index: str
+    const: bool = False  # whether its elements are
+
+
 def array(kind: Type, count: int) -> Aggregate:
     """An array as a member of a struct."""
     return Aggregate(

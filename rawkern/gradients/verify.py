@@ -17,11 +17,28 @@ READING = 1e-4  # of the kernel in its own type against the kernel as it was und
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the memory of two tensors meets."""
+    """Whether the memory of two tensors, from the first element to the last, meets."""
     if a.device != b.device:
         return False
-    (p, n), (q, m) = ((t.data_ptr(), t.numel() * t.element_size()) for t in (a, b))
+    (p, n), (q, m) = ((t.data_ptr(), _extent(t) * t.element_size()) for t in (a, b))
     return p < q + m and q < p + n
+
+
+def _extent(t: torch.Tensor) -> int:
+    """How many elements lie from a tensor's first to its last."""
+    steps = ((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
+    return t.numel() and 1 + sum(steps)
+
+
+def apart(t: torch.Tensor) -> bool:
+    """Whether a tensor's elements have memory each for itself."""
+    dimensions = sorted((stride, size) for size, stride in zip(t.shape, t.stride(), strict=True) if size > 1)
+    taken = 1
+    for stride, size in dimensions:
+        if stride < taken:
+            return False
+        taken = stride * (size - 1) + taken
+    return True
 
 
 def verify(

@@ -13,7 +13,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rawkern.arguments.accessors import native_accessor
 from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
+from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
 from rawkern.base.forking import Lock
 from rawkern.base.llvm import LoadedObject, stored_object
@@ -23,6 +25,7 @@ from rawkern.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from rawkern.arguments.signature import Param, Signature
+    from rawkern.base.ctype import CType
 
 HEAD = object.__basicsize__
 #: A launcher: Python's object, with its grid or the number of elements its grid covers (-1: none, -2: a symbol).
@@ -142,13 +145,13 @@ def _text(signature: Signature) -> str:
         e.do(f"store ptr {at}, ptr {e.value(f'getelementptr ptr, ptr %pointers, i64 {param.index}')}")
         value = e.load("ptr", "%args", 8 * param.index)
         extents = e.value(f"getelementptr i8, ptr %params, i64 {extents_at(signature.size) + 16 * param.index}")
-        if param.is_pointer:
-            _pointer(e, param, value, at, extents)
+        if (passed := param.address) is not None:
+            _memory(e, param, passed, value, at, extents)
         else:
             SCALARS[param.ctype.kind](e, param.ctype, value, at)
             e.do(f"store <2 x i64> zeroinitializer, ptr {extents}, align 8")
     for param in signature.params:
-        if param.is_pointer and not param.const:
+        if (passed := param.address) is not None and not passed.const:
             written.do(f"call void @rk_bump(ptr %table, ptr {written.load('ptr', '%args', 8 * param.index)})")
     parts = {
         "records": "\n".join(record.llvm for record in (LAUNCHER, PLAN)),
@@ -168,7 +171,8 @@ def _text(signature: Signature) -> str:
     return text
 
 
-def _pointer(e: Emit, param: Param, value: str, at: str, extents: str) -> None:
+def _memory(e: Emit, param: Param, passed: CType, value: str, at: str, extents: str) -> None:
+    """A tensor for a pointer or an accessor, which begins with one: its address, what is behind that, its extents."""
     done = e.label("passed")
     if param.ctype.kind == "pointer":
         null, some = e.label("null"), e.label("some")
@@ -179,12 +183,15 @@ def _pointer(e: Emit, param: Param, value: str, at: str, extents: str) -> None:
         e.do(f"store <2 x i64> zeroinitializer, ptr {extents}, align 8")
         e.do(f"br label %{done}")
         e.place(some)
-    pointer = Native(param.ctype, value, "%dl")
+    accessor = accessor_of(param.ctype)
+    pointer = Native(passed, value, "%dl", "%strided" if accessor is None else "true")
     for rule in POINTER:
         rule.native(e, pointer)
+    if accessor is not None:
+        native_accessor(e, param.ctype, accessor, pointer.tensor, at)
     e.do(f"store i64 {native_address(e, pointer)}, ptr {at}, align 1")
     extent = e.value(f"call i64 @rk_extent(ptr {pointer.tensor})")
     e.do(f"store i64 {extent}, ptr {extents}, align 8")
     written = e.value(f"getelementptr i64, ptr {extents}, i64 1")
-    e.do(f"store i64 {0 if param.const else extent}, ptr {written}, align 8")
+    e.do(f"store i64 {0 if passed.const else extent}, ptr {written}, align 8")
     e.place(done)

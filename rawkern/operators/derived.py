@@ -167,7 +167,7 @@ class _Run:
             memories = {n: m for n, t in pointers.items() if (m := self.recording.memory_of(t)) is not None}
             const = set(launch.numbers)
             state = launch.kernel.state()
-            const |= {p.name for p in state.signature.params if p.is_pointer and state.may_write(p) is False}
+            const |= {p.name for p in state.signature.params if p.takes_tensor and state.may_write(p) is False}
             wrt = tuple(n for n, m in memories.items() if m in active and m.tensor.is_floating_point())
             found = self._wanted(launch, wrt, const) if wrt else None
             outputs = found.outputs if found is not None else ()

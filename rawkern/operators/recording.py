@@ -223,7 +223,7 @@ class _Run:
     ) -> tuple[Any, Any]:
         """An argument as it is kept, and what tells it from others."""
         what = f"{param.name} of {kernel.name}"
-        if param.is_pointer:
+        if param.takes_tensor:
             target = param.ctype.target
             if value is None:
                 return None, None

@@ -111,7 +111,8 @@ class _Look:
         state = kernel.current(launch.args, launch.kwargs)
         given = arrange(state.signature, launch.args, launch.kwargs)
         for param, value in zip(state.signature.params, given, strict=True):
-            plain = param.takes_address and isinstance(value, torch.Tensor)  # others are read, as numbers
+            takes = param.takes_address or param.takes_tensor
+            plain = takes and isinstance(value, torch.Tensor)  # others are read, as numbers
             found = [value] if plain and not param.const else list(_within(param.ctype, value))
             names = [n for n, t in self.kept if any(private.same_memory(t, each) for each in found)]
             writes = (state.may_write(param) if plain else None) if names else False

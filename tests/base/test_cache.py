@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -253,3 +254,23 @@ def test_records() -> None:
     assert cache.get_record("record-3") is None
     cache.put("record-4", b"no JSON\nbytes")
     assert cache.get_record("record-4") is None
+
+
+def test_state_of_files(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, other = tmp_path / "package", tmp_path / "other.py"
+    (package / "inner" / "__pycache__").mkdir(parents=True)
+    for path in (package / "a.py", package / "inner" / "b.ll", other):
+        path.write_text(path.name)
+    states = [cache.state_of(package, other)]
+    assert not list(folder.rglob("*state-*"))  # what has changed this moment is read again
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 10**10)
+    assert [cache.state_of(package, other) for _ in range(2)] == states * 2 and list(folder.rglob("*state-*"))
+    (package / "inner" / "__pycache__" / "b.pyc").write_text("bytecode")
+    assert cache.state_of(package, other) == states[0]
+    for path in (package / "inner" / "b.ll", other):  # of the same length, with the former time
+        times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+        path.write_text(path.name.upper())
+        os.utime(path, ns=times)
+        states.append(cache.state_of(package, other))
+    assert len(set(states)) == 3

@@ -8,6 +8,7 @@ import torch
 import rawkern
 from rawkern.compile.hostcode import device_code
 from rawkern.compile.source import from_path, from_text
+from rawkern.launch import native
 
 EXTENSION = r"""
 #include <torch/extension.h>
@@ -190,6 +191,12 @@ def test_tensor_info(module: rawkern.RawModule, device: str) -> None:
 
 def test_an_accessor_checks_its_tensor(module: rawkern.RawModule) -> None:
     kernel, out = module.get_function("plus_one<float>")[1, 32], torch.zeros(8)
+    for _ in range(4):  # by native code at last
+        kernel(torch.zeros(2, 2, 2), out)
+        with pytest.raises(rawkern.OutOfBoundsError, match=r"reads? .*out\[3\]; out has 3 elements|writes out\[3\]"):
+            kernel(torch.zeros(2, 2, 2), out[:3])
+        native.wait()
+    assert kernel.plan.record["call"]
     with pytest.raises(ValueError, match=r"'x' has 2 dimensions \(shape \(2, 4\)\).*pass a tensor of 3 dimensions"):
         kernel(torch.zeros(2, 4), out)
     with pytest.raises(TypeError, match="'x' is float64, the kernel writes float"):

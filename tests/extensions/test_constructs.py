@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from rawkern import cpp_extension
 from tests.extensions.kit import load
 
 SCALE = """
@@ -593,3 +594,80 @@ void f7(torch::Tensor x) { by_half<<<1, 1>>>(reinterpret_cast<__half*>(x.data_pt
         assert x.tolist() == [3, 1], k
         with pytest.raises(RuntimeError, match=r"expected scalar type (Float|Half) but found Double"):
             getattr(e, f"f{k}")(x.double())
+
+
+OVERLOADS = r"""
+#include <torch/extension.h>
+#include <algorithm>
+namespace F = torch::nn::functional;
+
+template <int A, int B> __global__ void fill(float* x) { x[threadIdx.x] = A * 10 + B; }
+template <int A, int B, int C> __global__ void fill(float* x) { x[threadIdx.x] = A * 100 + B * 10 + C; }
+
+void filled(torch::Tensor x, bool three) {
+  if (three) fill<1, 2, 3><<<1, x.numel()>>>(x.data_ptr<float>());
+  else fill<4, 5><<<1, x.numel()>>>(x.data_ptr<float>());
+}
+
+void failing(int n) {
+  if (n == 1) throw "n is 1";
+  if (n == 2) throw c10::NotImplementedError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, c10::str("n is ", n));
+  if (n == 3) throw c10::TypeError({__func__, __FILE__, 3}, "three");
+  char said[256];
+  sprintf(said, "%s must not be %d-dimensional, %ld", "x", n, 5L);
+  TORCH_CHECK(n != 4, said);
+  snprintf(said, 4, "%s", "shortened");
+  TORCH_CHECK(n != 5, said);
+}
+
+torch::Tensor linear(torch::Tensor x, torch::Tensor w) {
+  torch::checkDeviceType("linear", {x, w}, at::DeviceType::CUDA);
+  return F::linear(x, w);
+}
+
+std::vector<int> order(std::vector<int> shape) {
+  std::vector<std::pair<int, int>> pairs;
+  for (int i = 0; i < shape.size(); i++) pairs.push_back(std::make_pair(shape[i], i));
+  std::sort(pairs.begin(), pairs.end());
+  std::vector<int> result;
+  for (int i = 0; i < shape.size(); i++) result.push_back(pairs[i].second);
+  return result;
+}
+
+int there_and_back(int n) {
+  int* p;
+  cudaMalloc((void**)&p, sizeof(int));
+  cudaMemcpy(p, &n, sizeof(int), cudaMemcpyHostToDevice);
+  Py_BEGIN_ALLOW_THREADS
+  n = 0;
+  Py_END_ALLOW_THREADS
+  cudaMemcpy(&n, p, sizeof(int), cudaMemcpyDeviceToHost);
+  return n;
+}
+"""
+
+
+def test_overloaded_kernels_and_errors_of_cpp(tmp_path: Path, device: torch.device) -> None:
+    e = load(tmp_path, OVERLOADS)
+    x = torch.zeros(2, device=device)
+    for three, number in ((True, 123), (False, 45)):
+        e.filled(x, three)
+        assert x.tolist() == [number] * 2
+    errors = {
+        1: (RuntimeError, "n is 1"), 2: (NotImplementedError, "n is 2"), 3: (TypeError, "three"),
+        4: (RuntimeError, "x must not be 4-dimensional, 5"), 5: (RuntimeError, "sho"),
+    }  # fmt: skip
+    for n, (error, said) in errors.items():
+        with pytest.raises(error, match=f"^{said}$"):
+            e.failing(n)
+    e.failing(6)
+    a, w = torch.rand(2, 3, device=device), torch.rand(4, 3, device=device)
+    torch.testing.assert_close(e.linear(a, w), torch.nn.functional.linear(a, w))
+    cpp_extension.take_cpu_tensors(False)
+    try:
+        with pytest.raises(RuntimeError, match="to have cuda DeviceType, but got tensor with cpu DeviceType"):
+            e.linear(a.cpu(), w.cpu())
+    finally:
+        cpp_extension.take_cpu_tensors()
+    assert e.order([5, 1, 3, 1]) == [1, 3, 2, 0]
+    assert e.there_and_back(7) == 7

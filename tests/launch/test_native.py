@@ -127,6 +127,57 @@ def test_repeated_launches() -> None:
     assert repeated.takes(4, 2.0, torch.nn.Parameter(x), y) and repeated.takes(4, 2.0, y, y)
 
 
+PACKED = "at::GenericPackedTensorAccessor<{}, {}ul, at::RestrictPtrTraits, {}>"
+INFO = "at::cuda::detail::TensorInfo<{}, {}>"
+ACCESSORS = {  # and the size of each
+    PACKED.format("float const", 2, "int"): 24,
+    PACKED.format("float", 3, "long"): 56,
+    PACKED.format("long", 1, "unsigned int"): 16,
+    PACKED.format("float", 1, "unsigned long"): 24,
+    INFO.format("float", "int"): 216,
+    INFO.format("float const", "unsigned long"): 416,
+}
+
+
+@pytest.mark.parametrize("index", range(len(ACCESSORS)))
+def test_accessors(index: int) -> None:
+    """Of whatever strides: the bytes, extents aside, are those of the careful way, and what that refuses is handed over."""
+    ctype, size = list(ACCESSORS.items())[index]
+    packed, dims = "Packed" in ctype, int(ctype.split(", ")[1][0]) if "Packed" in ctype else 3
+    signature = make_signature(
+        SimpleNamespace(name="k", params=("float*", ctype)), (), lambda name: StructLayout(size, 8, ())
+    )
+    dtype = torch.int64 if "<long" in ctype else torch.float32
+    y, given = torch.ones(4), torch.ones((6, 5, 4)[:dims], dtype=dtype)
+    repeated = warmed(signature, y, given)
+    kinds = [given, given[1::2], given.transpose(0, -1), given[:0], torch.ones((1,) * dims, dtype=dtype)]
+    kinds += [] if packed else [torch.ones(()), torch.ones(4), torch.ones((2,) * 25)]
+    expanded = torch.ones((1,) * dims, dtype=dtype).expand((3,) * dims)
+    kinds += [expanded] if "const" in ctype else []
+    for tensor in kinds:
+        before = tensor._version
+        assert repeated.takes(y, tensor)
+        assert repeated.launched[-1] == bind(signature, (y, tensor)).values
+        assert tensor._version == before + 2 * ("const" not in ctype)  # `bind` counts one, too
+    refused = [
+        given.double(),
+        torch.ones((2,) * (dims + 1 if packed else 26), dtype=dtype),
+        None,
+        given.numpy(),
+        3,
+        b"",
+    ]
+    refused += [given.to("meta"), given.to_sparse()] + ([] if "const" in ctype else [expanded])
+    bits = {"int": 31, "unsigned int": 32}.get(ctype.rstrip(">").split(", ")[-1])
+    if bits:
+        refused.append(torch.empty(0, dtype=dtype).as_strided((0,) * dims, (1 << bits,) * dims))
+        if dims > 1:
+            huge = (3, *(1,) * (dims - 2), 0), ((1 << bits - 1) + 1, *(1,) * (dims - 1))
+            refused.append(torch.empty(0, dtype=dtype).as_strided(*huge))
+    for value in refused:
+        assert not repeated.takes(y, value), value
+
+
 def test_what_repeated_launches_hand_over() -> None:
     x, y = torch.ones(4), torch.ones(4)
     repeated = warmed(make("int", "float", "float const*", "float*"), 4, 2.0, x, y)

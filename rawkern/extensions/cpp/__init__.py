@@ -5,6 +5,7 @@ from rawkern.extensions.cpp.bindings import bind as bind
 from rawkern.extensions.cpp.bindings import by_value as by_value
 from rawkern.extensions.cpp.checks import check_contiguous as check_contiguous
 from rawkern.extensions.cpp.checks import check_defined as check_defined
+from rawkern.extensions.cpp.checks import check_device_type as check_device_type
 from rawkern.extensions.cpp.checks import check_dim as check_dim
 from rawkern.extensions.cpp.checks import check_dim_range as check_dim_range
 from rawkern.extensions.cpp.checks import check_numel as check_numel
@@ -92,6 +93,7 @@ from rawkern.extensions.cpp.numbers import shift as shift
 from rawkern.extensions.cpp.numbers import signed as signed
 from rawkern.extensions.cpp.numbers import sizeof as sizeof
 from rawkern.extensions.cpp.numbers import spelled as spelled
+from rawkern.extensions.cpp.numbers import sprintf as sprintf
 from rawkern.extensions.cpp.numbers import std_max as std_max
 from rawkern.extensions.cpp.numbers import std_min as std_min
 from rawkern.extensions.cpp.numbers import text as text

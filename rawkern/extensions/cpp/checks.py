@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.extensions.cpp.devices import is_cuda
+from rawkern.extensions.cpp.devices import device_type, is_cuda
 from rawkern.extensions.cpp.numbers import text
 
 Argument = tuple[Any, str, int]  # at::TensorArg: a tensor, its name, its place
@@ -43,6 +43,15 @@ def check_same_gpu(context: str, arguments: Sequence[Argument]) -> None:
         if one[0] is not None:
             _check(is_cuda(one[0]), f"Expected tensor for {_said(one)} to be on a GPU, but it is on CPU", context)
     _pairwise(context, arguments, "device", lambda tensor: tensor.device)
+
+
+def check_device_type(context: str, tensors: Sequence[Any], kind: str) -> None:
+    """``checkDeviceType``."""
+    for one in tensors:
+        if one is not None:
+            holds = is_cuda(one) if kind == "cuda" else device_type(one) == kind
+            message = f"Expected tensor to have {kind} DeviceType, but got tensor with {device_type(one)} DeviceType"
+            _check(holds, message, context)
 
 
 def check_same_type(context: str, arguments: Sequence[Argument]) -> None:

@@ -319,11 +319,16 @@ def expected(condition: str) -> str:
 
 
 def printf(format: str, *values: Any) -> None:
-    """``printf``, whose format Python's ``%`` knows but for the sizes of integers."""
+    """``printf``."""
+    print(sprintf(format, *values), end="")
+
+
+def sprintf(format: str, *values: Any) -> str:
+    """The text that ``sprintf`` writes, whose format Python's ``%`` knows but for the sizes of integers."""
     for size in ("ll", "l", "z", "h"):
-        for letter in "dux":
+        for letter in "diux":
             format = format.replace(f"%{size}{letter}", f"%{letter}")
-    print(format.replace("%u", "%d") % values, end="")
+    return format.replace("%u", "%d") % values
 
 
 def getenv(name: str) -> str | None:

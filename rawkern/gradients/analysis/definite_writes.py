@@ -49,12 +49,14 @@ def _together(kernel: Kernel, reads: Sequence[Value]) -> Cover | None:
     first = covers[0]
     if len(reads) == 1 or first is None:
         return first
-    numbers = injective(kernel, reads, iterations=True) or {}
-    by_number: dict[int, Poly] = {numbers[r]: grouped(poly(r.args[0]), kernel.group) for r in reads if r in numbers}
+    numbers = injective(kernel, reads, iterations=True, assumed=[]) or {}  # no matter what: they only have an order
+    by_number: dict[int, Poly] = {numbers[r]: grouped(_flat(r), kernel.group) for r in reads if r in numbers}
     same = all(c is not None and c.below == first.below for c in covers)
     if not same or sorted(by_number) != list(range(len(reads))):
         return None
     gap = by_number[1] - by_number[0]
+    if any(by_number[k] - by_number[0] != gap * k for k in by_number):
+        return None
     return replace(first, index=by_number[0] + gap * symbol(BESIDE), beside=len(reads))
 
 
@@ -62,11 +64,19 @@ def cover(kernel: Kernel, load: Value) -> Cover | None:
     """What decides which elements a read reaches; None if that is more than sizes."""
     known = guards(load).grouped(kernel.group)
     late = any(isinstance(i, Exit) and i.order > load.order for i in kernel.body.items)
-    if late or not known.exact or any(map(_wraps, (load.args[0], *(v for c in known.below for v in c.operands)))):
+    if late or not known.exact or any(map(_wraps, (*load.args, *(v for c in known.below for v in c.operands)))):
         return None
-    index = grouped(poly(load.args[0]), kernel.group)
+    index = grouped(_flat(load), kernel.group)
     found = Cover(index, tuple(known.below), kernel.block, group=kernel.group)
     return found if all(map(has_value, (index, *(p for c in known.below for p in (c.low, c.high))))) else None
+
+
+def _flat(load: Value) -> Poly:
+    """The number of an element that is read, in the memory of a gradient."""
+    first, *others = map(poly, load.args)
+    for k, index in enumerate(others, 1):
+        first = first * symbol(f"{load.attr.array.name}.size({k})") + index
+    return first
 
 
 def _wraps(value: Value) -> bool:

@@ -115,7 +115,7 @@ def _gather(
     kernel: Kernel, array: Array, active: Activity, coordinates: dict[int, str], endless: bool
 ) -> Gather | None:
     reads = [r for r in loops.reads(kernel.body, array) if r in active.values]
-    if len(reads) < 2 or isinstance(array.type, types.Aggregate):
+    if len(reads) < 2 or isinstance(array.type, types.Aggregate) or len(array.sizes) > 1:
         return None
     indices = {r: poly(r.args[0]) for r in reads}
     base = min(indices.values(), key=lambda p: len(_offset(p)))

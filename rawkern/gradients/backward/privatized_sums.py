@@ -57,7 +57,7 @@ def block_sum(kernel: Kernel, name: str, kind: types.Type, reads: Sequence[Value
     """
     exits = [i for i in walk(kernel.body) if isinstance(i, Exit)]
     apart = _meets(kernel) and not all(uniform(e.condition) for e in exits)
-    if kernel.grid == (1, 1, 1) or apart or not all(_alike(r.args[0]) for r in reads):
+    if kernel.grid == (1, 1, 1) or apart or not all(len(r.args) == 1 and _alike(r.args[0]) for r in reads):
         return None
     vector = kind if isinstance(kind, types.Aggregate) else None
     if vector is not None and kind not in types.VECTORS.values():

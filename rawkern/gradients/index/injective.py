@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rawkern.gradients.index.affine import (
@@ -31,13 +32,13 @@ from rawkern.gradients.index.affine import (
 from rawkern.gradients.index.answers import kept
 from rawkern.gradients.index.delinearize import ONE, Part, told_by, with_parts
 from rawkern.gradients.index.guards import Guards, guards, quotient
+from rawkern.gradients.index.inside import AtMost, inside
 from rawkern.gradients.index.ranges import Ranges
 from rawkern.gradients.index.scev import iterations, loops_around
 from rawkern.gradients.index.threads import by_groups, grouped, threads
 from rawkern.gradients.ir import Access, Kernel, Loop, Store, Value, index_of, walk
 
 BESIDE = "beside"  # the digit that says which of several offsets
-AtMost = tuple[Poly, Poly]  # what is assumed of a launch: one number is at most another
 NOTHING, SIGNS, ONE_MORE = range(3)  # what may be assumed: that numbers are not negative, and one thing besides
 
 
@@ -82,10 +83,12 @@ def _told_apart(
     loops = {a: loops_around(a.block) if iterations else () for a in accesses}
     dimensions = {len(index_of(a)) for a in accesses}
     n = dimensions.pop() if len(dimensions) == 1 else None
-    for along in () if n is None else (*range(n), *[None] * (n != 1)):
+    ways: list[Callable[..., dict[Access, int] | None]] = [] if n is None else [
+        *(partial(_along, along=k) for k in range(n)), *([_together, _beside] if n != 1 else [])
+    ]  # fmt: skip
+    for way in ways:
         needed: list[AtMost] = []
-        asked = Question(kernel, within_block, same, needed if assume else None)
-        found = _together(asked, loops) if along is None else _along(asked, loops, along)
+        found = way(Question(kernel, within_block, same, needed if assume else None), loops)
         if found is not None:
             return found, needed
     return None, []
@@ -111,24 +114,53 @@ def _along(asked: Question, accesses: Mapping[Access, Sequence[Loop]], along: in
     if spread is None:
         return None
     keys = {_key(asked, a, along, loops, beside=spread) for a, loops in accesses.items()}
-    return dict(zip(accesses, spread.numbers, strict=True)) if len(keys) == 1 and None not in keys else None
+    if len(keys) != 1 or None in keys or not all(_is_inside(asked, a) for a in accesses):
+        return None
+    return dict(zip(accesses, spread.numbers, strict=True))
 
 
-def signature(asked: Question, access: Access, loops: Collection[Loop] = ()) -> tuple[Any, ...] | None:
+def _beside(asked: Question, accesses: Mapping[Access, Sequence[Loop]]) -> dict[Access, int] | None:
+    """What several indices of each access tell together, where some of them differ by offsets."""
+    spreads: dict[int, _Spread] = {}
+    for k, indices in enumerate(zip(*map(index_of, accesses), strict=True)):
+        found = [_split(asked, i) for i in indices]
+        spread = None if None in found else _spread([each[1] for each in found if each is not None])
+        if spread is None:
+            return None
+        spreads |= {k: spread} if spread.gap else {}
+    keys = {signature(asked, a, loops, spreads) for a, loops in accesses.items()}
+    numbers = [0] * len(accesses)
+    for spread in spreads.values():
+        numbers = [a * (max(spread.numbers) + 1) + b for a, b in zip(numbers, spread.numbers, strict=True)]
+    return dict(zip(accesses, numbers, strict=True)) if len(keys) == 1 and None not in keys else None
+
+
+def _is_inside(asked: Question, access: Access) -> bool:
+    """Whether the indices of an access tell elements apart, as those of an accessor do within its sizes."""
+    needed = inside(asked.kernel, access, asked.assumed is not None)
+    if asked.assumed is not None:
+        asked.assumed.extend(each for each in needed or () if each not in asked.assumed)
+    return needed is not None
+
+
+def signature(
+    asked: Question, access: Access, loops: Collection[Loop] = (), beside: Mapping[int, _Spread] | None = None
+) -> tuple[Any, ...] | None:
     """How the indices of an access tell threads (and iterations of these loops) apart; None if that is not certain.
 
-    Two accesses with the same signature meet in an element only if they are of the same thread.
+    Two accesses with the same signature meet in an element only if they are of the same thread. `beside`: of indices
+    by which several accesses are told apart, too.
     """
     digits = [set(found[0]) if (found := _split(asked, i)) is not None else set() for i in index_of(access)]
     keys = []
     for k in range(len(digits)):
         others = set().union(*(own for j, own in enumerate(digits) if j != k))
-        keys.append(_key(asked, access, k, loops, told=others))
+        keys.append(_key(asked, access, k, loops, told=others, beside=(beside or {}).get(k)))
     if not digits:  # a variable, which all threads mean that come there
         kernel, known = asked.kernel, guards(access).grouped(asked.kernel.group)
         own = by_groups(kernel, threads(kernel, asked.within_block))
         keys = [_fixed(known, own) if _all_told(asked, (), known, loops) else None]
-    return None if None in keys else tuple(keys)
+    return None if None in keys or not _is_inside(asked, access) else tuple(keys)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from rawkern.gradients.index.affine import Poly, poly
 from rawkern.gradients.ir import Value
 
@@ -51,10 +53,12 @@ def has_value(p: Poly) -> bool:
 
 
 def numbers_of(arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> dict[str, int]:
-    """The integers among a launch's arguments, members of structs too, and its grid."""
+    """The integers among a launch's arguments, members of structs and sizes of tensors too, and its grid."""
     structs = {name: value for name, value in arguments.items() if isinstance(value, Mapping)}
     found = {f"{name}.{n}": v for name, value in structs.items() for n, v in value.items() if isinstance(v, int)}
     found |= {n: v for n, v in arguments.items() if isinstance(v, int)}
+    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    found |= {f"{name}.size({k})": size for name, value in tensors.items() for k, size in enumerate(value.shape)}
     return found | {f"gridDim.{axis}": n for axis, n in zip("xyz", grid, strict=True)}
 
 

@@ -49,7 +49,7 @@ class Value(Item):
 class Array:
     """Memory: a pointer parameter, or a shared array with its extents (0: as many as the launch brings).
 
-    A pointer has extents where it points to an array of several dimensions.
+    A pointer has extents where it points to an array of several dimensions; so has an accessor, those of its tensor.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Array:
     dynamic: bool = False  # of the bytes that a launch gives each block
     raw: bool = False  # bytes, whose type a cast tells
     private: bool = False  # a local array: its first index is the number of the thread, which has that part alone
+    accessor: str = ""  # of a parameter that is an accessor of PyTorch's: the type of its sizes
     region: int = 0  # which part of a shared array it is, where its parts have nothing to do with one another
 
     @property

@@ -23,7 +23,7 @@ from rawkern.gradients.reading.handlers import (
 from rawkern.gradients.reading.places import PLACES, Given, NeedsMemory, NeedsUnrolling, Struct, Var
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import BY_HAND, TYPES, WAYS_OUT, Where
-from rawkern.gradients.types import Aggregate, Type
+from rawkern.gradients.types import Accessor, Aggregate, Type
 
 _PURE = ("special", "param", "unary", "binary", "cast", "call", "select")
 
@@ -190,6 +190,14 @@ class Context:
 
     def type_of(self, node: Any) -> Type:
         """The type that a node of the tree names."""
+        kind = self.parameter_type(node)
+        if isinstance(kind, Accessor):
+            raise self.refuse(node, f"an accessor, {text_of(node)}, in this place",
+                              "take accessors as parameters, and call a row of one auto")  # fmt: skip
+        return kind
+
+    def parameter_type(self, node: Any) -> Type | Accessor:
+        """The same, of a parameter, which may be an accessor."""
         return (type_nodes.of(node.type) or type_nodes.of("type_identifier"))(self, node)
 
     def scalar_type(self, node: Any) -> str:
@@ -285,7 +293,7 @@ class Context:
         """Whether a name is that of a type."""
         plain = self.file.plain(name) if "::" in name else name
         return plain is not None and plain not in self.file.unclear and (
-            isinstance(self.type_names.get(plain), (str, Aggregate))
+            isinstance(self.type_names.get(plain), (str, Aggregate, Accessor))
             or plain in self.file.aliases or plain in self.file.structs or plain in self.file.enums
             or types.scalar(plain) is not None or plain in types.VECTORS
         )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Place, Value, suffix
+from rawkern.gradients.reading import accessors
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.groups import Storage, Team, collective_type, group_type
 from rawkern.gradients.reading.handlers import declarators, globals_, statements
@@ -19,7 +20,7 @@ from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Pointer
 from rawkern.gradients.reading.pointers import cell
 from rawkern.gradients.reading.shared import fits, private, share
 from rawkern.gradients.reading.syntax import INSTEAD_OF_UNIONS, TYPES, contains, extents_of, identifier, without, words
-from rawkern.gradients.types import Aggregate, Type
+from rawkern.gradients.types import Accessor, Aggregate, Type
 
 DEVICE = {"__constant__", "__device__", "__managed__", "const", "extern", "static", ";", ","}
 QUALIFIERS = {"const", "constexpr", "__shared__", "extern", "__restrict__", ";", ","}
@@ -55,11 +56,15 @@ def parameter(ctx: Context, node: Any) -> None:
         raise ctx.refuse(node, f"the parameter {name} is a macro, too", "give it a name of its own")
     if declarator is None or name is None or node.type != "parameter_declaration":
         raise ctx.refuse(node, f"the parameter {text_of(node)!r}", "give it a plain type and a name")
-    kind = ctx.type_of(node.child_by_field_name("type"))
+    kind = ctx.parameter_type(node.child_by_field_name("type"))
     if words(node) - QUALIFIERS:
         raise ctx.refuse(node, f"the parameter {name} is {' '.join(words(node) - QUALIFIERS)}", "leave that out")
     inner = [c for c in named(declarator) if c.type not in ("type_qualifier", "ms_pointer_modifier")]
-    if declarator.type == "identifier":
+    if isinstance(kind, Accessor):
+        if declarator.type != "identifier":
+            raise ctx.refuse(node, f"the parameter {text_of(node)!r}", "take the accessor by value")
+        accessors.parameter(ctx, node, name, kind)
+    elif declarator.type == "identifier":
         ctx.params.append((name, kind, False))
         ctx.scopes[-1][name] = _by_value(ctx, node, name, kind)
     elif declarator.type == "array_declarator" or (
@@ -309,7 +314,7 @@ def declare_reference(ctx: Context, declared: Declared) -> None:
         raise ctx.refuse(node, f"{name} refers to another type", "use the type of what it refers to")
     if isinstance(found, Var) and not isinstance(found.value, Pointer | Local) and found.type is not None:
         ctx.scopes[-1][name] = found
-    elif isinstance(found, Cell):
+    elif isinstance(found, Cell) or (isinstance(found, Pointer) and found.accesses):
         ctx.scopes[-1][name] = Var(name, None, found)
     elif isinstance(found, Value):
         ctx.scopes[-1][name] = var = fresh(name, found.type)

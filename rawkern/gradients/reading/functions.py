@@ -18,7 +18,7 @@ from rawkern.gradients.reading.overloads import chosen, deduced, defaults, is_po
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Marker, Pointer, Struct, Var, fresh
 from rawkern.gradients.reading.syntax import contains, function_name, parameters_of, words
 from rawkern.gradients.reading.templates import bind
-from rawkern.gradients.types import Aggregate, Type
+from rawkern.gradients.types import Accessor, Aggregate, Type
 
 DEEPEST = 32  # functions that call one another
 
@@ -125,7 +125,9 @@ def _bound(ctx: Context, node: Any, param: Any, name: str, arg: Given) -> Var:
     if words(param) - volatile - {"const", "__restrict__", "=", "for", "(", ")", ":"}:
         raise ctx.refuse(param, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
     auto = param.child_by_field_name("type").type == "placeholder_type_specifier"
-    kind = arg.type if auto else ctx.type_of(param.child_by_field_name("type"))
+    kind = arg.type if auto else ctx.parameter_type(param.child_by_field_name("type"))
+    if isinstance(kind, Accessor):
+        return _bound_accessor(ctx, param, name, arg, kind)
     if is_pointer(declarator):
         return _bound_pointer(ctx, node, param, name, arg, None if auto else kind)
     refers = "reference" in declarator.type
@@ -136,6 +138,14 @@ def _bound(ctx: Context, node: Any, param: Any, name: str, arg: Given) -> Var:
     if refers and "const" not in words(param) and isinstance(found, (Var, Cell)):
         raise ctx.refuse(node, f"{name} refers to another type", "use the type of the variable")
     return made_of(ctx, arg.node, name, kind, arg)
+
+
+def _bound_accessor(ctx: Context, param: Any, name: str, arg: Given, kind: Accessor) -> Var:
+    """An accessor, or a row of one, for a parameter of that type."""
+    found = arg.type
+    if not isinstance(found, Accessor) or (found.type, found.dimensions) != (kind.type, kind.dimensions):
+        raise ctx.refuse(arg.node, f"{text_of(arg.node)!r} for the accessor {name}", "pass an accessor or a row of one")
+    return Var(name, None, arg.found.value if isinstance(arg.found, Var) else arg.found)
 
 
 def _bound_pointer(ctx: Context, node: Any, param: Any, name: str, arg: Given, kind: Any) -> Var:

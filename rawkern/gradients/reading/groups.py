@@ -10,12 +10,13 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
+from rawkern.gradients.reading import accessors
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.handlers import callees, cuda_functions
 from rawkern.gradients.reading.kinds import type_named
 from rawkern.gradients.reading.memory import barrier
 from rawkern.gradients.reading.methods import of_object
-from rawkern.gradients.reading.places import Given, Marker, Var
+from rawkern.gradients.reading.places import Given, Marker, Pointer, Var
 from rawkern.gradients.reading.pointers import pointee
 from rawkern.gradients.reading.syntax import BY_HAND
 from rawkern.gradients.reading.values import binary, convert, math, special
@@ -154,7 +155,7 @@ def _operator(ctx: Context, node: Any) -> str:
 
 @callees("field_expression")
 def method_call(ctx: Context, node: Any, callee: Any, arguments: list[Any]) -> Any:
-    """A call of a method: of a group, of a reduction of cub, or of an object."""
+    """A call of a method: of a group, of a reduction of cub, of an accessor, or of an object."""
     member, of = callee.child_by_field_name("field"), callee.child_by_field_name("argument")
     collective = _instance(ctx, of)
     if collective is not None:
@@ -162,6 +163,8 @@ def method_call(ctx: Context, node: Any, callee: Any, arguments: list[Any]) -> A
     arrow = text_of(callee.child_by_field_name("operator")) == "->"
     this = Given(of, pointee(ctx, node, of)) if arrow else ctx.given(of)
     team = this.found.value if isinstance(this.found, Var) and not this.found.whole else this.found
+    if isinstance(team, Pointer) and team.array.accessor:
+        return accessors.method(ctx, node, team, text_of(member), arguments)
     if isinstance(team, Team):
         return _of_team(ctx, node, team, text_of(member), arguments)
     return of_object(ctx, node, this, member, arguments)

@@ -9,6 +9,7 @@ from typing import Any
 from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
+from rawkern.gradients.reading.accessors import accessor_type, is_accessor
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.handlers import type_nodes
 from rawkern.gradients.reading.places import Maker, Struct
@@ -23,32 +24,34 @@ from rawkern.gradients.reading.syntax import (
     words,
 )
 from rawkern.gradients.reading.templates import bind, bound, within_template
-from rawkern.gradients.types import Aggregate, Type
+from rawkern.gradients.types import Accessor, Aggregate, Type
 
 #: What the members of a struct may be called besides their types.
 MEMBERS = {"inline", "static", "constexpr", "const", ";", ",", "explicit", "__forceinline__", "=", "__device__"}
 
 
 @type_nodes("type_descriptor", "dependent_type")
-def described(ctx: Context, node: Any) -> Type:
+def described(ctx: Context, node: Any) -> Type | Accessor:
     if node.child_by_field_name("declarator") is not None:
         raise ctx.refuse(node, f"the type {text_of(node)!r}", "use numbers and plain structs")
-    return ctx.type_of(node.child_by_field_name("type") or named(node)[0])
+    return ctx.parameter_type(node.child_by_field_name("type") or named(node)[0])
 
 
 @type_nodes("template_type")
-def template_type(ctx: Context, node: Any) -> Type:
+def template_type(ctx: Context, node: Any) -> Type | Accessor:
+    if is_accessor(ctx, node.child_by_field_name("name")):
+        return accessor_type(ctx, node)
     arguments, name = named(node.child_by_field_name("arguments")), text_of(node.child_by_field_name("name"))
     maker = ctx.type_names.get(name)
     return instance(ctx, node, maker.name if isinstance(maker, Maker) else name, bound(ctx, arguments))
 
 
 @type_nodes("type_identifier")
-def plain_type(ctx: Context, node: Any) -> Type:
+def plain_type(ctx: Context, node: Any) -> Type | Accessor:
     return type_named(ctx, node, text_of(node))
 
 
-def type_named(ctx: Context, node: Any, text: str) -> Type:
+def type_named(ctx: Context, node: Any, text: str) -> Any:
     """The type that a text names."""
     text = text.removeprefix("struct ").removeprefix("const ").removeprefix("typename ").strip()
     if text in ctx.file.unions:
@@ -56,10 +59,10 @@ def type_named(ctx: Context, node: Any, text: str) -> Type:
     if text in ctx.file.unclear:
         raise ctx.refuse(node, f"{text} is defined more than once, or in something that is not followed",
                          "give it a name of its own")  # fmt: skip
-    if isinstance(ctx.type_names.get(text), (str, Aggregate)):
+    if isinstance(ctx.type_names.get(text), (str, Aggregate, Accessor)):
         return ctx.type_names[text]
     if text in ctx.file.aliases:
-        return ctx.within_top(lambda: ctx.type_of(ctx.file.aliases[text]))
+        return ctx.within_top(lambda: ctx.parameter_type(ctx.file.aliases[text]))
     if text in ctx.file.structs:
         return instance(ctx, node, text, ())
     if text in ctx.file.enums:
@@ -78,12 +81,14 @@ def type_named(ctx: Context, node: Any, text: str) -> Type:
 
 
 @type_nodes("qualified_identifier")
-def qualified_type(ctx: Context, node: Any) -> Type:
+def qualified_type(ctx: Context, node: Any) -> Type | Accessor:
     """A type of a namespace, or one that a struct names."""
     scope, name = node.child_by_field_name("scope"), node.child_by_field_name("name")
     plain = ctx.file.plain(text_of(node).partition("<")[0])
     if plain is not None:
-        return ctx.type_of(name) if name.type != "type_identifier" else type_named(ctx, node, plain)
+        return ctx.parameter_type(name) if name.type != "type_identifier" else type_named(ctx, node, plain)
+    if name.type == "template_type" and is_accessor(ctx, name.child_by_field_name("name"), scope):
+        return accessor_type(ctx, name)
     if scope is None or text_of(scope) in ("std", "cuda::std"):
         kind = types.scalar(text_of(name))
         if kind is not None:

@@ -7,11 +7,12 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
+from rawkern.gradients.reading.accessors import arguments_of
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.places import Given, Lambda, Marker, Var
 from rawkern.gradients.reading.syntax import identifier, parameters_of, words
 from rawkern.gradients.reading.templates import template_name
-from rawkern.gradients.types import Aggregate, Type
+from rawkern.gradients.types import Accessor, Aggregate, Type
 
 
 def chosen(ctx: Context, node: Any, name: str, found: Sequence[Any], args: Sequence[Given]) -> tuple[Any, Any]:
@@ -61,6 +62,9 @@ def _fit(ctx: Context, param: Any, arg: Given, names: set[str]) -> int | None:
     kind, pointer = arg.type, is_pointer(declarator)
     if isinstance(kind, Marker) or (arg.found is None):
         return 0 if not pointer else None
+    if isinstance(kind, Accessor):
+        any_type = node.type == "placeholder_type_specifier" or text_of(node) in names
+        return 0 if not pointer and (any_type or arguments_of(ctx, node) is not None) else None
     if pointer != isinstance(kind, tuple):
         own = isinstance(arg.found, Var) and isinstance(arg.found.type, Aggregate)
         return 0 if pointer and own and ctx.type_of(node) == kind else None
@@ -108,7 +112,10 @@ def _tells(ctx: Context, param: Any, arg: Given, name: str) -> list[Any]:
         return []
     kind = kind[1] if isinstance(kind, tuple) and is_pointer(param.child_by_field_name("declarator")) else kind
     if text_of(node) == name:
-        return [kind] if isinstance(kind, (str, Aggregate, Lambda)) else []
+        return [kind] if isinstance(kind, (str, Aggregate, Lambda, Accessor)) else []
+    if isinstance(kind, Accessor):
+        told = zip(arguments_of(ctx, node) or (), (kind.type, kind.dimensions), strict=False)
+        return [given for inner, given in told if text_of(inner) == name]
     struct = ctx.struct_of(kind)
     if node.type != "template_type" or struct is None or struct.base != text_of(node.child_by_field_name("name")):
         return []

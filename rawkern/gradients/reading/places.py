@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.gradients.ir import Array, Place, Value
-from rawkern.gradients.types import Aggregate, Type
+from rawkern.gradients.types import Accessor, Aggregate, Type
 
 #: What a reference may refer to.
 PLACES = (
@@ -56,6 +56,14 @@ class Pointer:
     @property
     def type(self) -> Type:
         return self.view or self.array.type
+
+    @property
+    def accesses(self) -> Accessor | None:
+        """What it is as an accessor, or as a row of one; None for a pointer."""
+        array = self.array
+        if not array.accessor or self.offset is not None or not isinstance(array.type, str):
+            return None
+        return Accessor(array.type, len(array.sizes) - len(self.inner), array.accessor, array.const)
 
     def viewed(self, kind: Type | None) -> Pointer:
         return replace(self, view=kind)
@@ -112,6 +120,8 @@ class Given:
         found = self.found.value if isinstance(self.found, Var) and not self.found.whole else self.found
         if found is None and isinstance(self.found, Var):
             return self.found.type
+        if isinstance(found, Pointer) and found.accesses:
+            return found.accesses
         if isinstance(found, Pointer):
             return "*", found.type
         if isinstance(found, Local):

@@ -31,6 +31,8 @@ def advance(ctx: Context, node: Any, pointer: Pointer | Local, by: Value, sign: 
         raise ctx.refuse(node, "this pointer arithmetic", "write an index")
     if types.bits(by.type) < 64 and by.type.startswith("unsigned") and sign == "-":
         by = convert(ctx, node, by, "long long")
+    if pointer.array.accessor and pointer.offset is not None:
+        raise _beyond(ctx, node, pointer)
     if pointer.unit:
         part = quotient(ctx, node, by, pointer.unit)
         if part is None:
@@ -41,6 +43,12 @@ def advance(ctx: Context, node: Any, pointer: Pointer | Local, by: Value, sign: 
     if sign == "-":
         by = ctx.value(node, by.type, "unary", (by,), "-")
     return replace(pointer, offset=by if pointer.offset is None else binary(ctx, node, "+", pointer.offset, by))
+
+
+def _beyond(ctx: Context, node: Any, pointer: Pointer) -> Exception:
+    """The error for another element than the one that a pointer was made to, to raise: strides may be any."""
+    of = pointer.array.name
+    return ctx.refuse(node, f"{text_of(node)!r} counts from an element of the accessor {of}", f"index {of} itself")
 
 
 def quotient(ctx: Context, node: Any, value: Value, by: int) -> Value | None:
@@ -110,6 +118,8 @@ def cell(ctx: Context, node: Any, base: Any, index: tuple[Value, ...]) -> Any:
 
 
 def _array_element(ctx: Context, node: Any, base: Pointer, index: Value | None) -> Cell:
+    if base.array.accessor and base.offset is not None and index is not None and index.const != 0:
+        raise _beyond(ctx, node, base)
     last = _last_index(ctx, node, base, index)
     view = base.view if base.view in types.VECTORS.values() else None
     even = view is not None and (base.offset is None or quotient(ctx, node, base.offset, types.count(view)))

@@ -98,7 +98,7 @@ class Memory(Session):
         self._pointers = {
             offset: (param, extents + 16 * param.index)
             for param, offset in zip(owner.signature.params, owner.signature.offsets, strict=True)
-            if param.is_pointer
+            if param.address is not None
         }
         rows = [(offset, at) for offset, (_, at) in self._pointers.items()]
         self._variables = {
@@ -220,7 +220,7 @@ class Memory(Session):
         """Where among the arguments and variables of a launch addresses may stand."""
         start, signature = self._target.params_address, self._owner.signature
         for param, offset in zip(signature.params, signature.offsets, strict=True):
-            if param.ctype.target is None:
+            if param.address is None:
                 yield recall.Words(recall.words_at(start + offset, param.ctype.size), start + offset)
             elif _may_hold(param):
                 piece = self._argument(offset)
@@ -275,8 +275,7 @@ class Memory(Session):
         known = {(p.address, p.given_as if writes and p.read_only else "") for p in pieces}
         found: list[int | bytes] = []
         for param, offset in zip(self._owner.signature.params, self._owner.signature.offsets, strict=True):
-            of = param.ctype.target
-            if of is None:
+            if param.address is None:
                 words = (_word(start + at) for at in range(offset, offset + param.ctype.size - 7, 8))
                 found += [word for word in words if (word, "") not in known and (word, param.name) not in known]
             elif param.name not in names and _may_hold(param):
@@ -309,9 +308,10 @@ class Memory(Session):
         param, at = self._pointers[offset]
         start = self._target.params_address
         address, size = _word(start + offset), _word(start + at)
-        of = param.ctype.target
-        itemsize = of.size if of is not None and address else 0
-        return Piece(param.name, address, size, itemsize, param.const, offset)
+        passed = param.address
+        assert passed is not None
+        itemsize = passed.target.size if passed.target is not None and address else 0
+        return Piece(param.name, address, size, itemsize, passed.const, offset)
 
     def _fault(
         self, reason: str, site: dict[str, Any], address: int, start: int, piece: Piece | None
@@ -362,7 +362,7 @@ def _joined(ranges: Ranges) -> Ranges:
 
 def _may_hold(param: Param) -> bool:
     """Whether addresses may stand where a pointer leads to."""
-    of = param.ctype.target
+    of = param.address.target if param.address is not None else None
     return of is not None and (of.kind in _HOLDS or (of.kind == "int" and of.size in (1, 8)))
 
 

@@ -33,13 +33,17 @@ define i64 @rk_guard(ptr %blk, i32 %w, i32 %mask, ptr %table, <32 x i64> %a) {
   %count = load i64, ptr %pcount
   %pknown = &Touched.kind %table
   %kind = load i64, ptr %pknown
-  %known = icmp ne i64 %kind, 0
   %pwrites = &Touched.writes %table
   %writes64 = load i64, ptr %pwrites
   %writes = icmp ne i64 %writes64, 0
   %range = call [2 x i64] @rk_guard_range(ptr %launch, ptr %blk, i32 %w, ptr %table)
   %low = extractvalue [2 x i64] %range, 0
   %extent = extractvalue [2 x i64] %range, 1
+  %some = icmp ne i64 %kind, 0
+  %first = icmp eq i64 %kind, {FIRST}
+  %given = icmp ne i64 %extent, 0
+  %must = select i1 %first, i1 %given, i1 true
+  %known = and i1 %some, %must                      ; where the memory has to lie
   %b0 = insertelement <32 x i32> poison, i32 %mask, i64 0
   %b = shufflevector <32 x i32> %b0, <32 x i32> poison, <32 x i32> zeroinitializer
   %bits = and <32 x i32> %b, {BITS}
@@ -141,7 +145,7 @@ define internal [2 x i64] @rk_guard_range(ptr %launch, ptr %blk, i32 %w, ptr %ta
   %start = load i64, ptr %pstart
   %psize = &Touched.size %table
   %size = load i64, ptr %psize
-  switch i64 %kind, label %unknown [ i64 {SHARED}, label %shared i64 {LOCAL}, label %local i64 {VARIABLE}, label %variable i64 {PARAM}, label %param ]
+  switch i64 %kind, label %unknown [ i64 {SHARED}, label %shared i64 {LOCAL}, label %local i64 {VARIABLE}, label %variable i64 {PARAM}, label %param i64 {FIRST}, label %param ]
 unknown:
   ret [2 x i64] zeroinitializer
 shared:

@@ -30,7 +30,7 @@ from rawkern.engines.cpu.ptx.operands import callee
 from rawkern.engines.cpu.records import BAR, BLOCK, FRAME, HEAP, LAUNCH, MEMORY, REASONS, TOUCHED, WORKER
 
 ALL = (1 << 64) - 1
-KINDS = {"": 0, "SHARED": 1, "LOCAL": 2, "VARIABLE": 3, "PARAM": 4}  # of ranges, for guard.ll
+KINDS = {"": 0, "SHARED": 1, "LOCAL": 2, "VARIABLE": 3, "PARAM": 4, "FIRST": 5}  # of ranges, for guard.ll
 BITS = f"<{', '.join(f'i32 {1 << k}' for k in range(LANES))}>"
 FILLED = 64  # bytes of memory from malloc that get a pattern: more would be felt
 
@@ -182,6 +182,8 @@ class Guard(Watch):
         found, number = self.range_of(a, root), 0
         if (likely := found) is None:
             likely = self._found_last(a, number := next(self._recent))
+        elif found.place[0] == "FIRST":
+            likely = self._either(found, self._found_last(a, number := next(self._recent)))
         first, end = min(t.offset for t in group), max(t.offset + t.size for t in group)
         bad, ends = self._outside(likely, first, form, end - first, max(t.align for t in group), mask)
         known = dict(f.cache)
@@ -226,20 +228,34 @@ class Guard(Watch):
         return None
 
     def _parameter(self, offset: int, writes: bool) -> Range | None:
-        """What a kernel's parameter leads to; None where its extent does not stand there."""
+        """What a kernel's parameter, or the first word of one, leads to; None where its extent does not stand there.
+
+        That of a struct has an extent if it is a tensor's accessor.
+        """
         f = self.f
         offsets, size = laid_out(f.function.params)
-        index = next((k for k, p in enumerate(f.function.params) if offsets[p.name] == offset and p.size == 8), None)
+        whole = [p.size == 8 or (p.size > 8 and p.align >= 8) for p in f.function.params]
+        index = next((k for k, p in enumerate(f.function.params) if offsets[p.name] == offset and whole[k]), None)
         if index is None:
             return None
         at = extents_at(size) + 16 * index + 8 * writes
-        low = f.parameters.load(f.function.params[index].name, 0, 8)
+        param = f.function.params[index]
+        low = f.parameters.load(param.name, 0, 8)
 
         def extent(e: Emitter) -> Val:
             pointer = e.let("ptr", 1, f"getelementptr i8, {f.frame.field(LAUNCH, 'params')}, i64 {at}")
             return e.let("i64", 1, f"load i64, {pointer}, align 8, !invariant.load !1")
 
-        return Range(low, f.frame.once(f"bounds.extent.{at}", extent), f"param.{at}", ("PARAM", offset, at))
+        kind = "PARAM" if param.size == 8 else "FIRST"
+        return Range(low, f.frame.once(f"bounds.extent.{at}", extent), f"param.{at}", (kind, offset, at))
+
+    def _either(self, first: Range, other: Range) -> Range:
+        """The first range if it has an extent."""
+        e = self.f.e
+        assert isinstance(first.size, Val) and isinstance(other.size, Val)
+        there = e.cmp("icmp ne", first.size, 0)
+        low, size = e.select(there, first.low, other.low), e.select(there, first.size, other.size)
+        return Range(low, size, "", first.place)
 
     def _found_last(self, a: Access, number: int) -> Range:
         """Where what an access of unknown memory touched was found last, among what the launch has been told of.

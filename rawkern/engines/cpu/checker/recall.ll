@@ -4,7 +4,6 @@
 ; are made the memory that it has been told of. A tensor may be if it is still there with the same memory, and its address
 ; stands where it did.
 
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 define void @rk_recall(ptr %launch, i1 zeroext %usual) {
   %psession = &Launch.session %launch

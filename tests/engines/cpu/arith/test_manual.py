@@ -18,7 +18,7 @@ from . import exact_floats
 from . import form_runner as runner
 from . import ptx_reference as reference
 from .exact_floats import FORMATS
-from .form_runner import COUNT, Form
+from .form_runner import COUNT, FEW, Form
 from .ptx_reference import width
 
 CASES = 128  # different operands for each form
@@ -299,7 +299,7 @@ CHOSEN = [m for m in _mnemonics() if _chosen(*m[1:])]
 @pytest.mark.parametrize("group", ["integers", "floats", "comparisons", "conversions", "video"])
 def test_forms_do_what_the_manual_says(group):
     forms = [(_form(i, *m), *m[1:]) for i, m in enumerate(CHOSEN) if _group(*m[1:]) == group]
-    compiled = runner.build([form for form, *_ in forms], 32)
+    compiled = runner.build([form for form, *_ in forms], FEW)
     wrong = []
     for form, base, mods, types in forms:
         cases = _inputs(form.operands)[: CASES // 4 if group == "video" else CASES]
@@ -309,7 +309,7 @@ def test_forms_do_what_the_manual_says(group):
         ]
         mask = (1 << (32 if base in ("setp", "testp") else width(form.result))) - 1
         evaluate = _halves if _packed(base, types) else _expected
-        for args, got in zip(cases, compiled.run(form, 32, arrays).tolist(), strict=False):
+        for args, got in zip(cases, compiled.run(form, FEW, arrays).tolist(), strict=False):
             want = evaluate(base, mods, types, args)
             assert want is not None, form.name
             if not _same(got & mask, int(want) & mask, base, form.result) and not _flushes_late(
@@ -342,11 +342,11 @@ def test_carries(t):
                 result, flag = reference.carry(base, mods, t, list(args[:count]), args[2] >> bits - 1)
                 results.append(result if text.count(";") == 1 else (args[0] + flag) % size)
             wanted.append(results)
-    compiled = runner.build(forms, 32)
+    compiled = runner.build(forms, FEW)
     arrays = [np.resize(np.array(column, dtype=f"u{bits // 8}"), COUNT) for column in zip(*cases, strict=True)]
     assert len(forms) == 20
     for form, results in zip(forms, wanted, strict=True):
-        assert compiled.run(form, 32, arrays)[:CASES].tolist() == results, form.text
+        assert compiled.run(form, FEW, arrays)[:CASES].tolist() == results, form.text
 
 
 def test_modifiers_that_ptx_does_not_have_are_refused():

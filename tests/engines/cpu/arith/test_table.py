@@ -65,12 +65,12 @@ def test_embedded_rounding_matches_hardware(n):
 @pytest.mark.skipif(not (_has("avx2") and _has("fma") and _has("f16c")), reason="needs AVX2")
 @pytest.mark.parametrize("chosen", _chunks(400))
 def test_code_for_haswell_matches_hardware(chosen):
-    _check_exact(chosen, 32, cpu="haswell")
+    _check_exact(chosen, runner.FEW, cpu="haswell")
 
 
 @pytest.mark.parametrize("chosen", _chunks(400))
 def test_code_without_fma_and_f16c_matches_hardware(chosen):
-    _check_exact(chosen, 32, OLD, cpu="x86-64-v2" if _has("sse4.2") else None)
+    _check_exact(chosen, runner.FEW, OLD, cpu="x86-64-v2" if _has("sse4.2") else None)
 
 
 # -- approximate instructions -------------------------------------------------------------------------
@@ -384,7 +384,7 @@ def test_known_and_unknown_mnemonics():
             arith.lower(None, decode(wrong), [])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("n", [1, 32])
+@pytest.mark.parametrize("n", [1, runner.FEW])
 @pytest.mark.parametrize("which, cpu", list(enumerate(["x86-64-v2", "haswell", "znver5", "neoverse-n1", "apple-m1"])))
 def test_objects_need_no_runtime(which, cpu, n):
     arm = cpu in ("neoverse-n1", "apple-m1")

@@ -285,23 +285,30 @@ def test_predicates_outlive_barriers(device, block, between):
 
 
 def test_values_that_are_kept_across_a_barrier_have_room(device: str) -> None:
-    """A warp's stack holds whatever its kernel spills: here more than a quarter of a megabyte."""
+    """A warp's stack holds whatever its kernel spills: here more than a quarter of a megabyte.
+
+    Each value is made of the one before, the last is needed before the barrier, and all are after it, the last first.
+    (Reads of memory, each with a branch of its own, would take a minute to compile.)
+    """
     count = 1040
     source = r"""extern "C" __global__ void kept(const double* x, double* y) {
         __shared__ double s[32];
         double a[COUNT];
+        a[0] = x[threadIdx.x];
         #pragma unroll
-        for (int k = 0; k < COUNT; ++k) a[k] = x[threadIdx.x + 32 * k];
-        s[threadIdx.x] = a[0];
+        for (int k = 1; k < COUNT; ++k) a[k] = a[k - 1] * 1.0078125;
+        s[threadIdx.x] = a[COUNT - 1];
         __syncthreads();
         double sum = s[31 - threadIdx.x];
         #pragma unroll
         for (int k = COUNT - 1; k >= 0; --k) sum = sum * 0.5 + a[k];
         y[threadIdx.x] = sum;
     }"""
-    x = torch.rand(count, 32, dtype=torch.float64, device=device)
-    y, expected = torch.empty_like(x[0]), x[0].flip(0)
-    rawkern.RawKernel(source.replace("COUNT", str(count)))[1, 32](x, y)
-    for row in x.flip(0):
+    rows = [torch.rand(32, dtype=torch.float64, device=device)]
+    for _ in range(count - 1):
+        rows.append(rows[-1] * 1.0078125)
+    y, expected = torch.empty_like(rows[0]), rows[-1].flip(0)
+    rawkern.RawKernel(source.replace("COUNT", str(count)))[1, 32](rows[0], y)
+    for row in reversed(rows):
         expected = expected * 0.5 + row
     torch.testing.assert_close(y, expected)
