@@ -290,3 +290,39 @@ def test_tensors_on_two_devices_are_refused() -> None:
     x = values(device="cuda:0")
     with pytest.raises(ValueError, match="cuda:1"):
         add.forall(x.numel())(x.numel(), 1.0, x, torch.empty_like(x, device="cuda:1"))
+
+
+@pytest.mark.gpu
+def test_clusters() -> None:
+    """Blocks of a cluster read each other's shared memory, whether launch or source makes them clusters."""
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no clusters")
+    source = r"""
+    #include <cooperative_groups.h>
+    namespace cg = cooperative_groups;
+    extern "C" __global__ void DIMS ranks(int* out) {
+        __shared__ int mine;
+        auto cluster = cg::this_cluster();
+        if (threadIdx.x == 0) mine = blockIdx.x;
+        cluster.sync();
+        unsigned next = (cluster.block_rank() + 1) % cluster.num_blocks();
+        if (threadIdx.x == 0) out[blockIdx.x] = *cluster.map_shared_rank(&mine, next);
+        cluster.sync();
+    }"""
+    asked = rawkern.RawKernel(source, options=("-DDIMS=",))
+    given = rawkern.RawKernel(source, options=("-DDIMS=__cluster_dims__(4,1,1)",))
+    for kernel, size in ((asked.configured(cluster=2), 2), (asked.configured(cluster=16), 16), (given, 4)):
+        for _ in range(3):  # carefully, then by native code
+            out = torch.full((32,), -1, device="cuda", dtype=torch.int32)
+            kernel[32, 64](out)
+            assert out.tolist() == [block // size * size + (block + 1) % size for block in range(32)]
+            with pytest.raises(ValueError, match=rf"grid.x is {size + 1}, and cluster.x is {size}"):
+                kernel[size + 1, 64](out)
+    out = torch.full((6,), -1, device="cuda", dtype=torch.int32)
+    asked.configured(cluster=2).forall(5 * 64, block=64)(out)
+    assert out.tolist() == [1, 0, 3, 2, 5, 4]
+    with pytest.raises(ValueError, match=r"cluster is \(2, 1, 1\), and the source has __cluster_dims__\(4, 1, 1\)"):
+        given.configured(cluster=2)[4, 64](out)
+    whole = asked.configured(cluster=2, cooperative=True, programmatic=True)
+    with pytest.raises(LaunchError, match="a cooperative launch needs all 1000000 blocks at once"):
+        whole[1_000_000, 64](out)
