@@ -238,13 +238,13 @@ class CheckedLaunch(Session):
         self._set(segments=table, nsegments=len(rows))
 
     def _site_table(self, roots: dict[tuple, int]) -> None:
-        rows = []
+        rows, locks = [], any(site["swaps"] == layout.SWAP for site in self.sites)
         for site in self.sites:
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
             root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
             row = {name: site[name] for name in _NUMBERS}
-            row |= {"root": root, "what": what, "space": space}
+            row |= {"root": root, "what": what, "space": space, "swaps": site["swaps"] if locks else 0}
             if self.plain_volatile and site["weak"] & layout.VOLATILE:
                 row |= {"strong": 0, "looks": 0, "weak": 0}
             row |= zip(("start", "end"), site["array"] or (0, 0), strict=True)

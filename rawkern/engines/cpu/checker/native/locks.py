@@ -17,9 +17,15 @@ from rawkern.engines.cpu.checker.native.layout import (
     AGENTS, CHECK, LOCK, LOCKS, READ, SET, SITE, SITE_AT, SITES, STATE, SWAP, TIME_AT,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.sync import rk_check_believe, rk_check_tick
-from rawkern.engines.cpu.checker.native.scalar import load32, load64
+from rawkern.engines.cpu.checker.native.scalar import inline, load32, load64
 
 LOCK_SIZE, SITE_SIZE = LOCK.size, SITE.size
+
+
+@inline
+def rk_check_may_lock(ck, a, s):
+    """Whether a strong write or an update has to do with locks."""
+    return SITE.swaps[s] == SWAP or LOCK.address[CHECK.locks[ck] + ((a >> 2) & (LOCKS - 1)) * LOCK_SIZE] == a
 
 
 def rk_check_lock(ck, st, warp, lane, a, s, last, base):
