@@ -14,7 +14,7 @@ from rawkern.engines.cpu.ptx.data import Instr
 
 
 def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool, goes_on: bool) -> None:
-    """A warp comes to a barrier; `counted`: the barrier says how many threads it takes; it `goes_on` without waiting."""
+    """A warp comes to a barrier; `counted`: the barrier says how many threads it takes; it `goes_on` at once."""
     same = _is_aligned(instr) and not counted
     site = add_site(f, meeting_site(f, instr))
     note(f, "arrive", number, site, const("i64", same | goes_on * ON))

@@ -14,8 +14,8 @@ from rawkern.engines.cpu.checker.native.conflicts import (
     rk_check_replaced,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.layout import (
-    CHECK, KEPT, LANE_MASK, MASK_AT, OBSERVER, OTHERS, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT, TIME_AT,
-    UPDATE, WRITE,
+    CHECK, KEPT, LANE_MASK, MASK_AT, OBSERVER, OTHERS, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT,
+    TIME_AT, UPDATE, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.locks import rk_check_lock, rk_check_may_lock
 from rawkern.engines.cpu.checker.native.runtime import rk_check_found_unset
