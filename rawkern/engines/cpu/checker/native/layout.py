@@ -54,10 +54,11 @@ SITE = Record(
     "Site",
     _words(
         "root size element align what space strong looks weak seen defers unset_address unset_thread unset_block "
-        "start end kept swaps"
+        "start end kept swaps sides"
     ),
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what
+TAKEN, PASSED = 1, 2  # sides of a branch that lanes have gone
 #: swaps: it is a compare-and-swap, whose two values the checker is shown; another strong write of one value that it is
 #: shown; or one that it is not.
 SWAP, SET, OTHER = 1, 2, 3
