@@ -2,8 +2,9 @@
 
 A lock is a place where a compare-and-swap has found one value and left another, until the same warp sets it back. Who
 takes it next comes after who held it before, but by accident: it might have come first. So that order stands between
-two accesses only if both are made by who holds the lock, or if who holds it now has read what was written by another
-who held it. Each warp has one lock at a time, which is enough for most; where it has more their order counts.
+two accesses only if both are made by who holds the lock and has come to a fence, or if who holds it now has read what
+was written by another who held it. Each warp has one lock at a time, which is enough for most; where it has more their
+order counts.
 
 Every number is a 64-bit unsigned integer. `ck` is the launch's CHECK record, `st` the block's STATE, `s` the SITE of
 an instruction, `k` a LOCK; `who` and `me` are words of shadow.
@@ -73,9 +74,9 @@ def rk_check_lock(ck, st, warp, lane, a, s, last, base):
     LOCK.value[k] = value
     LOCK.holder[k] = mine
     LOCK.since[k] = since
+    STATE.taken[st, warp] = CHECK.clock[ck]
     STATE.lock[st, warp] = index + 1
     STATE.tried[st, warp] = 0
-    STATE.taken[st, warp] = CHECK.clock[ck]
     if since > STATE.looked[st, warp]:
         STATE.looked[st, warp] = since
     rk_check_tick(ck, st, warp)

@@ -75,7 +75,7 @@ def rk_check_draw(ck, st, agent):
     CHECK.clock[ck] = now
     id = STATE.number[st] * AGENTS + agent
     store64(CHECK.log[ck] + now * 8, id)
-    if agent < WARPS and STATE.lock[st, agent]:
+    if agent < WARPS and STATE.lock[st, agent] and STATE.taken[st, agent] == 0:  # behind a fence
         store64(CHECK.held[ck] + now * 8, STATE.lock[st, agent])
     if CHECK.runner[ck] != id:
         CHECK.runner[ck] = id
