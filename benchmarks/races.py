@@ -66,6 +66,7 @@ class Case:
     options: tuple[str, ...] = ()
     cooperative: bool = False
     rules: dict[str, dict] = field(default_factory=lambda: {"": {}})  # by the name of the input, arguments of check
+    also: list[torch.Tensor] = field(default_factory=list)  # that variables lead to
 
 
 @dataclass
@@ -272,8 +273,8 @@ def esbmc(folder: Path) -> list[Case]:
         call = re.search(r"ESBMC_verify_kernel\w*\s*\(\s*\w+(?:<[^>]*>)?\s*,\s*(\w+)\s*,\s*(\w+)", code)
         grid, block = (defined.get(x, x) for x in call.groups()) if call else ("1", "2")
         words = [f"--{k}Dim={n}" for k, n in (("grid", grid), ("block", block)) if n.isdigit()]
-        unknown = r"^\s*#include\s*[<\"](call_kernel|cutil|sm_atomic|cuda_runtime|stdio|stdlib|assert).*$"
-        code = re.sub(unknown, "", code, flags=re.MULTILINE)
+        unknown = r"^\s*#include\s*[<\"](call_kernel|cutil|sm_atomic).*$"
+        code = re.sub(unknown, "", without(code, "main"), flags=re.MULTILINE)
         found.append(annotated(path.parent.relative_to(top).as_posix(), code, "data race" in expected, words))
     return found
 
@@ -293,7 +294,8 @@ def annotated(name: str, code: str, racy: bool, words: Sequence[str]) -> Case:
     grid = scaled(dims["gridDim"], max(1, THREADS // int(np.prod(block))))
     threads = int(np.prod(grid) * np.prod(block))
     shared = SHARED if re.search(r"extern\s+__shared__", code) else 0
-    arrays: dict[str, torch.Tensor] = {}  # that variables lead to
+    pointers = re.findall(r"^__device__\s+float\s*\*\s*(\w+)\s*;", code, re.MULTILINE)
+    arrays = {pointer: torch.zeros(threads + 4096) for pointer in pointers}
 
     def launches(module: rawkern.RawModule) -> Iterator[tuple[str, str, Dims, Dims, int, list]]:
         instances = [f"{name}<float>" for name in re.findall(r"template\s*<[^>]*>\s*__global__\s+void\s+(\w+)", code)]
@@ -306,15 +308,16 @@ def annotated(name: str, code: str, racy: bool, words: Sequence[str]) -> Case:
                 arguments = [given(p, threads, number, fixed, fill) for p in parameters]
                 if name in STRUCTS:
                     arguments = [STRUCTS[name](torch.arange(threads + 4096.0))]
-                for pointer in re.findall(r"^__device__\s+float\s*\*\s*(\w+)\s*;", code, re.MULTILINE):
-                    array = arrays.setdefault(pointer, torch.zeros(threads + 4096))
+                for pointer, array in arrays.items():
                     module.get_global(pointer, "cpu").view(torch.int64).fill_(array.data_ptr())
                 yield f"{value}, {fill}", kernel, grid, block, shared, arguments
 
     headers = {"cooperative_groups": "cooperative_groups.h", "curand": "curand_kernel.h"}
     includes = "".join(f"#include <{header}>\n" for word, header in headers.items() if word in code)
     source = f'{includes}{WORDS}#line 1 "{name.split(" ")[0]}"\n{code}'
-    return Case(name, source, racy, launches, None, tuple(options), "grid_group" in code, AS_WRITTEN)
+    return Case(
+        name, source, racy, launches, None, tuple(options), "grid_group" in code, AS_WRITTEN, [*arrays.values()]
+    )
 
 
 def scaled(dims: Dims, most: int) -> Dims:
@@ -366,7 +369,7 @@ def run(case: Case, orders: Sequence[int | None]) -> Outcome:
             for name, kernel, grid, block, shared, arguments in case.launches(module):
                 try:
                     launch = module.get_function(kernel)[grid, block, shared]
-                    with rawkern.check(**asked), rawkern.time_limit(SECONDS), ordered(order):
+                    with rawkern.check(*case.also, **asked), rawkern.time_limit(SECONDS), ordered(order):
                         launch(*arguments)
                     kinds = set()
                 except rawkern.CheckError as error:

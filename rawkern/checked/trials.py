@@ -86,7 +86,7 @@ def _as_written(launch: Launch) -> Run:
 
 def _access(site: dict[str, Any]) -> tuple:
     """What an access does, and where the source has it."""
-    return site["what"], tuple(site["lines"][:1])
+    return site["what"], tuple(map(tuple, site["lines"][:1]))
 
 
 def _inputs(launch: Launch, asked: level.Trials) -> Iterator[tuple[str, Run]]:
