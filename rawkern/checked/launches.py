@@ -223,6 +223,12 @@ class Launch:
             )  # fmt: skip
         return trials.Run(skips.without_returns(found, state.build.source), error, made.checks, made.sides())
 
+    def sites(self) -> list[dict[str, Any]]:
+        """The accesses of the build of all checked launches."""
+        from rawkern.engines.cpu.runtime.grid import shape_of
+
+        return _kernel(self.state, CHECKED).loaded(shape_of(self.config.block))[0].table["sites"]
+
     @contextlib.contextmanager
     def undone(self) -> Iterator[None]:
         """Put back what launches write to meanwhile."""
