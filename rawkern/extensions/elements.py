@@ -7,8 +7,8 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, expression, short
-from rawkern.extensions.program import RESERVED, Struct
+from rawkern.extensions.context import OVERLOADED, Context, expression, short
+from rawkern.extensions.program import Struct, python_field
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
@@ -69,6 +69,8 @@ def subscript(f: Context, node: Any) -> Value:
     if len(indices) != 1:
         raise Refused(f"`{short(node)}`", node)
     index = f.value(indices[0])
+    if value.type.kind == "struct":
+        return OVERLOADED[0](f, node, "[]", [value, index])
     return element(f, node, value, index)
 
 
@@ -154,13 +156,9 @@ def member(f: Context, node: Any) -> Value:
     raise Refused(f"`{short(node)}`: a member of {value.type}", node)
 
 
-def python_field(name_: str) -> str:
-    return name_ + "_" if name_ in RESERVED else name_
-
-
 def struct_of(f: Context, type_: Type) -> Struct | None:
     """The struct of a type."""
-    name = type_.name.partition("(")[0]
+    name = type_.struct
     return next((one for one in f.unit.structs.values() if one.python == name), None)
 
 

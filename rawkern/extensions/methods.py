@@ -9,6 +9,7 @@ from rawkern.extensions import types as t
 from rawkern.extensions.construction import default_of
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.iterators import inserted, part_of
+from rawkern.extensions.objects import call_method
 from rawkern.extensions.options import options_method
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import split_name, type_of
@@ -35,6 +36,13 @@ def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
         value = Value(f"{value.code}[0]", t.TENSOR)
     if arrow and type_.kind == "iterator":
         value = Value(f"{value.code}[{value.extra}]", type_.item)
+    if type_.kind == "pointer" and type_.item.kind == "struct" and type_.name != "vector":
+        if arrow:
+            value = Value(value.code, type_.item, lvalue=True)
+        elif name == "get":
+            return value
+    if value.type.kind == "struct":
+        return call_method(f, node, value, name, of, nodes)
     if type_.kind == "options":
         return options_method(f, node, value, name, nodes)
     kind = value.type.kind

@@ -8,18 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rawkern.base.tree import text_of
-from rawkern.extensions import calls, cpp, declarations, elements, flow, literals, loops, names, operators, statements
+from rawkern.extensions import calls, cpp, declarations, elements, flow, literals, loops, names, objects, operators
+from rawkern.extensions import statements as plain_statements
+from rawkern.extensions.classes import settle
 from rawkern.extensions.exports import Exports, bound
 from rawkern.extensions.functions import refusal_text, translate
 from rawkern.extensions.own import settle_references
 from rawkern.extensions.program import Function, Struct, Translation, Unit
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.structs import written
+from rawkern.extensions.structs import reached, written
 from rawkern.extensions.tidy import double_quoted
 from rawkern.extensions.units import Reader
 
 #: Each of these modules registers the kinds of nodes that it translates.
-_TRANSLATORS = (calls, declarations, elements, flow, literals, loops, names, operators, statements)
+_TRANSLATORS = (calls, declarations, elements, flow, literals, loops, names, objects, operators, plain_statements)
 
 
 @dataclass
@@ -104,6 +106,9 @@ class _Writer:
         self.units, self.sources, self.options, self.include_dirs = units, sources, options, include_dirs
         self.name, self.exported = name, exported
         self.found = Translation()
+        self.structs: list[Struct] = []
+        self.methods: list[Function] = []
+        self.code: dict[str, list[str]] = {}  # of the methods of each class
         self.own: list[tuple[Unit, Function]] = [
             (unit, one) for unit in units for all_ in unit.functions.values() for one in all_
         ]
@@ -136,7 +141,11 @@ class _Writer:
                     unit.variables.setdefault(name, variable)
                 for name, struct in other.structs.items():
                     unit.structs.setdefault(name, struct)
-        settle_references(self.own)
+        for unit in self.units:
+            settle(unit)
+        self.structs = list({id(one): one for unit in self.units for one in unit.structs.values()}.values())
+        self.methods = [one for struct in self.structs for one in struct.functions]
+        settle_references([*self.own, *((one.unit or self.units[0], one) for one in self.methods)])
         for binding in (one for unit in self.units for one in unit.bindings):
             self._rename(binding.name)
         if self.exported is not None:
@@ -171,7 +180,8 @@ class _Writer:
     def module(self, title: str) -> Translation:
         bodies = self._bodies()
         exports = Exports(self.units, self.own, self.name, self.exported, self.found).lines()
-        structs = written(one for unit in self.units for one in unit.structs.values())
+        late = "\n".join(code for unit in self.units for code in unit.late.values())
+        structs = written(self.structs, "\n".join([*bodies, *exports, late]), self.code)
         text = "\n".join([*bodies, *exports, *structs])
         constants = self._constants(text)
         text = "\n".join([text, *constants])
@@ -210,7 +220,15 @@ class _Writer:
                     continue
                 found[k] = self._function(unit, one)
                 words |= set(re.findall(r"\w+", found[k]))
-            if len(rest) == len(waiting):
+            classes = reached(self.structs, words)
+            used = [one for one in self.methods if one.python in words and one.owner.python in classes]
+            for one in used:
+                code = self._function(one.unit or self.units[0], one)
+                self.code.setdefault(one.owner.python, []).append(code)
+                words |= set(re.findall(r"\w+", code))
+            taken = {id(one) for one in used}
+            self.methods = [one for one in self.methods if id(one) not in taken]
+            if len(rest) == len(waiting) and not used:
                 break
             waiting = rest
         self.own = [pair for k, pair in enumerate(self.own) if k in found]
@@ -235,6 +253,7 @@ class _Writer:
             self.found.refused[one.name] = text
         one.refused = text
         head = f"def {one.python}(*arguments, **keywords):\n"
+        head = f"@staticmethod\n{head}" if one.owner is not None and one.static else head
         return head + f"    raise rawkern.errors.UnsupportedError(\n        {text!r}\n    )"
 
     def _constants(self, text: str) -> list[str]:

@@ -38,6 +38,7 @@ from rawkern.extensions.cpp.memory import from_blob as from_blob
 from rawkern.extensions.cpp.memory import is_null as is_null
 from rawkern.extensions.cpp.memory import memcpy as memcpy
 from rawkern.extensions.cpp.memory import memset as memset
+from rawkern.extensions.cpp.memory import new as new
 from rawkern.extensions.cpp.memory import offset as offset
 from rawkern.extensions.cpp.memory import overwrite as overwrite
 from rawkern.extensions.cpp.memory import part as part
