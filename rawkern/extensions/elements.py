@@ -84,6 +84,8 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
         return Value(f"{value.code}[{at}]", t.INT64, 0, 2**40, extra=None)
     if kind == "map":
         of, key = value.type.of[-1], converted(index, value.type.of[0]).code
+        if of.kind == "ivalue":
+            return Value(f"{value.code}[{key}]", of, lvalue=True)
         return Value(f"{value.code}.setdefault({key}, {first_value(node, of)})", of, lvalue=True)
     if kind in ("vector", "array", "any", "list"):
         items = value.extra if isinstance(value.extra, tuple) else None
@@ -133,6 +135,8 @@ def member(f: Context, node: Any) -> Value:
     type_ = value.type
     if type_.kind == "pointer" and type_.item.kind in ("struct", "properties"):
         type_ = type_.item
+    if type_.kind == "pointer" and type_.item.kind == "autograd" and name_ == "saved_data":
+        return Value(f"{value.code}.saved_data", Type("map", of=(t.STRING, Type("ivalue"))))
     if type_.kind == "struct":
         struct = struct_of(f, type_)
         of = struct_field(f, struct, name_)

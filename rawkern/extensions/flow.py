@@ -14,7 +14,7 @@ from rawkern.extensions.functions import declared_name
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
-from rawkern.extensions.values import Value, copy_of
+from rawkern.extensions.values import Value, converted, copy_of
 
 
 @statement("if_statement")
@@ -198,6 +198,12 @@ def return_(f: Context, node: Any) -> None:
     if expected.kind in ("auto", "any"):
         f.returns[-1] = t.plain(value.type)
         f.emit(f"return {copy_of(value, value) if '.' in value.code else value.code}")
+        return
+    owner = f.function.owner
+    if owner is not None and owner.autograd and len(f.returns) == 1 and expected.kind == "vector":
+        items = converted(value, expected).code if value.items is None else ""
+        codes = [one.code for one in value.items or ()]
+        f.emit(f"return tuple({items})" if items else f"return {', '.join(codes)}{',' if len(codes) == 1 else ''}")
         return
     if expected.reference and value.lvalue:
         f.emit(f"return {value.code}")

@@ -217,6 +217,13 @@ def translate(unit: Unit, function: Function) -> str:
         if not one.type.reference and one.name in changed and one.type.kind in ("vector", "struct", "cuda_vector"):
             copy = "list" if one.type.kind == "vector" and one.type.item.kind != "vector" else "copied"
             early.append(f"{one.python} = {copy}({one.python})")
+    of_torch = function.owner is not None and function.owner.autograd
+    if of_torch and function.name.endswith("::backward") and len(function.parameters) == 2:  # as torch passes them
+        gradients = function.parameters[1].python
+        heads[-1] = f"*{gradients}"
+        early.append(f"{gradients} = list({gradients})")
+    if of_torch and function.name.endswith("::forward") and "saved_data" in text_of(body):
+        early.append(f"{function.parameters[0].python}.saved_data = {{}}")
     if function.pack:
         made = f.declare(function.pack_name, Type("pack", function.pack_types))
         made.python = function.pack

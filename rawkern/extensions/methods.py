@@ -6,6 +6,7 @@ from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
+from rawkern.extensions.autograd import context_method, saved_method
 from rawkern.extensions.construction import default_of
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.iterators import inserted, part_of
@@ -41,6 +42,8 @@ def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
             value = Value(value.code, type_.item, lvalue=True)
         elif name == "get":
             return value
+    if type_.kind == "pointer" and type_.item.kind == "autograd":
+        value = Value(value.code, type_.item)
     if value.type.kind == "struct":
         return call_method(f, node, value, name, of, nodes)
     if type_.kind == "options":
@@ -261,5 +264,5 @@ def _device_type(f: Context, node: Any, value: Value, name: str, of: Any, nodes:
 _METHODS = {
     "optional": _optional, "vector": _sequence, "sizes": _sequence, "list": _list, "array": _sequence, "map": _map,
     "dtype": _dtype, "device": _device, "stream": _stream, "scalar": _scalar, "string": _string, "text": _text,
-    "int": _number, "global_context": _context, "guard": _guard, "any": _any, "tuple": _tuple,
+    "autograd": context_method, "ivalue": saved_method, "int": _number, "global_context": _context, "guard": _guard, "any": _any, "tuple": _tuple,
 }  # fmt: skip

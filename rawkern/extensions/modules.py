@@ -11,10 +11,11 @@ from rawkern.base.tree import text_of
 from rawkern.extensions import calls, cpp, declarations, elements, flow, literals, loops, names, objects, operators
 from rawkern.extensions import statements as plain_statements
 from rawkern.extensions.classes import settle
+from rawkern.extensions.context import bases
 from rawkern.extensions.exports import Exports, bound
 from rawkern.extensions.functions import refusal_text, translate
 from rawkern.extensions.own import settle_references
-from rawkern.extensions.program import Function, Struct, Translation, Unit
+from rawkern.extensions.program import ClassBinding, Function, Struct, Translation, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.structs import reached, written
 from rawkern.extensions.tidy import double_quoted
@@ -93,6 +94,29 @@ def _used(name: str, text: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}\b", text) is not None
 
 
+def _expose(unit: Unit, made: ClassBinding) -> None:
+    """Let a class be one of Python's: methods that are bound by their own names have others for the sources."""
+    struct = unit.structs.get(made.struct)
+    if struct is None:
+        return
+    struct.bound = True
+    names = {one.name for one in (*made.methods, *made.static, *made.properties)}
+    for one in struct.functions:
+        if one.python in names and (one.rebinds or len(struct.methods.get(one.name.rsplit("::", 1)[-1], ())) > 1):
+            one.python = f"_{one.python}"
+
+
+def _bound_words(unit: Unit, made: ClassBinding) -> set[str]:
+    """The names of Python that the binding of a class uses."""
+    struct = unit.structs.get(made.struct)
+    if struct is None:
+        return set()
+    said = {one.function for one in (*made.methods, *made.static, *made.properties)}
+    methods = [one for around in bases(unit, struct) for name in said for one in around.methods.get(name, ())]
+    free = [one for name in said for one in unit.functions.get(name, ())]
+    return {struct.python, *(one.python for one in (*struct.constructors, *methods, *free))}
+
+
 class _Writer:
     def __init__(
         self,
@@ -146,8 +170,11 @@ class _Writer:
         self.structs = list({id(one): one for unit in self.units for one in unit.structs.values()}.values())
         self.methods = [one for struct in self.structs for one in struct.functions]
         settle_references([*self.own, *((one.unit or self.units[0], one) for one in self.methods)])
-        for binding in (one for unit in self.units for one in unit.bindings):
-            self._rename(binding.name)
+        for unit in self.units:
+            for binding in unit.bindings:
+                self._rename(binding.name)
+            for made in unit.classes:
+                _expose(unit, made)
         if self.exported is not None:
             for name in self.exported:
                 self._rename(name)
@@ -209,7 +236,7 @@ class _Writer:
         """The functions' Python; of those for the device as well, only what others call."""
         found: dict[int, str] = {}
         waiting = [(k, unit, one) for k, (unit, one) in enumerate(self.own)]
-        words: set[str] = set()
+        words: set[str] = {word for unit in self.units for made in unit.classes for word in _bound_words(unit, made)}
         named_ = {each.function for unit in self.units for each in (*unit.bindings, *unit.registrations)}
         named_ |= set(self.exported or ())
         while True:
@@ -221,7 +248,11 @@ class _Writer:
                 found[k] = self._function(unit, one)
                 words |= set(re.findall(r"\w+", found[k]))
             classes = reached(self.structs, words)
-            used = [one for one in self.methods if one.python in words and one.owner.python in classes]
+            used = [
+                one
+                for one in self.methods
+                if one.owner is not None and one.owner.python in classes and (one.python in words or one.owner.autograd)
+            ]
             for one in used:
                 code = self._function(one.unit or self.units[0], one)
                 self.code.setdefault(one.owner.python, []).append(code)

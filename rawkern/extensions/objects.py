@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
+from rawkern.extensions import autograd
 from rawkern.extensions import types as t
 from rawkern.extensions.classes import operator_name
 from rawkern.extensions.construction import argument_code, construct, default_of, fitting
@@ -63,6 +64,8 @@ def call_inside(f: Context, node: Any, name: str, of: list[Any] | None, nodes: l
     around, _, bare = name.rpartition("::")
     owner = f.function.owner
     struct = f.unit.structs.get(around.rsplit("::", 1)[-1]) if around else owner
+    if struct is not None and struct.autograd and bare == "apply":
+        return autograd.apply(f, node, struct, nodes)
     functions = find_methods(f, struct, bare)
     if struct is None or not functions:
         return None

@@ -138,6 +138,7 @@ class Unit:
     namespaces: set[str] = field(default_factory=set)
     files: list[str] = field(default_factory=list)  # the source and its own headers
     bindings: list[Binding] = field(default_factory=list)
+    classes: list[ClassBinding] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what was not understood outside of functions
 
@@ -155,6 +156,21 @@ class Binding:
     code: Any = None  # the node of a lambda instead of a function
     line: int = 0
     lines: list[int] = field(default_factory=list)
+
+
+@dataclass
+class ClassBinding:
+    """A class under the name that ``py::class_`` or ``torch::class_`` gives it."""
+
+    name: str
+    struct: str  # in C++
+    namespace: str = ""  # of torch.classes
+    constructors: list[tuple[list[str], Binding]] = field(default_factory=list)  # types of parameters
+    methods: list[Binding] = field(default_factory=list)
+    static: list[Binding] = field(default_factory=list)
+    fields: dict[str, str] = field(default_factory=dict)  # name to the member
+    properties: list[Binding] = field(default_factory=list)
+    line: int = 0
 
 
 @dataclass

@@ -135,6 +135,8 @@ _NAMES |= {
     "TensorArg": TENSOR_ARG,
     "TensorGeometryArg": TENSOR_ARG,
     "CheckedFrom": STRING,
+    "AutogradContext": Type("autograd"),
+    "IValue": Type("ivalue"),
 }
 _GUARDS = {
     "CUDAGuard", "OptionalCUDAGuard", "DeviceGuard", "OptionalDeviceGuard", "NoGradGuard", "AutoGradMode",

@@ -3,6 +3,8 @@
 from rawkern.extensions.cpp.bindings import Library as Library
 from rawkern.extensions.cpp.bindings import bind as bind
 from rawkern.extensions.cpp.bindings import by_value as by_value
+from rawkern.extensions.cpp.bindings import expose as expose
+from rawkern.extensions.cpp.bindings import overloaded as overloaded
 from rawkern.extensions.cpp.checks import check_contiguous as check_contiguous
 from rawkern.extensions.cpp.checks import check_defined as check_defined
 from rawkern.extensions.cpp.checks import check_device_type as check_device_type
