@@ -52,7 +52,7 @@ def _chains(root: Any) -> list[list[Call]]:
         if one.type == "declaration":
             declarator = one.child_by_field_name("declarator")
             value = declarator.child_by_field_name("value") if declarator is not None else None
-            if value is None:
+            if declarator is None or value is None:
                 continue
             if value.type == "argument_list":
                 head = " ".join(text_of(one.child_by_field_name("type")).split())

@@ -81,10 +81,8 @@ def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces
                 f"cuda_device({index})" if values[0].code == "'cuda'" else f"torch.device({values[0].code})", type_
             )
         return converted(values[0], type_)
-    if len(values) == 1:
+    if len(values) == 1 and not (kind == "opaque" and type_.spelled.startswith("std::")):
         return converted(values[0], type_)
-    if kind == "opaque" and not values:
-        return Value("{}", type_)
     raise Refused(f"`{short(node)}`: a value of {type_} from {len(values)}", node)
 
 

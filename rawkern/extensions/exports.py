@@ -145,7 +145,7 @@ class Exports:
         for binding in made.properties:
             of.setdefault(binding.name, []).extend(self._methods(unit, struct, binding, before))
         for word, group in (("methods", every), ("static", static), ("properties", of)):
-            several = {one: found for one, found in group.items() if found}
+            several = {one: list(dict.fromkeys(found)) for one, found in group.items() if found}
             codes = {
                 one: found[0] if len(found) == 1 else f"overloaded({', '.join(found)})"
                 for one, found in several.items()
@@ -157,6 +157,8 @@ class Exports:
             parts.append(f"fields={fields!r}")
         if made.namespace:
             parts.append(f"namespace={made.namespace!r}")
+        if made.namespace:
+            return [*before, *wrapped(double_quoted(f"expose({', '.join(parts)})"))]
         self.found.exports.append(made.name)
         target = f"{OTHER}[{made.name!r}]" if made.name in RESERVED else made.name
         return [*before, *wrapped(double_quoted(f"{target} = expose({', '.join(parts)})"))]
@@ -277,12 +279,27 @@ class Exports:
                 code = self._registered(one)
                 if one.what == "def":
                     schema = one.text if "(" in one.text else self._schema(one)
-                    if schema:
+                    if schema and code.removeprefix("by_value(") in self._differentiated():
+                        name = schema.partition("(")[0]
+                        lines.append(f"{library}.define({schema!r})")
+                        lines.append(f"{library}.implement({name!r}, {code}, 'CompositeImplicitAutograd')")
+                    elif schema:
                         lines.append(f"{library}.define({schema!r}{f', {code}' if code else ''})")
                 elif code:
                     lines.append(f"{library}.implement({one.text!r}, {code}, {one.key!r})")
             lines.append(f"{library}.finish()")
         return lines
+
+    def _differentiated(self) -> set[str]:
+        """The functions that call a torch::autograd::Function, themselves or through others."""
+        words = {one.python: set(re.findall(r"\w+", one.code)) for _, one in self.own}
+        classes = {one.python for unit in self.units for one in unit.structs.values() if one.autograd}
+        found = {name for name, said in words.items() if "apply" in said and said & classes}
+        size = -1
+        while found and size != len(found):
+            size = len(found)
+            found |= {name for name, said in words.items() if said & found}
+        return found
 
     def _registered(self, one: Registration) -> str:
         if not one.function:

@@ -14,7 +14,7 @@ from rawkern.extensions.functions import declared_name
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
-from rawkern.extensions.values import Value, converted, copy_of
+from rawkern.extensions.values import Value, copy_of
 
 
 @statement("if_statement")
@@ -201,7 +201,7 @@ def return_(f: Context, node: Any) -> None:
         return
     owner = f.function.owner
     if owner is not None and owner.autograd and len(f.returns) == 1 and expected.kind == "vector":
-        items = converted(value, expected).code if value.items is None else ""
+        items = value.code if value.items is None else ""
         codes = [one.code for one in value.items or ()]
         f.emit(f"return tuple({items})" if items else f"return {', '.join(codes)}{',' if len(codes) == 1 else ''}")
         return

@@ -241,7 +241,7 @@ def translate(unit: Unit, function: Function) -> str:
     if not f.out:
         f.emit("pass")
     returns = annotation(function.returns) if function.returns.kind != "auto" and not f.rebound else ""
-    returns = "" if function.constructor else returns
+    returns = "" if function.constructor or of_torch else returns
     head = f"def {function.python}({', '.join(heads)}){f' -> {returns}' if returns else ''}:"
     inside = [*f.scope_lines(), *f.out]
     decorator = ["@staticmethod"] if function.owner is not None and function.static else []

@@ -264,5 +264,6 @@ def _device_type(f: Context, node: Any, value: Value, name: str, of: Any, nodes:
 _METHODS = {
     "optional": _optional, "vector": _sequence, "sizes": _sequence, "list": _list, "array": _sequence, "map": _map,
     "dtype": _dtype, "device": _device, "stream": _stream, "scalar": _scalar, "string": _string, "text": _text,
-    "autograd": context_method, "ivalue": saved_method, "int": _number, "global_context": _context, "guard": _guard, "any": _any, "tuple": _tuple,
+    "autograd": context_method, "ivalue": saved_method,
+    "int": _number, "global_context": _context, "guard": _guard, "any": _any, "tuple": _tuple,
 }  # fmt: skip

@@ -131,7 +131,7 @@ class _Writer:
         self.name, self.exported = name, exported
         self.found = Translation()
         self.structs: list[Struct] = []
-        self.methods: list[Function] = []
+        self.methods: list[tuple[Struct, Function]] = []  # that are not yet translated
         self.code: dict[str, list[str]] = {}  # of the methods of each class
         self.own: list[tuple[Unit, Function]] = [
             (unit, one) for unit in units for all_ in unit.functions.values() for one in all_
@@ -168,8 +168,8 @@ class _Writer:
         for unit in self.units:
             settle(unit)
         self.structs = list({id(one): one for unit in self.units for one in unit.structs.values()}.values())
-        self.methods = [one for struct in self.structs for one in struct.functions]
-        settle_references([*self.own, *((one.unit or self.units[0], one) for one in self.methods)])
+        self.methods = [(struct, one) for struct in self.structs for one in struct.functions]
+        settle_references([*self.own, *((one.unit or self.units[0], one) for _, one in self.methods)])
         for unit in self.units:
             for binding in unit.bindings:
                 self._rename(binding.name)
@@ -248,17 +248,16 @@ class _Writer:
                 found[k] = self._function(unit, one)
                 words |= set(re.findall(r"\w+", found[k]))
             classes = reached(self.structs, words)
-            used = [
-                one
-                for one in self.methods
-                if one.owner is not None and one.owner.python in classes and (one.python in words or one.owner.autograd)
-            ]
-            for one in used:
+            waiting_methods, used = self.methods, False
+            self.methods = []
+            for struct, one in waiting_methods:
+                if struct.python not in classes or not (one.python in words or struct.autograd):
+                    self.methods.append((struct, one))
+                    continue
                 code = self._function(one.unit or self.units[0], one)
-                self.code.setdefault(one.owner.python, []).append(code)
+                self.code.setdefault(struct.python, []).append(code)
                 words |= set(re.findall(r"\w+", code))
-            taken = {id(one) for one in used}
-            self.methods = [one for one in self.methods if id(one) not in taken]
+                used = True
             if len(rest) == len(waiting) and not used:
                 break
             waiting = rest

@@ -38,6 +38,7 @@ def read_enum(unit: Unit, node: Any, taken: set[str]) -> None:
             except Refused:
                 return
         python = label + "_" if label in RESERVED or label in taken else label
+        taken.add(python)
         value = Value(python, Type("int", "int32", spelled=bare), following, following)
         unit.definitions[python] = str(following)
         unit.constants[f"{bare}::{label}"] = value

@@ -346,6 +346,9 @@ class Reader:
             template = node.parent is not None and node.parent.type == "template_declaration"
             struct = Struct(full, self._python(text_of(name)), path=where[0], line=line, template=template)
             self.structs[where] = struct
+        other = self.unit.structs.get(text_of(name))
+        if other is not None and other is not struct and other.name != struct.name:
+            other.special = struct.special = "has the name of another one"
         self.unit.structs[text_of(name)] = struct  # its methods may name it
 
         def nested(inner: Any) -> None:

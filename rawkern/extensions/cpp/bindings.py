@@ -264,6 +264,9 @@ def expose(
     type
         The class.
     """
+    if "__exposed__" in vars(cls):  # under another name before
+        cls = type(name, (cls,), {})
+    cls.__exposed__ = True
     construct = overloaded(*init) if init else None
 
     def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:

@@ -94,7 +94,7 @@ _WORDS = {"in", "is", "from", "lambda", "len", "max", "min", "sum", "range", "li
 
 def new(cls: type[Any], **members: Any) -> Any:
     """An object whose members are zero, or as they are given."""
-    made = cls.__new__(cls)
+    made = object.__new__(cls)
     Struct.__init__(made, **members)
     return made
 
