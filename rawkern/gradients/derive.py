@@ -31,6 +31,7 @@ from rawkern.gradients.ir import Kernel, Loop, Store, Value, clone, walk
 from rawkern.gradients.passes.grid_stride import flattened, in_strides
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
 from rawkern.gradients.reading.places import Unroll
+from rawkern.gradients.reading.preprocess import Headers
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import functions_of
@@ -48,7 +49,7 @@ def derive(
     where: Where,
     launched: Launched,
     options: Sequence[str] = (),
-    headers: Sequence[str] = (),
+    headers: Headers | None = None,
     wrt: Sequence[str] | None = None,
     max_iterations: int | None = None,
     double: bool = False,
@@ -62,10 +63,8 @@ def derive(
     With `assume`, it may be right only for launches of which `Text.assumed` is true. A `plain` text is one to derive
     again: each thread does what the forward's did, so what it reads and adds to has the forward's form.
     """
-    if headers:
-        raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
-
-    reader = Reader(text, name, where, options, launched)
+    reader = Reader(text, name, where, options, launched, headers=headers)
+    where = reader.where
     refused: Exception | None = None
     for strategy in _strategies(reader, "__shared__" in text):
         again = reader if strategy == Strategy() else reader.variant(strategy.keep, strategy.updated)
@@ -121,12 +120,15 @@ def forward(
     where: Where,
     launched: Launched,
     options: Sequence[str] = (),
+    headers: Headers | None = None,
     double: bool = False,
     assume: bool = True,
     updated: frozenset[str] = frozenset(),
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
-    reader = Reader(text, name, where, options, launched, vectors=False, outline=False, updated=updated)
+    reader = Reader(
+        text, name, where, options, launched, headers=headers, vectors=False, outline=False, updated=updated
+    )
     return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume)), double))
 
 

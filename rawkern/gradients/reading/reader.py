@@ -13,6 +13,7 @@ from rawkern.gradients.ir import Kernel, Store, Value, clone, walk
 from rawkern.gradients.reading.context import Context, Settings
 from rawkern.gradients.reading.lower import lowered
 from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop, ReadAgain, Unroll
+from rawkern.gradients.reading.preprocess import Headers
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.types import Type
@@ -42,12 +43,17 @@ class Reader:
     vectors: bool = True  # whether an array that is only read through a cast to vectors becomes one of them
     outline: bool = True  # whether device functions that compute a number from numbers stay functions
     updated: frozenset[str] = frozenset()  # arrays of which += reads what there is and sets the sum
+    headers: Headers | None = None
     outlined: bool = False  # whether any function stays one
 
     _read: dict[Settings, tuple[Kernel, Any]] = field(default_factory=dict)  # the readings so far
 
     def __post_init__(self) -> None:
-        self.file = File(self.text, tuple(self.options), self.where)
+        forced = [o for o in self.options if o.startswith(("-include", "--pre-include"))]
+        if forced:  # which is there in the derived text, too
+            raise self.where.refuse(1, f"the option {forced[0]} includes a header", "write that as an #include")
+        self.file = File(self.text, tuple(self.options), self.where, self.headers)
+        self.where = self.where.within(self.file.preprocessed.lines)
         self.base, self.arguments = self._called()
         text = self.file.text
         for name, found in self.file.functions.items():
