@@ -119,6 +119,8 @@ def size(kind: Type) -> int:
     """Bytes; of structs with their padding."""
     if isinstance(kind, PointerTo):
         return 8
+    if kind == "void":  # pointers to which none reads
+        return 1
     if not isinstance(kind, Aggregate):
         return {"float": 4, "double": 8, "__half": 2, "__nv_bfloat16": 2}.get(kind) or max(_RANKS[kind], 8) // 8
     at = 0

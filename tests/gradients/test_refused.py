@@ -197,7 +197,7 @@ WAYS_OUT = {
     ),
     "a struct of pointers in memory": (kernel("y[i] = p.x[i] * p.x[i] * p.n;", "struct P { const float* x; int n; };", "P p, float* y"),
                                        lambda x, y: ({"x": x, "n": 3}, y)),
-    "an array of a list by a number": (kernel("float v = 0.f; for (int k = 0; k < 2; ++k) if (k == n) v = xs[k][i]; y[i] = v * v;",
+    "an array of a list by a number": (kernel("const float* p = n > 0 ? xs[1] : xs[0]; float v = 0.f; for (int k = 0; k < 2; ++k) v += xs[k][i] * p[i]; y[i] = v * v;",
                                               params="const float* const* xs, float* y, int n"), lambda x, y: ([x, x.flip(0)], y, 1)),
     "a pointer into an accessor": (accessors("y[i] = x[i][1] * x[i][0];"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),
     "an accessor within a function": (accessors("auto row = x[i]; y[i] = row[0] * row[1];"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),

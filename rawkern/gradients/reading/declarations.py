@@ -98,7 +98,8 @@ def declare(ctx: Context, node: Any) -> None:
         raise ctx.refuse(node, f"the type {text_of(kind_node)!r}", "use numbers and plain structs")
     if contains(node, ("bitfield_clause", "attribute_specifier", "alignas_specifier", "ERROR")):
         raise ctx.refuse(node, text_of(node), "write it in simpler terms")
-    kind = None if kind_node.type == "placeholder_type_specifier" else ctx.type_of(kind_node)
+    auto = kind_node.type == "placeholder_type_specifier" or (text_of(kind_node) == "void" and pointers)
+    kind = None if auto else ctx.type_of(kind_node)
     for each in node.children_by_field_name("declarator"):
         value = each.child_by_field_name("value") if each.type == "init_declarator" else None
         declarator = each.child_by_field_name("declarator") if each.type == "init_declarator" else each

@@ -178,7 +178,8 @@ def _fields(ctx: Context, made: Struct, node: Any) -> list[tuple[str, Type]]:
     no_number = ctx.refuse(node, f"struct {made.type.name} has {text_of(node)!r}", "use structs of plain numbers")
     if said - MEMBERS or "static" in said or not declared:
         raise no_number
-    kind = ctx.type_of(node.child_by_field_name("type"))
+    given = node.child_by_field_name("type")
+    kind = "void" if all(of_nothing(given, each) for each in declared) else ctx.type_of(given)
     for each in declared:
         pointer = each.type == "pointer_declarator"
         own: Any = PointerTo(kind, "const" in said) if pointer else kind
@@ -197,6 +198,11 @@ def _fields(ctx: Context, made: Struct, node: Any) -> list[tuple[str, Type]]:
         if after is not None and after.type in ("=", "initializer_list"):
             made.initial[text_of(inner)] = after if after.type == "initializer_list" else after.next_sibling
     return found
+
+
+def of_nothing(kind: Any, declarator: Any) -> bool:
+    """Whether a pointer is declared to void, to which only casts say what it points to."""
+    return text_of(kind) == "void" and declarator.type == "pointer_declarator"
 
 
 def copies(base: str, definition: Any) -> bool:

@@ -9,12 +9,12 @@ from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Value, suffix
 from rawkern.gradients.reading import accessors
 from rawkern.gradients.reading.context import Context
-from rawkern.gradients.reading.kinds import in_memory
+from rawkern.gradients.reading.kinds import in_memory, of_nothing
 from rawkern.gradients.reading.places import Pointer, PointerList, Var, aggregate
 from rawkern.gradients.reading.syntax import identifier, words
 from rawkern.gradients.types import Accessor, Aggregate, Type
 
-QUALIFIERS = {"const", "constexpr", "__shared__", "extern", "__restrict__", ";", ","}
+QUALIFIERS = {"const", "constexpr", "__grid_constant__", "__shared__", "extern", "__restrict__", ";", ","}
 
 
 def parameter(ctx: Context, node: Any) -> None:
@@ -24,7 +24,8 @@ def parameter(ctx: Context, node: Any) -> None:
         raise ctx.refuse(node, f"the parameter {name} is a macro, too", "give it a name of its own")
     if declarator is None or name is None or node.type != "parameter_declaration":
         raise ctx.refuse(node, f"the parameter {text_of(node)!r}", "give it a plain type and a name")
-    kind = ctx.parameter_type(node.child_by_field_name("type"))
+    said = node.child_by_field_name("type")
+    kind = "void" if of_nothing(said, declarator) else ctx.parameter_type(said)
     if words(node) - QUALIFIERS:
         raise ctx.refuse(node, f"the parameter {name} is {' '.join(words(node) - QUALIFIERS)}", "leave that out")
     inner = [c for c in named(declarator) if c.type not in ("type_qualifier", "ms_pointer_modifier")]
@@ -54,7 +55,7 @@ def _to_array(ctx: Context, node: Any, name: str, kind: Type, const: bool) -> Po
     """A pointer that a launch gives: to an array of its own."""
     read = ctx.retyped.get(name, kind)
     in_memory(ctx, node, read)
-    ctx.arrays[name] = array = Array(name, read, const=const)
+    ctx.arrays[name] = array = Array(name, read, const=const, raw=read == "void")
     return Pointer(array, unit=len(read.fields) if isinstance(read, Aggregate) and read != kind else 0)
 
 
@@ -69,7 +70,7 @@ def _member(ctx: Context, node: Any, path: tuple[str, ...]) -> str:
 
 def listed(ctx: Context, node: Any, found: PointerList, index: Value) -> Pointer:
     """A pointer of a list, by an index that has to be known."""
-    at = 0 if ctx.kind_alone else index.const
+    at = 0 if ctx.kind_alone and index.const is None else index.const
     if at is None or at < 0:
         way_out = "make it a constant, or the bounds of the loops around it; or pass one array, and where each begins"
         raise ctx.unrollable(node, f"the index of the list {found.name} is not known when deriving", way_out)
