@@ -108,11 +108,11 @@ def test_sampling(device: str) -> None:
     assert sample(torch.tensor([[-5.0]]), 1.0, 1).tolist() == [0]
 
 
-def test_quantised_matmul(device: str) -> None:
-    module = load("quantised_matmul")
+def test_quantized_matmul(device: str) -> None:
+    module = load("quantized_matmul")
     x, w = torch.randn(37, 131), torch.randn(50, 131)
     x[3] = 0
-    (qx, sx), (qw, sw) = module.quantise(x), module.quantise(w)
+    (qx, sx), (qw, sw) = module.quantize(x), module.quantize(w)
     torch.testing.assert_close(sx, x.abs().amax(1) / 127)
     assert qx.shape == (37, 132) and not qx[:, 131].any() and qx.abs().amax() == 127
     torch.testing.assert_close(qx[:, :131] * sx[:, None], x, rtol=0, atol=(sx.max() / 2 * 1.001).item())
