@@ -11,6 +11,7 @@ from typing import Any
 
 from rawkern.arguments.careful import Bound
 from rawkern.arguments.memory import Piece
+from rawkern.base.attributes import Attributes
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.analysis.storage import RESERVED
 from rawkern.engines.cpu.checker import bounds
@@ -20,7 +21,7 @@ from rawkern.engines.cpu.checker.native import layout
 from rawkern.engines.cpu.checker.native.layout import CHECK, ENTRY, REPORT, SITE, STATE
 from rawkern.engines.cpu.emit.instrument import Session
 from rawkern.engines.cpu.runtime import limits
-from rawkern.engines.cpu.runtime.grid import Target, shape_of
+from rawkern.engines.cpu.runtime.grid import shape_of
 from rawkern.engines.cpu.runtime.workers import Mapping, Workers
 from rawkern.errors import LaunchError
 
@@ -300,14 +301,21 @@ def _variables(checks: dict, globals_address: int) -> list[Piece]:
 
 
 def run(
-    kernel: Any, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, pieces: Sequence[Piece], **rules: bool
+    kernel: Any,
+    grid: Dim3,
+    block: Dim3,
+    shared_mem: int,
+    attributes: Attributes,
+    bound: Bound,
+    pieces: Sequence[Piece],
+    **rules: bool,
 ) -> tuple[list[Finding], LaunchError | None]:
     """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did.
 
     `rules` are those of `CheckedLaunch`.
     """
     code, loaded, _ = kernel.loaded(shape_of(block))
-    target = Target(kernel, block, shared_mem)
+    target = kernel.target(block, shared_mem, attributes)
     grid_sync = Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False, followed=False)
     start = target.params_address
     parameters = Piece("the parameters", start, kernel.signature.size, 1, True, followed=False)

@@ -91,7 +91,8 @@ class Translation:
         key = f"needs-{self.key}-{own_version()}"
         stored = disk.get_record(key)
         if stored is not None:
-            kernels = {name: Needs(*row) for name, row in stored[0]["kernels"].items()}
+            rows = stored[0]["kernels"].items()
+            kernels = {name: Needs(*row, cluster=cluster and tuple(cluster)) for name, (*row, cluster) in rows}
             return ModuleNeeds(kernels, stored[0]["constant"], stored[0]["version"])
         from rawkern.engines.cpu.analysis.storage import needs_of
 
