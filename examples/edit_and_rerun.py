@@ -44,7 +44,7 @@ def main(device: str, folder: Path) -> None:
     def edit(what: str, file: Path, text: str) -> None:
         start = time.perf_counter()
         file.write_text(text)
-        time.sleep(0.1)  # launches look at the file every 0.1 s at most; nobody edits faster
+        time.sleep(0.1)  # launches look at the file every 0.1 s at most; edits are slower than that
         result = run()
         print(f"{what:<24} {result}   {time.perf_counter() - start:.3f} s from edit to result")
 
