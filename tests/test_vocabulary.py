@@ -16,7 +16,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # What benchmarks/ writes is not among them, which docs/results leads to, nor what quotes messages of rawkern.
 QUOTES = ("gradients-support.md",)
-FOLLOW = ("checking.md", "gradients.md", "gradients-internals.md", "extensions.md")
 FILES = [
     file
     for pattern in (
@@ -29,7 +28,7 @@ FILES = [
         "examples/**/*.py",
     )
     for file in ROOT.glob(pattern)
-    if file.parent.name != "results" and file.name not in (*QUOTES, *FOLLOW)
+    if file.parent.name != "results" and file.name not in QUOTES
 ]
 CODE = re.compile(
     r"(?ms)^( *)(`{3,})(?!\{container)[^\n]*\n.*?^\1\2 *$|`[^`\n]+`|<!--.*?-->|(?<=\]\()[^)\s]*|https?://\S+"
