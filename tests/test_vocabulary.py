@@ -24,6 +24,7 @@ FILES = [
         "docs/*/*.md",
         ".github/*.md",
         "docs/*.py",
+        "benchmarks/*.md",
         "examples/**/*.md",
         "examples/**/*.py",
     )
@@ -52,7 +53,7 @@ INSTEAD = {
     r"refus(?:e|es|ed|ing|als?)": "reject, raise an error, or: not supported",
     r"vouch(?:es)?": "trust",
     r"(?:take|takes|taken|taking|took)(?: \w+)? over": "copy",
-    r"behind": "past the end, or after",
+    r"(?<!left )(?<!leave )behind": "past the end, or after",
     r"(?:stand|stands|stood) (?:in|at|on|beside|for itself)": "is in",
     r"nobody|no one": "name the subject: no thread, no kernel",
     r"anew": "again, or rebuild",
