@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rawkern.estimation.evidence import Evidence
 
 SECTOR, GRANULE, LINE = 5, 6, 7  # bits: of a sector, of what memory moves at a time, of a line
+_NEAR = 4  # bits: of granules side by side, of which memory reads several at less than the price of each
 
 
 @dataclass
@@ -141,6 +142,11 @@ class Traffic:
     writes: dict[int, Shared]
 
     @property
+    def own_reads(self) -> float:
+        """Granules that a block reads."""
+        return sum(one.own for one in self.reads.values())
+
+    @property
     def footprint(self) -> float:
         """Granules that the launch touches, about: those that are read and written as well count twice."""
         return sum(one.distinct for one in (*self.reads.values(), *self.writes.values()))
@@ -219,8 +225,8 @@ def _shared(
         return {}
     granule, near = sector[chosen] >> (GRANULE - SECTOR), clusters(block[chosen], e)
     pair = np.unique(np.stack([granule, near]), axis=1)
-    key, other = (at + (pair[1] << 40) for at in (pair[0], pair[0] ^ 1))
-    alone = ~np.isin(other, key)
+    _, region, members = np.unique((pair[0] >> _NEAR) + (pair[1] << 40), return_inverse=True, return_counts=True)
+    alone = members[region] == 1
     share = e.ran / e.count
     where = _pieces(e, pair[0])
     own = np.unique(np.stack([granule, block[chosen]]), axis=1)[0]
@@ -235,7 +241,10 @@ def _shared(
         distinct = seen / -np.expm1(-_rate(len(mine) / seen)) if len(mine) > 1.001 * seen else visits
         distinct = seen if e.ran >= e.count else min(distinct, visits, e.ranges[k][1] / 64 + 1)
         same = mine[1:] == mine[:-1]
-        span = min(float(e.count), 3 * float(np.diff(cluster)[same].mean())) if same.any() else float(e.count)
+        if same.any():
+            span = min(float(e.count), 3 * float(np.diff(cluster)[same].mean()))
+        else:  # clusters that touch memory at random meet; those that do not meet share with their neighbors alone
+            span = float(e.count if len(mine) ** 2 < 6 * distinct else 2 * e.grid[0])
         full, often = filled[of_sector == k], visits / distinct
         partial, unfilled = (float((full * times < 1 << SECTOR).mean()) for times in (1, often))
         lonely, gap = alone[where == k].mean(), span * distinct / visits
