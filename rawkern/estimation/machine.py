@@ -125,7 +125,7 @@ def _joined(block: Mapping[str, Any], reads: Mapping[str, int]) -> list[Cost]:
     maker: dict[str, int] = {}
     joined: set[int] = set()
     for k, (made, read) in enumerate(block["registers"]):
-        for name in {*read} & maker.keys():
+        for name in (name for name in read if name in maker):
             first = maker[name]
             both, copied = _JOINS.get((_kind(texts[first]), _kind(texts[k])), (None, False))
             if both is not None and (copied or (reads[name] == 1 and first not in joined)):

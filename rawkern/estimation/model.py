@@ -166,7 +166,9 @@ def _hottest(e: Evidence, slots: Mapping[int, Mapping[str, Any]]) -> tuple[float
             same = ((addresses == first[:, None]) | ~active).all(1)
             active[same] &= np.arange(32) == active[same].argmax(1)[:, None]
         request, _ = np.nonzero(active)
-        pairs, times = np.unique(np.stack([request, addresses[active]]), axis=1, return_counts=True)
+        touched, address = np.unique(addresses[active], return_inverse=True)
+        keys, times = np.unique(request * len(touched) + address, return_counts=True)
+        pairs = np.stack([keys // len(touched), touched[keys % len(touched)]])
         begins = np.flatnonzero(np.any(np.diff(pairs >> np.array([[0], [_SECTOR_BITS]]), prepend=-1), axis=0))
         steps = np.maximum.reduceat(times, begins)
         where = near[chosen]
@@ -180,8 +182,8 @@ def _busiest(e: Evidence, place: np.ndarray, steps: np.ndarray, cluster: np.ndar
     """The most steps of one place in the launch; a place that blocks far apart share is all blocks'."""
     at, which = np.unique(place, return_inverse=True)
     total = np.bincount(which, steps)
-    pairs = np.unique(np.stack([which, cluster]), axis=1)[0]
-    shared = np.bincount(pairs, minlength=len(at)) > 1
+    rank = np.unique(cluster, return_inverse=True)[1]
+    shared = np.bincount(np.unique(which + rank * len(at)) % len(at), minlength=len(at)) > 1
     return float((total * np.where(shared, e.count / e.ran, 1.0)).max())
 
 

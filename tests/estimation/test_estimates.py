@@ -13,7 +13,9 @@ import rawkern
 from benchmarks import estimates as benchmark
 from rawkern.estimation.caches import held
 from rawkern.estimation.cards import CARDS, calibrated, card_named, store
+from rawkern.estimation.chains import schedules
 from rawkern.estimation.evidence import chosen
+from rawkern.estimation.machine import costs
 
 CODE = r"""
 extern "C" __global__ void copy(const float* x, float* y, int n, int step) {
@@ -130,6 +132,27 @@ def test_figures_that_were_measured_take_the_place_of_others(tmp_path, monkeypat
     assert (found.empty, found.constants.hot, found.constants.l1) == (3.0, 1.0, CARDS["a100"].constants.l1)
 
 
+def test_pairs_that_ptxas_joins_cost_once_and_loads_pass_stores_to_other_memory():
+    def block(*rows):
+        instructions = [(text, "", 0) for text, _, _ in rows]
+        return {"instructions": instructions, "registers": [row[1:] for row in rows], "carried": [], "targets": []}
+
+    address = [("mul.wide.s32", ["a"], ["i"]), ("add.s64", ["b"], ["x", "a"]), ("add.s64", ["c"], ["y", "a"])]
+    (found,) = costs([block(*address)])
+    assert [one.issues for one in found] == [0, 1, 1] and found[1].pipes == (("imad", 1),)
+    sums = [("add.s32", ["a"], ["i", "j"]), ("add.s32", ["b"], ["a", "k"])]
+    assert [one.issues for one in costs([block(*sums)])[0]] == [0, 1]
+    assert [one.issues for one in costs([block(*sums, ("st.global.u32", [], ["x", "a"]))])[0]] == [1, 1, 1]
+    copies = [
+        (text, made, read)
+        for k in range(4)
+        for text, made, read in (("ld.global.f32", [f"v{k}"], ["x"]), ("st.shared.f32", [], ["s", f"v{k}"]))
+    ]
+    for space, first in (("global", [0, 2, 4, 6]), ("shared", [0, 1])):
+        moved = block(*((text.replace("global", space), *rest) for text, *rest in copies))
+        assert schedules([moved], costs([moved]))[0][: len(first)] == first
+
+
 def test_hits_are_about_those_of_a_least_recently_used_cache():
     draw = np.random.default_rng(0)
     for keys in (draw.integers(200, size=5000), np.arange(3000) % 150, draw.zipf(1.5, 5000) % 1000):
@@ -163,6 +186,8 @@ def test_the_page_has_the_kept_rows_and_their_figures_hold():
     assert left_out["median"] < roofline["median"] / 3 and left_out["p90"] < roofline["p90"] / 2
     held, times = benchmark.inside(rows, "left_out")
     assert held >= 0.9 * times
+    took = benchmark.choices(rows, "left_out")
+    assert sum(longer <= 0.1 for longer in took.values()) >= 0.8 * len(took) > 4
 
 
 @pytest.mark.parametrize("family, variant", [("copy", "2^26 block 256"), ("matmul", "512 tile 16")])
