@@ -203,10 +203,12 @@ def _kept(e: Evidence, reads: dict[int, Shared], capacity: float, sms: int) -> n
     """For each piece of memory, how likely the first level still has what a block reads, from blocks before it."""
     found = np.zeros(len(e.ranges) + 1)
     for piece, x in reads.items():
-        visits = (x.distinct + x.revisits) / x.distinct / min(sms, e.count)  # of a granule, by one multiprocessor
+        blocks = max(1.0, e.count / sms)  # of a multiprocessor
+        visits = (x.distinct + x.revisits) / x.distinct / min(sms, e.count)  # of a granule, by them
         between = x.distinct / x.own  # blocks from one to the next
         window = 64 * sum(min(other.distinct, between * other.own) for other in reads.values())
-        found[piece] = (1 + np.expm1(-visits) / visits) * min(1.0, capacity / window)
+        first = (1 - (1 - min(1.0, visits / blocks)) ** blocks) / visits  # share of visits, were they at random
+        found[piece] = max(0.0, 1 - first) * min(1.0, capacity / window)
     return found
 
 
