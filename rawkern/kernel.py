@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rawkern.base.attributes import Attributes as LaunchAttributes
 from rawkern.base.border import border, hide
 from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
@@ -45,7 +46,8 @@ class RawKernel(OfUnit, Attributes, Derivable):
         kernel.forall(n)(n, 2.0, x, y)                 # a grid of one dimension that covers n elements
         kernel(grid, block, (n, 2.0, x, y), shared_mem=0, stream=None)
 
-    ``grid`` and ``block`` are an int or a tuple of 1 to 3 positive ints.
+    ``grid`` and ``block`` are an int or a tuple of 1 to 3 positive ints. `configured` gives all of them clusters and
+    CUDA's other launch attributes: ``kernel.configured(cluster=(2, 1, 1))[grid, block](n, 2.0, x, y)``.
 
     Parameters
     ----------
@@ -70,6 +72,8 @@ class RawKernel(OfUnit, Attributes, Derivable):
 
     unit: Unit
     _kernel: Kernel
+    _attributes: LaunchAttributes
+    _configured: dict[tuple[Any, ...], RawKernel]  # the same kernel with others
     _plans: dict[Any, Plan]  # by block and shared memory
     # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
     _grids: dict[Any, Any]
@@ -99,31 +103,85 @@ class RawKernel(OfUnit, Attributes, Derivable):
         self._start(Kernel(unit, name))
 
     @classmethod
-    def of_unit(cls, unit: Unit, name: str | None) -> RawKernel:
+    def of_unit(cls, unit: Unit, name: str | None, attributes: LaunchAttributes | None = None) -> RawKernel:
         """Return a kernel of a source that modules or other kernels hold already."""
-        return cls.of(Kernel(unit, name))
+        return cls.of(Kernel(unit, name), attributes)
 
     @classmethod
-    def of(cls, known: Kernel) -> RawKernel:
+    def of(cls, known: Kernel, attributes: LaunchAttributes | None = None) -> RawKernel:
         """Return what users hold, of what launches know."""
         kernel = cls.__new__(cls)
-        kernel._start(known)
+        kernel._start(known, attributes)
         return kernel
 
-    def _start(self, known: Kernel) -> None:
+    def _start(self, known: Kernel, attributes: LaunchAttributes | None = None) -> None:
         self.unit = known.unit
         self._kernel = known
+        self._attributes = attributes or LaunchAttributes(cooperative=bool(known.unit.settings.cooperative))
+        self._configured = {}
         self._plans, self._grids, self._shared, self._covers = {}, {}, {}, {}
         self._by_address = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RawKernel.of_unit, (self.unit, self.asked_name)
+        return RawKernel.of_unit, (self.unit, self.asked_name, self._attributes)
 
     def __repr__(self) -> str:
         state = self._kernel.found
         return f"<RawKernel {state.signature}>" if state else f"<RawKernel {self.asked_name or 'not compiled yet'}>"
 
     # Launches -----------------------------------------------------------------------------------------------------
+
+    @untraced
+    @border
+    def configured(
+        self,
+        *,
+        cluster: int | tuple[int, ...] | None = None,
+        cooperative: bool | None = None,
+        programmatic: bool | None = None,
+    ) -> RawKernel:
+        """Return this kernel with launch attributes: all forms of its launches have them.
+
+        Parameters
+        ----------
+        cluster : int or tuple of 1 to 3 ints, optional
+            How many blocks along each axis of the grid are a thread block cluster: up to 8 together, or 16 where the
+            GPU has such. A grid is made of whole clusters, and `forall` makes whole ones. What the source has as
+            ``__cluster_dims__`` holds without.
+        cooperative : bool, optional
+            All blocks run at the same time, so that ``grid.sync()`` works.
+        programmatic : bool, optional
+            Programmatic dependent launch: the kernel may begin before the one before it on the stream has ended, and
+            has to wait for what that writes by ``cudaGridDependencySynchronize()`` (``griddepcontrol.wait``). On the
+            CPU one kernel runs after the other.
+
+        Returns
+        -------
+        RawKernel
+            The same kernel of the same source, with these attributes; what is left out stays. The same object each
+            time.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no size or switch, and clusters that no device runs. What the kernel and its device do not take
+            raises at the launch.
+        """
+        key = cluster, cooperative, programmatic
+        try:
+            return self._configured[key]
+        except (KeyError, TypeError):
+            pass
+        attributes = configs.make_attributes(
+            self.name, self._attributes, cluster=cluster, cooperative=cooperative, programmatic=programmatic
+        )
+        if attributes == self._attributes:
+            return self
+        made = RawKernel.of(self._kernel, attributes)
+        try:
+            return self._configured.setdefault(key, made)
+        except TypeError:  # a list, which is a size as a tuple is
+            return made
 
     @untraced
     def __call__(self, *form: Any, shared_mem: int = 0, stream: Any = None, **named: Any) -> None:
@@ -210,7 +268,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         sizes = [size for part in key for size in (part if isinstance(part, tuple) else (part,))]
         if any(isinstance(size, torch.SymInt) for size in sizes):  # as in `_covering`
             return self._plan(None, 0).symbolic()
-        config = configs.make_config(self.name, *key, cooperative=self.unit.settings.cooperative)
+        config = configs.make_config(self.name, *key, attributes=self._attributes)
         plan = self._plan(config.block, config.shared_mem)
         if plan in self._plans.values():
             x, y, z = config.block
@@ -255,7 +313,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
             return self._plan(None, 0).symbolic()
         count = configs.count(self.name, n)
         threads = configs.DEFAULT_BLOCK if block is None else block
-        config = configs.cover(self.name, count, threads, cooperative=self.unit.settings.cooperative)
+        config = configs.cover(self.name, count, threads, self._attributes)
         plan = self._plan(None if block is None else config.block, 0)
         if plan in self._plans.values():
             self._covers[None if block is None else config.threads] = plan.cover
@@ -264,12 +322,22 @@ class RawKernel(OfUnit, Attributes, Derivable):
     def _plan(self, block: tuple[int, int, int] | None, shared_mem: int) -> Plan:
         found = self._plans.get((block, shared_mem))
         if found is None:
-            found = Plan(self._kernel, block, shared_mem, self.unit.settings.cooperative)
+            found = Plan(self._kernel, block, shared_mem, self._attributes)
             if len(self._plans) < PLANS_KEPT:
                 found = self._plans.setdefault((block, shared_mem), found)  # another thread's, if that was first
         return found
 
     # What it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def launch_attributes(self) -> LaunchAttributes:
+        """What launches are asked for besides grid, block and shared memory; `configured` changes it."""
+        return self._attributes
+
+    @property
+    def enable_cooperative_groups(self) -> bool:
+        """Whether launches are cooperative."""
+        return self._attributes.cooperative
 
     @property
     def name(self) -> str:
@@ -372,8 +440,10 @@ class RawKernel(OfUnit, Attributes, Derivable):
         """
         name, settings = self.asked_name if name is None else name, self.unit.settings
         if not options:
-            return self if name == self.asked_name else RawKernel.of_unit(self.unit, name)
-        return RawKernel.of_unit(Unit(dataclasses.replace(settings, options=(*settings.options, *options))), name)
+            same = name == self.asked_name
+            return self if same else RawKernel.of_unit(self.unit, name, self._attributes)
+        unit = Unit(dataclasses.replace(settings, options=(*settings.options, *options)))
+        return RawKernel.of_unit(unit, name, self._attributes)
 
     def build(self) -> Build:
         """Return the reading of the source as it is now; nothing is compiled."""

@@ -74,9 +74,10 @@ class TemplateKernel:
     default. Pointers and numbers of NumPy and torch have a dtype; Python's numbers follow what those say.
     """
 
-    def __init__(self, module: Module, name: str) -> None:
+    def __init__(self, module: Module, name: str, attributes: Mapping[str, Any] | None = None) -> None:
         self.module = module
         self.name = name
+        self._attributes = dict(attributes or {})
         #: The source as it was last read, and its instances by the arguments' dtypes.
         self._known: tuple[Build | None, dict[tuple[Any, ...], RawKernel]] = (None, {})
 
@@ -85,7 +86,7 @@ class TemplateKernel:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TemplateKernel, (self.module, self.name)
+        return TemplateKernel, (self.module, self.name, self._attributes)
 
     def __repr__(self) -> str:
         return f"<template {self.name}>"
@@ -100,6 +101,10 @@ class TemplateKernel:
             f"{self.name} is a template, and only its instances have {name!r}; "
             f'name one, such as get_function("{example}").{name}'
         )
+
+    def configured(self, **attributes: Any) -> TemplateKernel:
+        """Return this template with launch attributes, as `RawKernel.configured` has them."""
+        return TemplateKernel(self.module, self.name, {**self._attributes, **attributes})
 
     @untraced
     def __call__(self, grid: Any, block: Any, args: Sequence[Any], **options: Any) -> None:
@@ -135,7 +140,7 @@ class TemplateKernel:
         kernel = instances.get(key)
         if kernel is None:
             name = self._deduced(build, args, kwargs)
-            kernel = instances[key] = self.module.get_function(name)
+            kernel = instances[key] = self.module.get_function(name).configured(**self._attributes)
         return kernel
 
     def _deduced(self, build: Build, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

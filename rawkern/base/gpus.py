@@ -24,6 +24,8 @@ PARTITIONS = 4  # of a multiprocessor; each has a quarter of the registers
 STATIC_SHARED = 48 << 10  # of a block, in what a kernel declares; dynamic shared memory beyond it has to be opted in to
 CONSTANT = 64 << 10  # of a module's ``__constant__`` variables
 LOCAL = 512 << 10  # of a thread
+PORTABLE_CLUSTER = 8  # blocks of a cluster that every GPU with clusters takes
+MAX_CLUSTER = 16  # of those that may be more
 PARAMETERS = 32764  # of a kernel, from PTX 8.1 (CUDA 12.1) on
 PARAMETERS_BEFORE = 4352  # as ptxas counts the 4 KiB of PTX before that
 LARGE_PARAMETERS_FROM = 81  # that version of PTX, as 10 * major + minor
@@ -41,6 +43,7 @@ class Specification:
     reserved: int  # shared memory of each block that the driver takes for itself
     granularity: int  # shared memory of a block is allocated in such steps
     barriers: int | None  # named barriers, where they are counted
+    cluster: int  # blocks of a cluster, the most; 0 where there are none
 
 
 # Compute capability: warps, blocks, KiB of shared memory, of them the most for a block, reserved bytes, granularity,
@@ -62,10 +65,16 @@ _ROWS: dict[tuple[int, int], tuple[int, int, int, int, int, int, int | None]] = 
     (12, 1): (48, 24, 100, 99, 1024, 128, 1),
 }
 
+
+def _most_of_cluster(major: int) -> int:
+    """Blocks of a cluster by the major number: more than is portable on the chips of data centers alone."""
+    return 0 if major < 9 else MAX_CLUSTER if major in (9, 10) else PORTABLE_CLUSTER
+
+
 SPECIFICATIONS = {
     (major, minor): Specification(
         f"sm_{major}{minor}", warps, blocks, shared * 1024, most * 1024, reserved, granularity,
-        blocks * barriers if barriers else None,
+        blocks * barriers if barriers else None, _most_of_cluster(major),
     )
     for (major, minor), (warps, blocks, shared, most, reserved, granularity, barriers) in _ROWS.items()
 }  # fmt: skip

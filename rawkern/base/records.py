@@ -107,8 +107,8 @@ def linked(text: str, records: Iterable[Record]) -> str:
 
 #: How every engine's record of a kernel on a device begins: the device as DLPack counts them, kind and index; the next
 #: device's record; the function that launches, ``i32 (target, grid x, y, z, parameters, pointers to each)``; threads of
-#: a block, for grids that cover a number of elements.
-TARGET = Record("Target", (("device", "i64"), ("next", "ptr"), ("go", "ptr"), ("block", "i64")))
+#: a block, and which multiples of blocks there may be, for grids that cover a number of elements.
+TARGET = Record("Target", (("device", "i64"), ("next", "ptr"), ("go", "ptr"), ("block", "i64"), ("multiple", "i64")))
 #: What that function returns: the launch is done; nothing has happened; workers are missing; the rest is Python's.
 DONE, DECLINED, ROOM, UNFINISHED = range(4)
 CPU, CUDA = 1, 2  # DLPack's kinds of devices

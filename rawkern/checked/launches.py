@@ -23,6 +23,7 @@ from rawkern.base import gpus
 from rawkern.base import torch_private as private
 from rawkern.base.asked import Asking
 from rawkern.base.nested import tensors_in
+from rawkern.checked import skips
 from rawkern.compile import cubin, programs
 from rawkern.compile.toolchain import nvrtc
 from rawkern.engines.devices import CPU
@@ -145,11 +146,12 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
     with check_launch.lock, _variables(state, kernel.module, device) as theirs:
         pieces += theirs
         rules = levels.rules.current
+        shape = config.grid, config.block, config.shared_mem, config.attributes
         found, error = check_launch.run(
-            kernel, config.grid, config.block, config.shared_mem, bound, pieces,
+            kernel, *shape, bound, pieces,
             plain_volatile=rules["volatile"] == "plain", unfenced=rules["acquire"] == "read",
         )  # fmt: skip
-    if found:
+    if found := skips.without_returns(found, state.build.source):
         first: dict[Any, reports.Report] = {}
         for report in map(state.report, found):
             first.setdefault((report.error, report.file, report.line), report)
@@ -197,9 +199,7 @@ def _kernel(state: State) -> Any:
     program, module, kernels = known[state.asked]
     mode = modes.current()
     if (state.entry.symbol, mode) not in kernels:
-        kernels[state.entry.symbol, mode] = module.kernel(
-            state.entry_in(program).symbol, state.signature, cooperative=state.build.settings.cooperative, mode=mode
-        )
+        kernels[state.entry.symbol, mode] = module.kernel(state.entry_in(program).symbol, state.signature, mode=mode)
     return kernels[state.entry.symbol, mode]
 
 

@@ -94,7 +94,7 @@ def _run_words(options: argparse.Namespace) -> list[str]:
     words = ["-m", "rawkern", "run", options.file, options.kernel, *options.arguments, "--device", place or "cuda"]
     for flag, values in (("-I", options.include_dirs), ("-D", options.macros), ("--option", options.options)):
         words += [f"{flag}={value}" if flag == "--option" else f"{flag}{value}" for value in values]
-    for name in ("grid", "block", "forall", "shared", "seed"):
+    for name in ("grid", "block", "forall", "shared", "cluster", "seed"):
         if (value := getattr(options, name)) is not None:
             words += [f"--{name}", str(value)]
     return [*words, *(["--cooperative"] if options.cooperative else [])]

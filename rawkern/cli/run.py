@@ -92,6 +92,7 @@ def launch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--block", metavar="N", help="threads of a block: 256 or 16,16")
     parser.add_argument("--forall", metavar="N", help="as many blocks as cover N elements, in place of --grid")
     parser.add_argument("--shared", metavar="BYTES", default="0", help="dynamic shared memory of a block")
+    parser.add_argument("--cluster", metavar="N", help="blocks of a thread block cluster: 2 or 2,1,1")
     parser.add_argument("--cooperative", action="store_true", help="launch cooperatively, so that grid.sync() works")
     parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0, help="of randn, rand and randint (default: 0)")
 
@@ -263,16 +264,19 @@ def _configured(options: argparse.Namespace, kernel: RawKernel, numbers: dict[st
 
     block = None if options.block is None else number(options.block, numbers)
     shared = number(options.shared, numbers)
+    cluster = None if options.cluster is None else number(options.cluster, numbers)
+    kernel, together = kernel.configured(cluster=cluster), f", cluster {_dims(cluster)}" if cluster is not None else ""
     if options.forall is not None:
         if options.grid is not None or shared:
             raise Refused("--forall goes without --grid and --shared")
         count = number(options.forall, numbers)
-        return kernel.forall(count, block=block), f"forall({count}{'' if block is None else f', block={block}'})"
+        form = f"forall({count}{'' if block is None else f', block={block}'}){together}"
+        return kernel.forall(count, block=block), form
     if options.grid is None or block is None:
         raise Refused("say how many threads to launch: --grid and --block, or --forall N")
     grid = number(options.grid, numbers)
     form = f"grid {_dims(grid)}, block {_dims(block)}{f', {shared} bytes of shared memory' if shared else ''}"
-    return kernel[grid, block, shared], form
+    return kernel[grid, block, shared], form + together
 
 
 def _dims(size: Any) -> str:

@@ -15,11 +15,12 @@ import torch
 
 from rawkern.base import pip, table
 from rawkern.base import torch_private as private
-from rawkern.base.gpus import STATIC_SHARED
+from rawkern.base.attributes import PLAIN, Attributes
+from rawkern.base.gpus import PORTABLE_CLUSTER, STATIC_SHARED
 from rawkern.compile import linetable
 from rawkern.compile.names import demangle
 from rawkern.compile.toolchain import nvrtc
-from rawkern.engines.cuda_target import FORK, Dim3, Target
+from rawkern.engines.cuda_target import FORK, Dim3, Target, about_clusters
 from rawkern.engines.cuda_variables import Variables
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 
@@ -40,6 +41,9 @@ ATTRIBUTES = (
     "max_dynamic_shared_size_bytes",
     "preferred_shared_memory_carveout",
 )
+# More of them: whether a launch has to have a cluster's size; its width, height and depth; whether it may be larger
+# than every GPU's.
+_CLUSTER, _NON_PORTABLE_CLUSTER = (10, 11, 12, 13), 14
 # Driver errors that say something a user can act on.
 _LATE = "and CUDA reports it only now; set CUDA_LAUNCH_BLOCKING=1, or run the same kernel on CPU tensors"
 HINTS = {
@@ -70,7 +74,7 @@ def load_module(program: Program, *, device: torch.device | None, variables: Var
 
 
 def architecture(device: torch.device, compiled: bool = False) -> str:
-    """What to compile for: ``sm_XY`` of the device, or the nearest that this compiler knows and the device can run.
+    """What to compile for: ``sm_XYa`` of the device, or the nearest that this compiler knows and the device can run.
 
     Where everything is compiled, no compiler is asked.
     """
@@ -81,8 +85,8 @@ def architecture(device: torch.device, compiled: bool = False) -> str:
 
 
 def _nearest(capability: int, known: tuple[int, ...]) -> str:
-    if capability in known:
-        return f"sm_{capability}"
+    if capability in known:  # with all that is for this chip alone, such as Hopper's wgmma
+        return f"sm_{capability}a" if capability >= 90 else f"sm_{capability}"
     same_family = [arch for arch in known if arch < capability and arch // 10 == capability // 10]
     if same_family:  # machine code runs on later chips of the same major version
         return f"sm_{max(same_family)}"
@@ -185,16 +189,14 @@ class Module:
             return self.driver.moduleLoadData(linetable.findable(program))
         return self.driver.moduleLoadData(program.code)
 
-    def kernel(
-        self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Any = None, mode: Any = None
-    ) -> EngineKernel:
+    def kernel(self, symbol: str, signature: Signature, *, host: Any = None, mode: Any = None) -> EngineKernel:
         """Make a compiled kernel ready for launches, by its symbol; nobody is asked while they run.
 
         The mode of launches on the CPU means nothing here: a GPU has its own limits and order.
         """
         _refuse_capture(signature.name)
         with self.current():
-            return EngineKernel(self, symbol, signature, cooperative)
+            return EngineKernel(self, symbol, signature)
 
     def global_view(self, name: str) -> tuple[int, int]:
         """Return address and bytes of a ``__device__`` or ``__constant__`` variable, by its symbol."""
@@ -239,11 +241,10 @@ def _primary_context(cuda: Any, index: int) -> int:
 class EngineKernel:
     """One kernel on one GPU."""
 
-    def __init__(self, module: Module, symbol: str, signature: Signature, cooperative: bool) -> None:
+    def __init__(self, module: Module, symbol: str, signature: Signature) -> None:
         driver = module.driver
         self.name = signature.name
         self.module = module
-        self.cooperative = cooperative
         self.function: int = driver.moduleGetFunction(module.handle, symbol)
         # Asking also makes the driver load the kernel now instead of at its first launch.
         self.attributes: dict[str, int] = {
@@ -252,16 +253,35 @@ class EngineKernel:
         properties = torch.cuda.get_device_properties(module.index)
         self.max_shared_mem: int = properties.shared_memory_per_block_optin
         self.architecture = f"sm_{properties.major}{properties.minor}"
+        self._has_clusters: bool = properties.major >= 9
+        #: The blocks of a cluster as the source has them, if it does; zeros where it leaves them to the launch.
+        self.cluster = self._compiled_cluster() if self._has_clusters else None
         self.multiprocessors: int = properties.multi_processor_count
         self._dynamic_limit = STATIC_SHARED - self.attributes["shared_size_bytes"]
         self._raising = threading.Lock()
         self.offsets = tuple(signature.offsets)
         self.pack = struct.Struct(signature.format).pack
 
-    def target(self, block: Dim3, shared_mem: int) -> Target:
-        """What launches the kernel with a shape of block and so many bytes of dynamic shared memory."""
-        self._allow_shared_mem(shared_mem)
-        return Target(self, block, shared_mem)
+    def target(self, block: Dim3, shared_mem: int, attributes: Attributes = PLAIN) -> Target:
+        """What launches the kernel with a shape of block, so many bytes of dynamic shared memory and attributes."""
+        self._allow(shared_mem, attributes.together)
+        return Target(self, block, shared_mem, attributes)
+
+    def _compiled_cluster(self) -> Dim3 | None:
+        must, x, y, z = (self.module.driver.funcGetAttribute(number, self.function) for number in _CLUSTER)
+        return (x, y, z) if x else (0, 0, 0) if must else None
+
+    def most_of_cluster(self, block: Dim3, shared_mem: int, cluster: Dim3) -> int:
+        """Blocks of a cluster: those asked for where that many fit, else the most that do; 0 where there are none."""
+        if not self._has_clusters:
+            return 0
+        together = Attributes(cluster).together
+        self._allow(shared_mem, together)
+        launch = self, cluster, block, shared_mem
+        if together == 1 or about_clusters("cuOccupancyMaxActiveClusters", *launch):
+            return together
+        most = about_clusters("cuOccupancyMaxPotentialClusterSize", *launch)
+        return min(most or PORTABLE_CLUSTER, together - 1)
 
     def failed(self, error: Exception) -> NoReturn:
         """Say what the driver said of a launch, and what can be done about it."""
@@ -269,9 +289,13 @@ class EngineKernel:
         hint = next((f"; {hint}" for code, hint in HINTS.items() if code in text), "")
         raise LaunchError(f"{self.name}: the launch failed on cuda:{self.module.index}: {text}{hint}") from None
 
-    def _allow_shared_mem(self, shared_mem: int) -> None:
+    def _allow(self, shared_mem: int, together: int) -> None:
+        """Opt in to so much shared memory, and to clusters of so many blocks."""
         if shared_mem > self._dynamic_limit:
             self.set_attribute("max_dynamic_shared_size_bytes", shared_mem)
+        if together > PORTABLE_CLUSTER:
+            with self.module.current():
+                self.module.driver.funcSetAttribute(self.function, _NON_PORTABLE_CLUSTER, 1)
 
     def set_attribute(self, name: str, value: int) -> None:
         """Set an attribute of the driver's; LaunchError if it refuses the value.
@@ -291,8 +315,12 @@ class EngineKernel:
             if memory:
                 self._dynamic_limit = max(self._dynamic_limit, value)
 
-    def most_blocks(self, threads: int, shared_mem: int) -> int:
-        """How many blocks of so many threads the device holds at a time."""
+    def most_blocks(self, block: Dim3, shared_mem: int, attributes: Attributes) -> int:
+        """How many blocks of a shape, in whole clusters, the device holds at a time."""
+        if attributes.cluster is not None:
+            most = about_clusters("cuOccupancyMaxActiveClusters", self, attributes.cluster, block, shared_mem)
+            return most * attributes.together
+        threads = block[0] * block[1] * block[2]
         with self.module.current():
             each = self.module.driver.occupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, shared_mem)
         return each * self.multiprocessors

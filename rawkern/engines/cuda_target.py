@@ -18,6 +18,7 @@ import torch
 from rawkern.arguments.careful import Bound
 from rawkern.base import table
 from rawkern.base import torch_private as private
+from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
@@ -37,7 +38,10 @@ CUDA_TARGET = Record(
         ("save_thread", "ptr"), ("restore_thread", "ptr"),
     ),
 )  # fmt: skip
-COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+# CU_LAUNCH_ATTRIBUTE_*: all blocks at the same time, blocks of a cluster, programmatic dependent launch.
+COOPERATIVE, CLUSTER_DIMENSION, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 4, 6
+ATTRIBUTE = 72  # bytes of a CUlaunchAttribute
+_CONFIG = "=7I4xQQI4x"  # CUlaunchConfig
 _forked = ctypes.c_int64(0)
 
 FORK = (
@@ -52,39 +56,51 @@ class Kernel(Protocol):
     name: str
     module: Any
     function: int
-    cooperative: bool
+    cluster: Dim3 | None
     multiprocessors: int
     offsets: tuple[int, ...]
     pack: Callable[..., bytes]
 
-    def most_blocks(self, threads: int, shared_mem: int) -> int: ...
+    def most_blocks(self, block: Dim3, shared_mem: int, attributes: Attributes) -> int: ...
 
     def failed(self, error: Exception) -> NoReturn: ...
 
 
+def packed(attributes: Attributes, compiled: Dim3 | None) -> bytes:
+    """The driver's CUlaunchAttribute of each: an id, padding, and 64 bytes of a value.
+
+    A cluster that the code was compiled for is none of them.
+    """
+    rows: list[tuple[int, ...]] = []
+    if attributes.cooperative:
+        rows.append((COOPERATIVE, 1, 0, 0))
+    if attributes.cluster is not None and not any(compiled or ()):
+        rows.append((CLUSTER_DIMENSION, *attributes.cluster))
+    if attributes.programmatic:
+        rows.append((PROGRAMMATIC_STREAM_SERIALIZATION, 1, 0, 0))
+    return b"".join(struct.pack("=i4x3I52x", *row) for row in rows)
+
+
 class Target:
-    """One kernel on one GPU with one shape of block and dynamic shared memory."""
+    """One kernel on one GPU with one shape of block, dynamic shared memory and launch attributes."""
 
     busy = False  # the driver has all it needs when a launch returns
 
-    def __init__(self, owner: Kernel, block: Dim3, shared_mem: int) -> None:
-        self.owner, self.block, self.shared_mem = owner, block, shared_mem
+    def __init__(self, owner: Kernel, block: Dim3, shared_mem: int, attributes: Attributes = PLAIN) -> None:
+        self.owner, self.block, self.shared_mem, self.attributes = owner, block, shared_mem, attributes
         self.linked = False
-        threads = block[0] * block[1] * block[2]
-        self._most = owner.most_blocks(threads, shared_mem) if owner.cooperative else 0
-        attributes = [(COOPERATIVE, 1)] if owner.cooperative else []
-        # CUlaunchAttribute: an id, padding, and 64 bytes of a value.
-        self._attributes = ctypes.create_string_buffer(72 * max(len(attributes), 1))
-        for k, (number, value) in enumerate(attributes):
-            struct.pack_into("=i4xi", self._attributes, 72 * k, number, value)
+        self._most = owner.most_blocks(block, shared_mem, attributes) if attributes.cooperative else 0
+        rows = packed(attributes, owner.cluster)
+        self._attributes = ctypes.create_string_buffer(rows, max(len(rows), 1))
         launch, current = _entries()
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(launch)
         module, python = owner.module, ctypes.pythonapi
         self._native = Filled(
             CUDA_TARGET,
-            device=CUDA | module.index << 32, go=_go(), block=block[0], function=owner.function,
+            device=CUDA | module.index << 32, go=_go(), block=block[0],
+            multiple=attributes.cluster[0] if attributes.cluster else 1, function=owner.function,
             context=module.context, block_x=block[0], block_y=block[1], block_z=block[2], shared_mem=shared_mem,
-            attributes=ctypes.addressof(self._attributes), count=len(attributes), index=module.index,
+            attributes=ctypes.addressof(self._attributes), count=len(rows) // ATTRIBUTE, index=module.index,
             most_blocks=self._most, forked=ctypes.addressof(_forked), current_context=current, launch=launch,
             stream_of=table.field("work_stream"), clear=table.field("PyErr_Clear"),
             save_thread=address_of(python.PyEval_SaveThread), restore_thread=address_of(python.PyEval_RestoreThread),
@@ -112,7 +128,7 @@ class Target:
         pointers = struct.pack(f"={len(owner.offsets)}Q", *(start + offset for offset in owner.offsets))
         stream = private.raw_stream(owner.module.index) if stream is None else stream
         config = struct.pack(
-            "=7I4xQQI4x", *grid, *self.block, self.shared_mem, stream, ctypes.addressof(self._attributes),
+            _CONFIG, *grid, *self.block, self.shared_mem, stream, ctypes.addressof(self._attributes),
             self._native["count"],
         )  # fmt: skip
         if not driver.ctxGetCurrent():  # the thread's first CUDA call
@@ -125,11 +141,29 @@ class Target:
             owner.failed(driver.CUDADriverError(status))
 
 
+def about_clusters(question: str, owner: Kernel, cluster: Dim3, block: Dim3, shared_mem: int) -> int:
+    """Ask the driver's occupancy calculator about a kernel's clusters; 0 where it does not answer.
+
+    ``"cuOccupancyMaxActiveClusters"``: how many the device holds at a time;
+    ``"cuOccupancyMaxPotentialClusterSize"``: how many blocks one may have.
+    """
+    rows, found = packed(Attributes(cluster), owner.cluster), ctypes.c_int()
+    attributes = ctypes.create_string_buffer(rows, max(len(rows), 1))
+    config = struct.pack(_CONFIG, *cluster, *block, shared_mem, 0, ctypes.addressof(attributes), len(rows) // ATTRIBUTE)
+    with owner.module.current():
+        status = _driver()[question](ctypes.byref(found), ctypes.c_void_p(owner.function), config)
+    return 0 if status else found.value
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
 @functools.cache
 def _entries() -> tuple[int, int]:
     """The driver's cuLaunchKernelEx and cuCtxGetCurrent, by address."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    return address_of(driver.cuLaunchKernelEx), address_of(driver.cuCtxGetCurrent)
+    return address_of(_driver().cuLaunchKernelEx), address_of(_driver().cuCtxGetCurrent)
 
 
 @functools.cache

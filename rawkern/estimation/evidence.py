@@ -85,15 +85,14 @@ def gathered(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[
     name = state.entry.name
     kernel = counting_kernel(state, Traced)
     memory = [(start, size) for start, size, _ in memory_of(bound, behind, kernel.kernel.module)]
-    shape = config.grid, config.block, config.shared_mem, bound
-    if kernel.kernel.cooperative:
-        raise UnsupportedError(
-            f"{name} is launched cooperatively; no time is estimated where blocks wait for each other"
-        )
+    shape = config.grid, config.block, config.shared_mem, config.attributes, bound
+    if config.attributes.cooperative or config.attributes.together > 1:
+        how = "cooperatively" if config.attributes.cooperative else "in clusters"
+        raise UnsupportedError(f"{name} is launched {how}; no time is estimated where blocks wait for each other")
     total = math.prod(config.grid)
     with as_before(memory):
         blocks = [total // 2]
-        if kernel.waits(config.block, config.shared_mem):
+        if kernel.waits(config.block, config.shared_mem, config.attributes):
             raise UnsupportedError(
                 f"{name} waits for other blocks or for the host; of such kernels no time is estimated"
             )

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
-from rawkern.base.gpus import LOCAL, MAX_BLOCK, MAX_GRID, MAX_THREADS, WARP, Dim3
-from rawkern.errors import LaunchError
+from rawkern.base.attributes import PLAIN, Attributes
+from rawkern.base.gpus import LOCAL, MAX_BLOCK, MAX_CLUSTER, MAX_GRID, MAX_THREADS, WARP, Dim3
+from rawkern.errors import LaunchError, UnsupportedError
 
 DEFAULT_BLOCK = 256
 AXES = "xyz"
+_MAX_CLUSTER = (MAX_CLUSTER, MAX_CLUSTER, MAX_CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfig:
-    """How many blocks of how many threads, and the bytes of dynamic shared memory each block gets."""
+    """How many blocks of how many threads, the bytes of dynamic shared memory of a block, and what else is asked."""
 
     grid: Dim3
     block: Dim3
     shared_mem: int = 0
-    cooperative: bool = False
+    attributes: Attributes = PLAIN
 
     @property
     def threads(self) -> int:
@@ -46,12 +49,24 @@ class Limited(Protocol):
         ...
 
 
-def make_config(name: str, grid: Any, block: Any, shared_mem: Any = 0, *, cooperative: bool = False) -> LaunchConfig:
+class Clustered(Limited, Protocol):
+    """What tells how a kernel's blocks may be clusters."""
+
+    @property
+    def cluster(self) -> Dim3 | None:
+        """The blocks of a cluster as the source has them, if it does; zeros where it leaves them to the launch."""
+        ...
+
+    def most_of_cluster(self, block: Dim3, shared_mem: int, cluster: Dim3) -> int:
+        """Blocks of a cluster: those asked for where that many fit, else the most that do; 0 where there are none."""
+        ...
+
+
+def make_config(name: str, grid: Any, block: Any, shared_mem: Any = 0, attributes: Attributes = PLAIN) -> LaunchConfig:
     """Check what a user gave for a launch of the kernel ``name``.
 
     Grid and block are an int or a tuple of 1 to 3 positive ints; missing axes are 1. Shared memory is dynamic, in bytes
-    of a block; in a cooperative launch all blocks have to run at the same time. TypeError for a value that is no int,
-    ValueError for a number that no CUDA device accepts.
+    of a block. TypeError for a value that is no int, ValueError for a number that no CUDA device accepts.
     """
     grid3 = _dim3(name, "grid", grid, MAX_GRID)
     block3 = _dim3(name, "block", block, MAX_BLOCK)
@@ -61,7 +76,24 @@ def make_config(name: str, grid: Any, block: Any, shared_mem: Any = 0, *, cooper
             f"{name}: block {_show(block3)} has {threads} threads, a block has at most {MAX_THREADS}; "
             f"use a smaller block and a larger grid"
         )
-    return LaunchConfig(grid3, block3, _shared_mem(name, shared_mem), cooperative)
+    return LaunchConfig(grid3, block3, _shared_mem(name, shared_mem), attributes)
+
+
+def make_attributes(name: str, before: Attributes, *, cluster: Any, cooperative: Any, programmatic: Any) -> Attributes:
+    """Check launch attributes; where one is None, that from before stays.
+
+    TypeError for what is no size or switch, ValueError for a cluster that no CUDA device accepts.
+    """
+    blocks = before.cluster if cluster is None else _dim3(name, "cluster", cluster, _MAX_CLUSTER)
+    if (together := prod(blocks or ())) > MAX_CLUSTER:
+        shown = _show(blocks or ())
+        raise ValueError(f"{name}: cluster {shown} has {together} blocks, a cluster has at most {MAX_CLUSTER}")
+    switches = []
+    for what, given in (("cooperative", cooperative), ("programmatic", programmatic)):
+        if given is not None and not isinstance(given, bool):
+            raise TypeError(f"{name}: {what} is {_describe(given)}; pass True or False")
+        switches.append(getattr(before, what) if given is None else given)
+    return Attributes(blocks, *switches)
 
 
 def count(name: str, n: Any) -> int:
@@ -74,8 +106,8 @@ def count(name: str, n: Any) -> int:
     return value
 
 
-def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, *, cooperative: bool = False) -> LaunchConfig:
-    """The one-dimensional launch whose threads cover ``n`` elements, at least one block of them.
+def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, attributes: Attributes = PLAIN) -> LaunchConfig:
+    """The one-dimensional launch whose threads cover ``n`` elements, at least one block of them, and whole clusters.
 
     ValueError when ``n`` needs more blocks than a grid can have.
     """
@@ -84,13 +116,14 @@ def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, *, cooperative: bool = 
         raise TypeError(f"{name}: the block of forall is an int (it launches one dimension), got {_describe(block)}")
     if not 1 <= size <= MAX_THREADS:
         raise ValueError(f"{name}: the block of forall is {size}, allowed are 1 to {MAX_THREADS} threads")
-    blocks = -(-n // size)
+    along = attributes.cluster[0] if attributes.cluster else 1
+    blocks = max(-(-n // (size * along)), 1) * along
     if blocks > MAX_GRID[0]:
         raise ValueError(
             f"{name}: forall({n}) needs {blocks} blocks of {size} threads, a grid has at most {MAX_GRID[0]}; "
             f"let each thread do several elements (a grid-stride loop) and launch with kernel[grid, block](...)"
         )
-    return LaunchConfig((max(blocks, 1), 1, 1), (size, 1, 1), 0, cooperative)
+    return LaunchConfig((blocks, 1, 1), (size, 1, 1), 0, attributes)
 
 
 def check_kernel_limits(name: str, config: LaunchConfig, kernel: Limited) -> None:
@@ -119,6 +152,57 @@ def check_kernel_limits(name: str, config: LaunchConfig, kernel: Limited) -> Non
             f"{name}: a thread needs {local} bytes of local memory, the maximum is {LOCAL} bytes on {where} and all "
             f"other GPUs; use smaller arrays in the kernel, or global memory for them"
         )
+
+
+def cluster_of(name: str, attributes: Attributes, kernel: Clustered) -> Dim3 | None:
+    """The blocks of a cluster in launches of a compiled kernel; ValueError where launch and source do not agree."""
+    asked, own = attributes.cluster, kernel.cluster
+    if own is None or own == asked:
+        return asked
+    if not any(own):
+        if asked is None:
+            raise ValueError(
+                f"{name}: the source has clusters whose size the launch has to tell; "
+                f"launch {name}.configured(cluster=(2, 1, 1))"
+            )
+        return asked
+    if asked is not None:
+        raise ValueError(
+            f"{name}: cluster is {_show(asked)}, and the source has __cluster_dims__{_show(own)}; leave cluster out of "
+            f"the launch, or __cluster_dims__ out of the source"
+        )
+    return own
+
+
+def check_cluster(name: str, config: LaunchConfig, kernel: Clustered) -> None:
+    """Compare clusters, and what else only newer GPUs have, with what the compiled kernel and its device allow."""
+    attributes, where = config.attributes, kernel.architecture
+    asked, blocks = attributes.cluster, attributes.together
+    if asked is None and not attributes.programmatic:
+        return
+    most = kernel.most_of_cluster(config.block, config.shared_mem, asked or (1, 1, 1))
+    if not most:
+        what = "programmatic dependent launch" if asked is None else "clusters"
+        raise UnsupportedError(
+            f"{name}: this kernel needs compute capability 9.0: {what}; {where} has none of that; "
+            "use a newer GPU (on the CPU, RAWKERN_ARCH names it)"
+        )
+    if asked is not None and blocks > most:
+        raise ValueError(
+            f"{name}: cluster {_show(asked)} has {blocks} blocks; of {config.threads} threads and {config.shared_mem} "
+            f"bytes of dynamic shared memory each, at most {most} of this kernel's fit into a cluster on {where}; "
+            f"use a smaller cluster or smaller blocks"
+        )
+
+
+def check_grid(name: str, config: LaunchConfig) -> None:
+    """Refuse a grid that is not made of whole clusters."""
+    for axis, size, along in zip(AXES, config.grid, config.attributes.cluster or (), strict=False):
+        if size % along:
+            raise ValueError(
+                f"{name}: grid.{axis} is {size}, and cluster.{axis} is {along}; a grid is made of whole clusters: use "
+                f"{size + -size % along} blocks, of which the last ones have nothing to do"
+            )
 
 
 def auto_block(max_threads: int) -> int:
@@ -154,6 +238,8 @@ def _dim3(name: str, what: str, value: Any, limits: Dim3) -> Dim3:
 
 def _smaller(what: str, number: int, limits: Dim3) -> str:
     """The way out of a size over its axis' limit."""
+    if what == "cluster":
+        return "use a smaller cluster"
     if number <= limits[0]:
         return "put the longest axis on x"
     if what == "block":
@@ -194,5 +280,5 @@ def _way_out(value: Any) -> str:
     return "; pass int(...)" if hasattr(value, "__index__") and not isinstance(value, bool) else ""
 
 
-def _show(dims: Dim3) -> str:
+def _show(dims: tuple[int, ...]) -> str:
     return "(" + ", ".join(map(str, dims)) + ")"

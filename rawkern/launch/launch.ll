@@ -67,7 +67,19 @@ cover:
   %block = load i64, ptr %pblock
   %less = sub i64 %block, 1
   %rounded = add i64 %n, %less
-  %blocks = udiv i64 %rounded, %block
+  %blocks0 = udiv i64 %rounded, %block
+  %pmultiple = &Target.multiple %target
+  %multiple = load i64, ptr %pmultiple
+  %single = icmp eq i64 %multiple, 1
+  br i1 %single, label %whole, label %clusters
+clusters:                                         ; whole ones
+  %blocks1 = add i64 %blocks0, %multiple
+  %blocks2 = sub i64 %blocks1, 1
+  %over = urem i64 %blocks2, %multiple
+  %blocks3 = sub i64 %blocks2, %over
+  br label %whole
+whole:
+  %blocks = phi i64 [ %blocks0, %cover ], [ %blocks3, %clusters ]
   %many = icmp ugt i64 %blocks, 2147483647
   br i1 %many, label %careful, label %covered
 covered:

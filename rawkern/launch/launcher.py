@@ -10,6 +10,7 @@ import ctypes
 import gc
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from rawkern.arguments import careful
 from rawkern.arguments.careful import arrange
 from rawkern.arguments.scalars import by_value
 from rawkern.base import allocator, operator_state, streams, table
+from rawkern.base.attributes import Attributes
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.base.forking import Lock
@@ -43,11 +45,13 @@ class Plan:
     A block of None lets each device's kernel pick, for grids that cover a number of elements.
     """
 
-    def __init__(self, kernel: Kernel, block: tuple[int, int, int] | None, shared_mem: int, cooperative: bool) -> None:
+    def __init__(
+        self, kernel: Kernel, block: tuple[int, int, int] | None, shared_mem: int, attributes: Attributes
+    ) -> None:
         self.kernel = kernel
         self.block = block
         self.shared_mem = shared_mem
-        self.cooperative = cooperative
+        self.attributes = attributes
         #: A state of the kernel, and what launches it by `modes.place`: replaced together.
         self.built: tuple[State | None, dict[object, Any]] = (None, {})
         self._left: list[tuple[State, Any]] = []  # targets of builds before, which may still have launches
@@ -78,24 +82,26 @@ class Plan:
         launcher.n = SYMBOLIC
         return launcher
 
-    def config(self, launcher: Launcher, block: tuple[int, int, int] | None = None) -> LaunchConfig:
-        """The configuration of one of its launchers, on a device where the block is this one."""
+    def config(self, launcher: Launcher, block: Dim3 | None = None, cluster: Dim3 | None = None) -> LaunchConfig:
+        """The configuration of one of its launchers, on a device where block and cluster are these."""
         if launcher.n == SYMBOLIC:
             raise TypeError(
                 f"{self.kernel.name}: the size is symbolic, which only an operator's fake implementation can use"
             )
         block = block or self.block or (config.DEFAULT_BLOCK, 1, 1)
+        attributes = self.attributes if cluster is None else replace(self.attributes, cluster=cluster)
         if launcher.n >= 0:
-            return config.cover(self.kernel.name, launcher.n, block[0], cooperative=self.cooperative)
-        return LaunchConfig(
-            (launcher.grid_x, launcher.grid_y, launcher.grid_z), block, self.shared_mem, self.cooperative
-        )
+            return config.cover(self.kernel.name, launcher.n, block[0], attributes)
+        return LaunchConfig((launcher.grid_x, launcher.grid_y, launcher.grid_z), block, self.shared_mem, attributes)
 
     def settled(self, launcher: Launcher, engine_kernel: Any) -> LaunchConfig:
         """The configuration, compared with a compiled kernel's limits."""
-        most = engine_kernel.attributes["max_threads_per_block"]
-        found = self.config(launcher, self.block or (config.auto_block(most), 1, 1))
-        config.check_kernel_limits(self.kernel.name, found, engine_kernel)
+        most, name = engine_kernel.attributes["max_threads_per_block"], self.kernel.name
+        cluster = config.cluster_of(name, self.attributes, engine_kernel)
+        found = self.config(launcher, self.block or (config.auto_block(most), 1, 1), cluster)
+        config.check_kernel_limits(name, found, engine_kernel)
+        config.check_cluster(name, found, engine_kernel)
+        config.check_grid(name, found)
         return found
 
     def target(self, launcher: Launcher, state: State, device: torch.device) -> tuple[LaunchConfig, Any]:
@@ -105,7 +111,9 @@ class Plan:
         if found is None or not found.linked:
             with state.build.lock:
                 found = self._found(launcher, state, device)
-        return self.config(launcher, found.block), found
+        settled = self.config(launcher, found.block, found.attributes.cluster)
+        config.check_grid(self.kernel.name, settled)
+        return settled, found
 
     def _found(self, launcher: Launcher, state: State, device: torch.device) -> Any:
         """What launches it on a device, which a later launch makes known to native code."""
@@ -120,7 +128,7 @@ class Plan:
         if found is None:
             engine_kernel = state.engine_kernel(device)
             settled = self.settled(launcher, engine_kernel)
-            found = targets[place] = engine_kernel.target(settled.block, settled.shared_mem)
+            found = targets[place] = engine_kernel.target(settled.block, settled.shared_mem, settled.attributes)
         if not found.linked and (second or native.known(state.signature)):
             self._ready(state, found)
         return found
@@ -181,7 +189,7 @@ class _Launcher:
 
     def __reduce__(self) -> tuple[Any, ...]:
         plan = self.plan
-        settings = plan.kernel.unit, plan.kernel.asked_name, plan.block, plan.shared_mem, plan.cooperative
+        settings = plan.kernel.unit, plan.kernel.asked_name, plan.block, plan.shared_mem, plan.attributes
         return _remade, (*settings, self.n, (self.grid_x, self.grid_y, self.grid_z))
 
     @border
@@ -252,10 +260,10 @@ if TYPE_CHECKING:
 
 
 def _remade(
-    unit: Unit, name: str | None, block: Dim3 | None, shared_mem: int, cooperative: bool, n: int, grid: Dim3
+    unit: Unit, name: str | None, block: Dim3 | None, shared_mem: int, attributes: Attributes, n: int, grid: Dim3
 ) -> Launcher:
     """A launcher as it was pickled."""
-    plan = Plan(Kernel(unit, name), block, shared_mem, cooperative)
+    plan = Plan(Kernel(unit, name), block, shared_mem, attributes)
     if n == SYMBOLIC:
         return plan.symbolic()
     return plan.cover(n) if n >= 0 else plan.grid(grid, block)

@@ -104,9 +104,8 @@ class State:
         if found is None:
             same = self.entry_in(self.build.program(self.build.architecture(device), self.asked))
             found = self.build.engine_module(device, self.asked).kernel(
-                same.symbol, self.signature, cooperative=self.build.settings.cooperative, host=self,
-                mode=modes.current(),
-            )  # fmt: skip
+                same.symbol, self.signature, host=self, mode=modes.current()
+            )
             self.engine_kernels[place] = found
         return found
 

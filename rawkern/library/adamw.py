@@ -13,11 +13,11 @@ from rawkern.base import torch_private as private
 from rawkern.base.torch_private import PLAIN, increment_version
 from rawkern.errors import LaunchError
 from rawkern.formulas.axes import PACK_BYTES
-from rawkern.kernel import RawKernel
 from rawkern.launch import level
 from rawkern.library.instances import C_NAMES, floating, kernel
 
-_CHUNK = 1 << 14  # elements a block updates
+_THREADS = 256
+_CHUNK = 1 << 14  # elements a block updates on the CPU; on a GPU a thread updates one pack: more in flight
 _STEP = struct.Struct("7d")  # Step of adamw.cu
 
 
@@ -76,14 +76,18 @@ def adamw_(
         given = [[tensors[k] for k in members] for tensors in (params, grads, exp_avgs, exp_avg_sqs)]
         used = [[t if t.is_contiguous() else t.contiguous() for t in tensors] for tensors in given]
         sizes = tuple([t.numel() for t in used[0]])
-        which, first = _chunks(sizes, device)
+        on_gpu = device.type == "cuda"
+        # The CPU engine makes its own vectors.
+        width = PACK_BYTES // max(dtype.itemsize, state.itemsize) if on_gpu else 1
+        chunk = _THREADS * width if on_gpu else _CHUNK
+        which, first = _chunks(sizes, chunk, device)
         rows = [*([t.data_ptr() for t in tensors] for tensors in used), list(sizes)]
         table = torch.tensor(rows).to(device, non_blocking=True)
         sign = -1.0 if maximize else 1.0
-        run = _kernel(dtype, state, device.type == "cuda")
-        behind = [] if device.type == "cuda" else [t for tensors in used for t in tensors]
+        run = kernel("adamw", "adamw", dtype, C_NAMES[state], str(width))
+        behind = [] if on_gpu else [t for tensors in used for t in tensors]
         with level.lent.asked(behind):
-            run[which.numel(), 256](table, len(sizes), which, first, _CHUNK, sign, _STEP.pack(*numbers))
+            run[which.numel(), _THREADS](table, len(sizes), which, first, chunk, sign, _STEP.pack(*numbers))
         for k in (0, 2, 3):
             for t, copy in zip(given[k], used[k], strict=True):
                 if copy is not t:
@@ -108,14 +112,10 @@ def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
             raise ValueError(f"adamw_: {name}[{k}] is on {t.device}, params[{k}] is on {p.device}")
 
 
-def _kernel(dtype: torch.dtype, state: torch.dtype, on_gpu: bool) -> RawKernel:
-    width = PACK_BYTES // max(dtype.itemsize, state.itemsize) if on_gpu else 1  # the CPU engine makes its own vectors
-    return kernel("adamw", "adamw", dtype, C_NAMES[state], str(width))
-
-
 @functools.lru_cache(maxsize=64)
-def _chunks(sizes: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def _chunks(sizes: tuple[int, ...], chunk: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Return each chunk's tensor and first element."""
-    chunks = [(k, first) for k, size in enumerate(sizes) for first in range(0, size, _CHUNK)]
-    which = torch.tensor([k for k, _ in chunks], dtype=torch.int32, device=device)
-    return which, torch.tensor([at for _, at in chunks], dtype=torch.int64, device=device)
+    counts = torch.tensor([-(-size // chunk) for size in sizes])
+    which = torch.repeat_interleave(counts)
+    first = (torch.arange(len(which)) - (counts.cumsum(0) - counts)[which]) * chunk
+    return which.to(device, torch.int32), first.to(device)

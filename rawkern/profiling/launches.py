@@ -172,7 +172,9 @@ def _counted(
     found: dict[int | None, Counted] = {}
     for sample in sorted({sample for _, sample in samples}, key=lambda sample: sample is None):
         with as_before(ranges) if sample is not None else contextlib.nullcontext():
-            counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges, sample)
+            counts, touched = profiled.run(
+                config.grid, config.block, config.shared_mem, config.attributes, bound, ranges, sample
+            )
         names = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
         shape = config.grid, config.block, config.shared_mem
         found[sample] = Counted(state, *shape, counts, names, str(device), sample, estimates)

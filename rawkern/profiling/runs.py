@@ -39,8 +39,7 @@ def counting_kernel(state: State, kind: type[K]) -> K:
         if found is None:
             module = build.engine_module(CPU, state.asked)
             symbol = state.entry_in(build.program(CPU_ARCH, state.asked)).symbol
-            cooperative = build.settings.cooperative
-            found = kind(module, symbol, state.signature, cooperative=cooperative, host=state, mode=mode)
+            found = kind(module, symbol, state.signature, host=state, mode=mode)
             state.engine_kernels[kind.instrument.name, mode] = found
         return found
 

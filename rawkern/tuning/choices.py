@@ -278,10 +278,10 @@ class Choices:
 
     def _record_key(self, launch: Launch) -> str:
         given, source = self.settings, self._build.source
-        module = self._build.settings
+        attributes, strided = str(given.kernel.launch_attributes), self._build.settings.strided
         search = given.search and [_named(given.search.strategy), repr(sorted(given.search.options.items()))]
         return record.record_key(
-            [source.text, source.options, source.headers, self.name, module.cooperative, module.strided],
+            [source.text, source.options, source.headers, self.name, attributes, strided],
             given.configs,
             [launch.device, given.key.text, launch.values],
             [given.reference is not None, given.rtol, given.atol],

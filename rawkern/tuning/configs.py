@@ -20,7 +20,7 @@ from rawkern.kernel import RawKernel
 Config = dict[str, Any]
 Space = dict[str, list[Any]]
 
-LAUNCH = ("block", "grid", "shared_mem")  # names that say how to launch, and not what to compile
+LAUNCH = ("block", "grid", "shared_mem", "cluster")  # names that say how to launch, and not what to compile
 OPTIONS = "options"
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -176,8 +176,8 @@ def _choices(name: Any, values: Any) -> list[Any]:
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not _NAME.match(name):
         raise ValueError(
-            f"configuration parameter {name!r}: it is block, grid, shared_mem, options or the name of a macro or "
-            "template argument"
+            f"configuration parameter {name!r}: it is block, grid, shared_mem, cluster, options or the name of a macro "
+            "or template argument"
         )
     return name
 

@@ -47,9 +47,9 @@ def autotune(
         Its name may have places for template arguments: ``RawKernel(code, "transpose<float, {TILE}>")``.
     configs : list of dicts, or dict of lists
         What to try: each configuration, or for each name its values, of which all combinations are taken. These names
-        say how to launch: ``block`` and ``grid`` (an int or a tuple), ``shared_mem`` (bytes). ``options`` is a tuple
-        of compiler options. Every other name is a template argument where the kernel's name has it in braces, else a
-        macro (``-DNAME=VALUE``); a value is a number, a bool or a string.
+        say how to launch: ``block``, ``grid`` and ``cluster`` (an int or a tuple), ``shared_mem`` (bytes). ``options``
+        is a tuple of compiler options. Every other name is a template argument where the kernel's name has it in
+        braces, else a macro (``-DNAME=VALUE``); a value is a number, a bool or a string.
     key : sequence of str, or function, optional
         Where one of these changes, the choice is made anew: names of parameters (a number counts by its value, a
         tensor by dtype and shape), or a function of all arguments that returns numbers, strings, dtypes or tuples of
@@ -259,7 +259,7 @@ class TunedKernel(Shared):
             raise TypeError(f"{self.name}: shared_mem is in the configurations and in the brackets; leave one out")
 
         def settle(kernel: RawKernel, c: Config) -> Any:
-            return kernel[
+            return kernel.configured(cluster=c.get("cluster"))[
                 grid(c) if callable(grid) else grid,
                 c["block"] if block is None else block(c) if callable(block) else block,
                 shared_mem(c) if callable(shared_mem) else c.get("shared_mem", shared_mem),
@@ -300,7 +300,7 @@ class TunedKernel(Shared):
         def settle(kernel: RawKernel, c: Config) -> Any:
             threads: Any = block(c) if callable(block) else c.get("block", block)
             count: Any = n(c) if callable(n) else n
-            return kernel.forall(count, block=threads)
+            return kernel.configured(cluster=c.get("cluster")).forall(count, block=threads)
 
         return self._keep(form, settle, callable(n) or callable(block))
 

@@ -17,6 +17,7 @@ from rawkern.arguments.careful import Bound
 from rawkern.arguments.signature import make_signature
 from rawkern.base import table
 from rawkern.base import torch_private as private
+from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.forking import Lock
 from rawkern.base.records import CPU, CUDA, TARGET
 from rawkern.compile.programs import Entry
@@ -107,7 +108,7 @@ class Driver:
         }
         if count:
             found["attributes"] = [
-                struct.unpack("=i4xi", ctypes.string_at(attributes + 72 * k, 12)) for k in range(count)
+                struct.unpack("=i4x3i", ctypes.string_at(attributes + 72 * k, 20)) for k in range(count)
             ]
         self.launches.append(found)
         return 0
@@ -152,7 +153,7 @@ def bound(*values: Any) -> Bound:
     return Bound(None, values, (), (), ())
 
 
-def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, cooperative: bool = False):
+def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0):
     entry = Entry("k", "k", types_)
     signature = make_signature(entry, [f"p{i}" for i in range(len(types_))])
     driver.layout = (
@@ -160,7 +161,7 @@ def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, coo
         signature.offsets,
     )
     program = types.SimpleNamespace(entries=(entry,), code=b"cubin", arch="sm_90")
-    return cuda.Module(program, index).kernel("k", signature, cooperative=cooperative)  # type: ignore[arg-type]
+    return cuda.Module(program, index).kernel("k", signature)  # type: ignore[arg-type]
 
 
 def test_code_is_loaded_as_it_was_made_where_the_driver_takes_no_other_line_table(driver, monkeypatch) -> None:
@@ -322,15 +323,15 @@ def test_attributes_that_are_set(driver: Driver) -> None:
 class Native:
     """Launches of native code. CPU tensors, at CPU addresses, stand in for those of a GPU."""
 
-    def __init__(self, driver: Driver, *types_: str, index: int = 0, cooperative: bool = False) -> None:
-        engine_kernel = make(driver, types_, index, cooperative)
+    def __init__(self, driver: Driver, *types_: str, attributes: Attributes = PLAIN) -> None:
+        engine_kernel = make(driver, types_)
         signature = make_signature(Entry("k", "k", types_), [])
         self.name, self.unit = "k", types.SimpleNamespace(lock=Lock())
         self.build = types.SimpleNamespace(until=ctypes.c_int64((1 << 63) - 1))
         self.signature, self.strided, self.others = signature, False, 0
-        self.target = engine_kernel.target((32, 4, 1), 64)
+        self.target = engine_kernel.target((32, 4, 1), 64, attributes)
         ctypes.c_int64.from_address(self.target.address + TARGET.offset("device")).value = CPU
-        plan = launcher.Plan(self, (32, 4, 1), 64, cooperative)  # type: ignore[arg-type]
+        plan = launcher.Plan(self, (32, 4, 1), 64, attributes)  # type: ignore[arg-type]
         plan.built = self, {modes.place(torch.device("cpu")): self.target}  # type: ignore[assignment]
         plan.record.set(until=ctypes.addressof(self.build.until))
         plan._ready(self, self.target)  # type: ignore[arg-type]
@@ -407,21 +408,70 @@ def test_native_launches_that_the_careful_way_has_to_make(driver: Driver, monkey
 
 
 def test_native_cooperative_launches(driver: Driver) -> None:
-    native, y = Native(driver, "float*", cooperative=True), torch.ones(4)
+    native, y = Native(driver, "float*", attributes=Attributes(cooperative=True)), torch.ones(4)
     native.go(y)
-    assert driver.launches[0]["attributes"] == [(2, 1)] and not native.others
+    assert driver.launches[0]["attributes"] == [(2, 1, 0, 0)] and not native.others
     with pytest.raises(LaunchError, match=r"all 7 blocks at once, cuda:0 holds 6 of this kernel"):
         native.go.plan.grid(7, (32, 4))(y)
 
 
 def test_cooperative_launches_have_a_limit(driver: Driver) -> None:
-    kernel = make(driver, ("int",), cooperative=True)
-    kernel.target((32, 1, 1), 0).run((6, 1, 1), 0, bound(4))
-    assert driver.launches[0]["attributes"] == [(2, 1)]
+    target = make(driver, ("int",)).target((32, 1, 1), 0, Attributes(cooperative=True))
+    target.run((6, 1, 1), 0, bound(4))
+    assert driver.launches[0]["attributes"] == [(2, 1, 0, 0)]
     assert driver.launches[0]["values"] == (4,)
     with pytest.raises(LaunchError, match=r"all 7 blocks at once, cuda:0 holds 6 of this kernel") as caught:
-        kernel.target((32, 1, 1), 0).run((7, 1, 1), 0, bound(4))
+        target.run((7, 1, 1), 0, bound(4))
     assert caught.value.most_blocks == 6
+
+
+def test_clusters_and_dependent_launches(driver: Driver) -> None:
+    asked = Attributes((2, 3, 1), programmatic=True)
+    native, y = Native(driver, "float*", attributes=asked), torch.ones(4)
+    native.go.plan.grid((4, 3), (32, 4))(y)
+    cover = launcher.Plan(native, (32, 4, 1), 64, asked)  # type: ignore[arg-type]
+    cover.built = native, {modes.place(torch.device("cpu")): native.target}  # type: ignore[assignment]
+    cover.record.set(until=ctypes.addressof(native.build.until))
+    cover._ready(native, native.target)  # type: ignore[arg-type]
+    for n in (1, 64, 65, 129):  # whole clusters of two blocks of 32
+        cover.cover(n)(y)
+    assert [launch["grid"] for launch in driver.launches] == [(4, 3, 1), *[(k, 1, 1) for k in (2, 2, 4, 6)]]
+    assert driver.launches[0]["attributes"] == [(4, 2, 3, 1), (6, 1, 0, 0)] and not native.others
+    assert not driver.set  # six blocks are portable
+    kernel = make(driver, ("int",))
+    kernel.target((32, 1, 1), 0, Attributes((16, 1, 1)))
+    assert driver.set == [(99, 14, 1)]
+    # What the source has stands in the code, and is no attribute of a launch.
+    driver.attributes |= {10: 1, 11: 2, 12: 1, 13: 1}
+    kernel = make(driver, ("int",))
+    kernel.target((32, 1, 1), 0, Attributes((2, 1, 1))).run((2, 1, 1), 0, bound(4))
+    assert kernel.cluster == (2, 1, 1) and "attributes" not in driver.launches[-1]
+    driver.attributes |= {11: 0, 12: 0, 13: 0}
+    assert make(driver, ("int",)).cluster == (0, 0, 0)
+
+
+def test_what_fits_into_a_cluster_is_asked_of_the_driver(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, asked = {"cuOccupancyMaxActiveClusters": 5, "cuOccupancyMaxPotentialClusterSize": 8}, []
+
+    def answer(question: str, found: Any, function: Any, config: bytes) -> int:
+        *sizes, _, attributes, count = struct.unpack("=7I4xQQI4x", config)
+        cluster = struct.unpack("=i4x3I", ctypes.string_at(attributes, 20)) if count else None
+        asked.append((question, function.value, sizes, cluster))
+        found._obj.value = answers[question]
+        return 0
+
+    monkeypatch.setattr(cuda_target, "_driver", lambda: {q: functools.partial(answer, q) for q in answers})
+    kernel = make(driver, ("int",))
+    assert kernel.most_of_cluster((64, 1, 1), 128, (4, 2, 1)) == 8
+    assert asked == [("cuOccupancyMaxActiveClusters", 99, [4, 2, 1, 64, 1, 1, 128], (4, 4, 2, 1))]
+    target = kernel.target((64, 1, 1), 0, Attributes((4, 2, 1), cooperative=True))
+    target.run((8, 5, 1), 0, bound(4))
+    with pytest.raises(LaunchError, match="all 48 blocks at once, cuda:0 holds 40 of this kernel"):
+        target.run((8, 6, 1), 0, bound(4))
+    answers["cuOccupancyMaxActiveClusters"] = 0
+    assert kernel.most_of_cluster((64, 1, 1), 0, (16, 1, 1)) == 8
+    answers["cuOccupancyMaxPotentialClusterSize"] = 16  # in another shape
+    assert kernel.most_of_cluster((64, 1, 1), 0, (1, 16, 1)) == 15
 
 
 def test_loading_during_a_capture_says_warm_up(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,7 +503,7 @@ def test_attributes_have_cupys_names(driver: Driver) -> None:
 
 @pytest.mark.parametrize(
     ("capability", "expected"),
-    [(90, "sm_90"), (89, "sm_86"), (103, "sm_100"), (110, "compute_103"), (130, "compute_103")],
+    [(90, "sm_90a"), (86, "sm_86"), (89, "sm_86"), (103, "sm_100"), (110, "compute_103"), (130, "compute_103")],
 )
 def test_nearest_architecture(capability: int, expected: str) -> None:
     known = (75, 80, 86, 90, 100) if capability == 103 else (75, 80, 86, 90, 100, 103)

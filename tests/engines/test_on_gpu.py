@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -35,6 +37,20 @@ extern "C" __global__ void reverse(const float* x, float* y, int n) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = x[i];
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = tile[n - 1 - i];
+}"""
+
+
+RANKS = r"""
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void DIMS ranks(int* out) {
+    __shared__ int mine;
+    auto cluster = cg::this_cluster();
+    if (threadIdx.x == 0) mine = blockIdx.x;
+    cluster.sync();
+    unsigned next = (cluster.block_rank() + 1) % cluster.num_blocks();
+    if (threadIdx.x == 0) out[blockIdx.x] = *cluster.map_shared_rank(&mine, next);
+    cluster.sync();
 }"""
 
 
@@ -290,3 +306,110 @@ def test_tensors_on_two_devices_are_refused() -> None:
     x = values(device="cuda:0")
     with pytest.raises(ValueError, match="cuda:1"):
         add.forall(x.numel())(x.numel(), 1.0, x, torch.empty_like(x, device="cuda:1"))
+
+
+@pytest.mark.gpu
+def test_clusters() -> None:
+    """Blocks of a cluster read each other's shared memory, whether launch or source makes them clusters."""
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no clusters")
+    asked = rawkern.RawKernel(RANKS, options=("-DDIMS=",))
+    given = rawkern.RawKernel(RANKS, options=("-DDIMS=__cluster_dims__(4,1,1)",))
+    for kernel, size in ((asked.configured(cluster=2), 2), (asked.configured(cluster=16), 16), (given, 4)):
+        for _ in range(3):  # carefully, then by native code
+            out = torch.full((32,), -1, device="cuda", dtype=torch.int32)
+            kernel[32, 64](out)
+            assert out.tolist() == [block // size * size + (block + 1) % size for block in range(32)]
+            with pytest.raises(ValueError, match=rf"grid.x is {size + 1}, and cluster.x is {size}"):
+                kernel[size + 1, 64](out)
+    out = torch.full((6,), -1, device="cuda", dtype=torch.int32)
+    asked.configured(cluster=2).forall(5 * 64, block=64)(out)
+    assert out.tolist() == [1, 0, 3, 2, 5, 4]
+    with pytest.raises(ValueError, match=r"cluster is \(2, 1, 1\), and the source has __cluster_dims__\(4, 1, 1\)"):
+        given.configured(cluster=2)[4, 64](out)
+    whole = asked.configured(cluster=2, cooperative=True, programmatic=True)
+    with pytest.raises(LaunchError, match="a cooperative launch needs all 1000000 blocks at once"):
+        whole[1_000_000, 64](out)
+    # Sixteen blocks that take all shared memory of a multiprocessor: where so many fit, they run.
+    tile = rawkern.RawKernel(TILE).configured(cluster=16)
+    x, y = torch.arange(64.0, device="cuda"), torch.zeros(64, device="cuda")
+    try:
+        tile[16, 64, 200 << 10](x, y, 64)
+        assert y.tolist() == x.flip(0).tolist()
+    except ValueError as error:
+        assert re.search(r"cluster \(16, 1, 1\) has 16 blocks; .* at most \d+ of this kernel's fit", str(error))
+    with pytest.raises(ValueError, match="shared_mem is 1048576 bytes"):
+        tile[16, 64, 1 << 20](x, y, 64)
+
+
+@pytest.mark.gpu
+def test_clusters_in_graphs_and_autotune() -> None:
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no clusters")
+    kernel = rawkern.RawKernel(RANKS, options=("-DDIMS=",))
+    pair = kernel.configured(cluster=2)
+    out = torch.full((4,), -1, device="cuda", dtype=torch.int32)
+    pair[4, 64](out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        pair[4, 64](out)
+    out.fill_(-1)
+    graph.replay()
+    assert out.tolist() == [1, 0, 3, 2]
+    tuned = rawkern.autotune(kernel, {"block": [32, 64], "cluster": [2, (4, 1)]})
+    for _ in range(2):
+        tuned[8](out := torch.full((8,), -1, device="cuda", dtype=torch.int32))
+        assert out.tolist() in ([1, 0, 3, 2, 5, 4, 7, 6], [1, 2, 3, 0, 5, 6, 7, 4])
+
+
+@pytest.mark.gpu
+def test_programmatic_dependent_launches() -> None:
+    """The second kernel begins while the first one spins, and waits for what it writes."""
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no programmatic dependent launches")
+    module = rawkern.RawModule(r"""
+    #include <cuda_device_runtime_api.h>
+    extern "C" __global__ void first(float* x, float value, int n) {
+        cudaTriggerProgrammaticLaunchCompletion();
+        long long start = clock64();
+        while (clock64() - start < 1000000) {}
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) x[i] = value;
+    }
+    extern "C" __global__ void second(const float* x, float* y, int n) {
+        cudaGridDependencySynchronize();
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = 2 * x[i];
+    }""")
+    first, second = module.get_function("first"), module.get_function("second").configured(programmatic=True)
+    x = torch.zeros(1000, device="cuda")
+    for value in range(1, 9):  # carefully, then by native code
+        y = torch.full_like(x, float("nan"))
+        first.forall(1000)(x, value, 1000)
+        second.forall(1000)(x, y, 1000)
+        assert y.eq(2 * value).all()
+
+
+@pytest.mark.gpu
+def test_cooperative_launches_by_configured() -> None:
+    """Blocks meet at the grid's barrier, in clusters as well where the GPU has them."""
+    kernel = rawkern.RawKernel(r"""
+    #include <cooperative_groups.h>
+    extern "C" __global__ void rotate(const float* x, float* scratch, float* y) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
+        scratch[i] = x[i];
+        cooperative_groups::this_grid().sync();
+        y[i] = scratch[(i + blockDim.x) % n];
+    }""")
+    ways: list[dict[str, Any]] = [{"cooperative": True}]
+    if torch.cuda.get_device_capability() >= (9, 0):
+        ways.append({"cooperative": True, "cluster": 4})
+    x = values(32 * 64)
+    for way in ways:
+        for _ in range(3):
+            y, scratch = torch.full_like(x, float("nan")), torch.full_like(x, float("nan"))
+            kernel.configured(**way)[32, 64](x, scratch, y)
+            torch.testing.assert_close(y, x.roll(-64), rtol=0, atol=0)
+    with pytest.raises(LaunchError, match="all 1000000 blocks at once, cuda:0 holds") as caught:
+        kernel.configured(cooperative=True)[1_000_000, 64](x, x, x)
+    assert (caught.value.most_blocks or 0) in range(1, 1_000_000)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.attributes import Attributes
 from rawkern.base.records import CPU, DONE, TARGET
 
 SAXPY = r"""
@@ -40,8 +41,8 @@ class Target:
 
     busy = linked = False
 
-    def __init__(self, signature: Any, block: Any, launch: Callable[[Any, tuple[Any, ...]], None]) -> None:
-        self.block = block
+    def __init__(self, signature: Any, block: Any, attributes: Attributes, launch: Callable[..., None]) -> None:
+        self.block, self.attributes = block, attributes
         self.native = 0  # launches that native code has made
 
         def go(target: int, x: int, y: int, z: int, params: int, pointers: int) -> int:
@@ -53,7 +54,7 @@ class Target:
         self._go = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, *[ctypes.c_void_p] * 2)(go)
         address = ctypes.cast(self._go, ctypes.c_void_p).value
         self._record = ctypes.create_string_buffer(
-            struct.pack(TARGET.format("device", "block"), CPU, 0, address, block[0])
+            struct.pack(TARGET.format("device", "multiple"), CPU, 0, address, block[0], (attributes.cluster or (1,))[0])
         )
         self.address = ctypes.addressof(self._record)
 
@@ -66,6 +67,8 @@ class Recorder:
         self.attributes = {"max_threads_per_block": 1024, "shared_size_bytes": 0, "local_size_bytes": 0, "num_regs": 8}
         self.loaded = 0
         self.memory = (ctypes.c_char * 64)()
+        self.architecture, self.most_of_cluster = "sm_80", 0
+        self.cluster: tuple[int, int, int] | None = None
 
     def shared_variables(self) -> None:
         return None
@@ -73,12 +76,12 @@ class Recorder:
     def load_module(self, program: Any, *, device: torch.device | None, variables: Any = None) -> Any:
         self.loaded += 1
         return types.SimpleNamespace(
-            kernel=lambda symbol, signature, cooperative, **_: self.kernel(symbol, signature, cooperative, program),
+            kernel=lambda symbol, signature, **_: self.kernel(symbol, signature, program),
             global_view=lambda name: (ctypes.addressof(self.memory), 24),
         )
 
-    def kernel(self, symbol: str, signature: Any, cooperative: bool, program: Any) -> Any:
-        def launch(grid: Any, block: Any, shared_mem: int, values: tuple[Any, ...]) -> None:
+    def kernel(self, symbol: str, signature: Any, program: Any) -> Any:
+        def launch(grid: Any, block: Any, shared_mem: int, attributes: Attributes, values: tuple[Any, ...]) -> None:
             self.launches.append(
                 {
                     "symbol": symbol,
@@ -86,17 +89,19 @@ class Recorder:
                     "block": block,
                     "shared_mem": shared_mem,
                     "values": values,
-                    "cooperative": cooperative,
+                    "attributes": attributes,
                     "program": program,
                 }
             )
 
-        def target(block: Any, shared_mem: int) -> Any:
-            return Target(signature, block, lambda grid, values: launch(grid, block, shared_mem, values))
+        def target(block: Any, shared_mem: int, attributes: Attributes) -> Any:
+            asked = block, shared_mem, attributes
+            return Target(signature, block, attributes, lambda grid, values: launch(grid, *asked, values))
 
         return types.SimpleNamespace(
-            target=target, attributes=self.attributes, max_shared_mem=49152, architecture="sm_80"
-        )
+            target=target, attributes=self.attributes, max_shared_mem=49152, architecture=self.architecture,
+            cluster=self.cluster, most_of_cluster=lambda *_: self.most_of_cluster,
+        )  # fmt: skip
 
     def configurations(self) -> list[tuple[Any, Any, int]]:
         return [(one["grid"], one["block"], one["shared_mem"]) for one in self.launches]

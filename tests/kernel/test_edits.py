@@ -131,7 +131,7 @@ def test_pickling_keeps_source_options_and_name(recorder: Recorder) -> None:
     assert again.unit.settings == kernel.unit.settings
     x, y = xy()
     again[1, 64](2.0, x, y, 37)
-    assert recorder.launches[-1]["cooperative"]
+    assert recorder.launches[-1]["attributes"].cooperative and again.enable_cooperative_groups
 
 
 def test_kernels_of_a_file_pickle_by_path(recorder: Recorder, tmp_path: Path) -> None:

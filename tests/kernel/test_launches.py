@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 
 import rawkern
 from rawkern import kernel as kernels
-from rawkern.errors import LaunchError
+from rawkern.base.attributes import Attributes
+from rawkern.errors import LaunchError, UnsupportedError
 from tests.kernel.kit import SAXPY, Recorder, xy
 
 
@@ -31,6 +33,56 @@ def test_the_three_forms_say_the_same(recorder: Recorder) -> None:
     kernel[(2, 3), (8, 4), 512](*arguments)
     kernel((2, 3), (8, 4), arguments, shared_mem=512)
     assert recorder.configurations()[-2:] == [((2, 3, 1), (8, 4, 1), 512)] * 2
+
+
+def test_launch_attributes_go_with_every_form(recorder: Recorder) -> None:
+    recorder.architecture, recorder.most_of_cluster = "sm_90", 16
+    plain = rawkern.RawKernel(SAXPY)
+    kernel = plain.configured(cluster=(2, 1, 1), programmatic=True)
+    assert plain.configured() is plain and kernel.configured(cluster=2) is kernel
+    assert plain.configured(cluster=(2, 1, 1), programmatic=True) is kernel
+    x, y = xy()
+    for _ in range(3):  # carefully, then by native code
+        kernel[4, 256](37, 2.0, x, y)
+        kernel.forall(513)(37, 2.0, x, y)
+        kernel(2, 64, (37, 2.0, x, y))
+    for again in (pickle.loads(pickle.dumps(kernel)), kernel.variant(options=("-DN=1",))):
+        again[4, 256](37, 2.0, x, y)
+    grids = [one["grid"][0] for one in recorder.launches]
+    assert grids == [4, 4, 2] * 3 + [4, 4]
+    assert {one["attributes"] for one in recorder.launches} == {Attributes((2, 1, 1), programmatic=True)}
+    plain[3, 64](37, 2.0, x, y)
+    assert recorder.launches[-1]["attributes"] == Attributes()
+    assert repr(kernel[3, 64]).startswith("<launch of saxpy, LaunchConfig(grid=(3, 1, 1)")
+    with pytest.raises(ValueError, match=r"grid.x is 3, and cluster.x is 2; a grid .*: use 4 blocks"):
+        plain.configured(cluster=2)[3, 64](37, 2.0, x, y)
+
+
+def test_clusters_that_source_and_device_do_not_take(recorder: Recorder) -> None:
+    x, y = xy()
+    arguments = (37, 2.0, x, y)
+
+    def refused(error: type[Exception], message: str, **attributes: object) -> None:
+        kernel = rawkern.RawKernel(SAXPY)  # loaded anew
+        with pytest.raises(error, match=message):
+            kernel.configured(**attributes)[16, 64, 128](*arguments)  # type: ignore[arg-type]
+
+    needs = "saxpy: this kernel needs compute capability 9.0: "
+    refused(UnsupportedError, f"{needs}clusters; sm_80 has none of that", cluster=2)
+    refused(UnsupportedError, f"{needs}programmatic dependent launch; sm_80", programmatic=True)
+    recorder.architecture, recorder.most_of_cluster = "sm_90", 8
+    most = r"cluster \(16, 1, 1\) has 16 blocks; of 64 threads and 128 bytes .* at most 8 of this kernel's fit .* sm_90"
+    refused(ValueError, most, cluster=16)
+    recorder.cluster = (0, 0, 0)
+    refused(ValueError, r"the launch has to tell; launch saxpy\.configured\(cluster=\(2, 1, 1\)\)")
+    rawkern.RawKernel(SAXPY).configured(cluster=4)[16, 64](*arguments)
+    assert recorder.launches[-1]["attributes"] == Attributes((4, 1, 1))
+    recorder.cluster = (2, 2, 1)
+    refused(ValueError, r"grid.y is 1, and cluster.y is 2")
+    refused(ValueError, r"cluster is \(4, 1, 1\), and the source has __cluster_dims__\(2, 2, 1\); leave", cluster=4)
+    rawkern.RawKernel(SAXPY)[(2, 4), 64](*arguments)
+    rawkern.RawKernel(SAXPY).configured(cluster=(2, 2))[(2, 4), 64](*arguments)
+    assert [one["attributes"] for one in recorder.launches[1:]] == [Attributes((2, 2, 1))] * 2
 
 
 @pytest.mark.parametrize("n", [1, 31, 255, 256, 257, 100_003])
@@ -151,7 +203,7 @@ def test_cooperative_reaches_the_engine(recorder: Recorder) -> None:
     x, y = xy()
     rawkern.RawKernel(SAXPY, enable_cooperative_groups=True)[1, 64](37, 2.0, x, y)
     rawkern.RawKernel(SAXPY)[1, 64](37, 2.0, x, y)
-    assert [one["cooperative"] for one in recorder.launches] == [True, False]
+    assert [one["attributes"].cooperative for one in recorder.launches] == [True, False]
 
 
 def test_strided_accepts_what_is_not_contiguous(recorder: Recorder) -> None:

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rawkern.base.attributes import Attributes
 from rawkern.errors import LaunchError
 from rawkern.launch import config as launch
 from rawkern.launch.config import LaunchConfig, make_config
@@ -79,6 +80,27 @@ def test_forall_covers_n_and_wastes_less_than_a_block(n: int, block: int) -> Non
     assert config.block == (block, 1, 1)
     assert threads >= n
     assert threads - n < block or (n == 0 and threads == block)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"cluster": 0}, ValueError, "k: cluster.x is 0, it must be positive"),
+        ({"cluster": (2, 1.5)}, TypeError, "k: cluster is an int or a tuple of 1 to 3 ints, got float 1.5 for axis y"),
+        ({"cluster": (1, 32)}, ValueError, "k: cluster.y is 32, the maximum is 16; use a smaller cluster"),
+        ({"cluster": (4, 4, 2)}, ValueError, "k: cluster (4, 4, 2) has 32 blocks, a cluster has at most 16"),
+        ({"cooperative": 1}, TypeError, "k: cooperative is int; pass True or False"),
+        ({"programmatic": "yes"}, TypeError, "k: programmatic is str 'yes'; pass True or False"),
+    ],
+)
+def test_bad_launch_attributes(given: dict[str, Any], error: type[Exception], message: str) -> None:
+    none = dict.fromkeys(("cluster", "cooperative", "programmatic"))
+    with pytest.raises(error, match=re.escape(message)):
+        launch.make_attributes("k", Attributes(), **{**none, **given})
+    before = Attributes((2, 1, 1), cooperative=True)
+    assert launch.make_attributes("k", before, **none) == before
+    asked = launch.make_attributes("k", before, cluster=(1, 4), cooperative=False, programmatic=True)
+    assert asked == Attributes((1, 4, 1), programmatic=True) and asked.together == 4
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.forking import Lock
 from rawkern.base.records import extents_at
 from rawkern.compile import diagnostics
@@ -105,14 +106,14 @@ class Module:
         self.globals_address = self.variables.address
 
     def kernel(
-        self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Host | None = None,
-        mode: Mode = FIRST, instrument: type[Instrument] | None = None,
+        self, symbol: str, signature: Signature, *, host: Host | None = None, mode: Mode = FIRST,
+        instrument: type[Instrument] | None = None,
     ) -> EngineKernel:  # fmt: skip
         """Make a kernel ready for launches in a mode, by its symbol; `host` is asked while they run.
 
         It is built with the module's instrument unless another one is given, or with none if the mode is not guarded.
         """
-        return EngineKernel(self, symbol, signature, cooperative, host, mode, instrument or self.instrument)
+        return EngineKernel(self, symbol, signature, host, mode, instrument or self.instrument)
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
@@ -139,10 +140,10 @@ class EngineKernel:
     """A kernel of a module; compiled at its first launch, once for each shape of block."""
 
     def __init__(
-        self, module: Module, symbol: str, signature: Signature, cooperative: bool, host: Host | None, mode: Mode,
+        self, module: Module, symbol: str, signature: Signature, host: Host | None, mode: Mode,
         instrument: type[Instrument],
     ):  # fmt: skip
-        self.module, self.symbol, self.cooperative = module, symbol, cooperative
+        self.module, self.symbol = module, symbol
         self.name = signature.name
         self.globals_address = module.globals_address
         self.signature, self.mode = signature, mode
@@ -184,11 +185,25 @@ class EngineKernel:
         needs = self.module.needs.kernels.get(self.symbol)
         return needs is not None and needs.bounded
 
-    def target(self, block: Dim3, shared_mem: int) -> Target:
-        """What launches the kernel with a shape of block and so many bytes of dynamic shared memory."""
+    @property
+    def cluster(self) -> Dim3 | None:
+        """The blocks of a cluster as the source has them, if it does; zeros where it leaves them to the launch."""
+        needs = self.module.needs.kernels.get(self.symbol)
+        return needs.cluster if needs is not None else None
+
+    def most_of_cluster(self, block: Dim3, shared_mem: int, cluster: Dim3) -> int:
+        """Blocks of a cluster, at most; 0 on a GPU without clusters."""
+        return self.mode.gpu.cluster
+
+    def target(self, block: Dim3, shared_mem: int, attributes: Attributes = PLAIN) -> Target:
+        """What launches the kernel with a shape of block, so many bytes of dynamic shared memory and attributes."""
         from rawkern.engines.cpu.runtime.grid import Target
 
-        return Target(self, block, shared_mem)
+        if attributes.together > 1:
+            raise UnsupportedError(
+                f"{self.name}: clusters of several blocks are not supported on the CPU; launch it on a GPU"
+            )
+        return Target(self, block, shared_mem, attributes)
 
     @property
     def attributes(self) -> dict[str, int]:

@@ -16,6 +16,8 @@ class Needs:
     parameters: int
     max_threads: int  # of a block, from ``__launch_bounds__``
     bounded: bool  # whether there are such
+    #: Blocks of a cluster, from ``__cluster_dims__``, and zeros where they are the launch's; None without clusters.
+    cluster: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)

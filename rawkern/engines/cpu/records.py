@@ -17,7 +17,7 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: Warp `last_warp` has the threads `last_mask`, the others all. `order`: null where blocks run from first to last.
 #: `session` is what an instrument's session has put there, as in a block's record; `begin`, where it is not null, is
 #: called with the launch before it runs, under Python's lock, and with whether it is a usual one. `code`: the kernel's
-#: `rk_row` or `rk_start_block`.
+#: `rk_row` or `rk_start_block`. A cluster is `cluster_x` by `cluster_y` by `cluster_z` blocks, one without clusters.
 LAUNCH = Record(
     "Launch",
     (
@@ -27,6 +27,7 @@ LAUNCH = Record(
         ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"),
         ("last_mask", "i32"), ("last_warp", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
+        ("cluster_x", "i32"), ("cluster_y", "i32"), ("cluster_z", "i32"), ("explicit_cluster", "i32"),
         ("slice", "ptr"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
         ("heap", "ptr"), ("session", "i64"), ("begin", "ptr"), ("order", "ptr"), ("code", "ptr"), ("fork", "ptr"),

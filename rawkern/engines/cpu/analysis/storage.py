@@ -194,6 +194,7 @@ def needs_of(ptx: Ptx) -> ModuleNeeds:
             laid_out(function.params)[1],
             min(function.max_threads or MAX_THREADS, MAX_THREADS),
             bool(function.max_threads),
+            function.cluster,
         )
     constant = _packed(var for var in ptx.variables.values() if var.space == "const")
     return ModuleNeeds(kernels, constant, ptx.version)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rawkern.arguments.careful import Bound
+from rawkern.base.attributes import Attributes
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.profiler.instrument import Profiler, access_counters
@@ -62,24 +63,23 @@ class Profiled:
 
     instrument = Profiler
 
-    def __init__(self, module: Any, symbol: str, signature: Any, *, cooperative: bool, host: Any, mode: Mode) -> None:
-        self.kernel = module.kernel(
-            symbol, signature, cooperative=cooperative, host=host, mode=mode, instrument=self.instrument
-        )
+    def __init__(self, module: Any, symbol: str, signature: Any, *, host: Any, mode: Mode) -> None:
+        self.kernel = module.kernel(symbol, signature, host=host, mode=mode, instrument=self.instrument)
         self._lock = Lock()
-        self._free: dict[tuple[Dim3, int], list[Any]] = {}  # targets that no launch has, by block and shared memory
+        self._free: dict[tuple[Any, ...], list[Any]] = {}  # targets that no launch has, by what they are made for
 
     def run(
-        self, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, memory: Sequence[tuple[int, int]],
-        sample: int | None = None,
+        self, grid: Dim3, block: Dim3, shared_mem: int, attributes: Attributes, bound: Bound,
+        memory: Sequence[tuple[int, int]], sample: int | None = None,
     ) -> tuple[Counts, list[int]]:  # fmt: skip
         """Run a launch to its end; what it raises is raised.
 
         `memory`: what may be touched, in pieces apart from each other, as starts and bytes. `sample`: run so many of
         its blocks alone. Returns what was counted, and how many sectors of each piece were touched.
         """
-        target = self._target(block, shared_mem)
-        if sample is not None and (self.kernel.cooperative or target.code.spins):
+        made_for = block, shared_mem, attributes
+        target = self._target(*made_for)
+        if sample is not None and (attributes.cooperative or target.code.spins):
             raise LaunchError(
                 f"{self.kernel.name}: sample is {sample} blocks, but blocks of this kernel wait for each other; "
                 "profile it whole, with sample=None"
@@ -88,18 +88,19 @@ class Profiled:
         target.session.start(memory)
         target.run(grid, None, bound)  # one that raises is not used again
         found = Counts(target.session.table, target.session.counted()), target.session.touched()
-        self._give_back(target, block, shared_mem)
+        self._give_back(target, *made_for)
         return found
 
-    def _target(self, block: Dim3, shared_mem: int) -> Any:
+    def _target(self, *made_for: Any) -> Any:
+        """One for a shape of block, bytes of dynamic shared memory and launch attributes."""
         with self._lock:
-            free = self._free.setdefault((block, shared_mem), [])
+            free = self._free.setdefault(made_for, [])
             target = free.pop() if free else None
-        return target or self.kernel.target(block, shared_mem)
+        return target or self.kernel.target(*made_for)
 
-    def _give_back(self, target: Any, block: Dim3, shared_mem: int) -> None:
+    def _give_back(self, target: Any, *made_for: Any) -> None:
         with self._lock:
-            self._free[block, shared_mem].append(target)
+            self._free[made_for].append(target)
 
 
 @dataclass(frozen=True)
@@ -117,21 +118,23 @@ class Traced(Profiled):
     instrument = Tracer
 
     def trace(
-        self, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, memory: Sequence[tuple[int, int]],
-        blocks: Sequence[int],
+        self, grid: Dim3, block: Dim3, shared_mem: int, attributes: Attributes, bound: Bound,
+        memory: Sequence[tuple[int, int]], blocks: Sequence[int],
     ) -> Trace:  # fmt: skip
         """Run these blocks of a launch alone, one after the other."""
-        target = self._target(block, shared_mem)
+        made_for = block, shared_mem, attributes
+        target = self._target(*made_for)
         target.choose(np.array(blocks, np.int64))
         target.session.start(memory)
         target.run(grid, None, bound)
         rows, lost = target.session.rows()
         found = Trace(Counts(target.session.table, target.session.counted()), rows, lost)
-        self._give_back(target, block, shared_mem)
+        self._give_back(target, *made_for)
         return found
 
-    def waits(self, block: Dim3, shared_mem: int) -> bool:
+    def waits(self, block: Dim3, shared_mem: int, attributes: Attributes) -> bool:
         """Whether blocks of the kernel may wait for each other."""
-        target = self._target(block, shared_mem)
-        self._give_back(target, block, shared_mem)
+        made_for = block, shared_mem, attributes
+        target = self._target(*made_for)
+        self._give_back(target, *made_for)
         return target.code.spins

@@ -101,13 +101,27 @@ def thread_bound(part: list[str]) -> int:
     """The most threads of a block by a function's directives, ``.maxntid`` or ``.reqntid``; 0 without them."""
     most = 0
     for name in (".maxntid", ".reqntid"):
-        at = part.index(name) + 1 if name in part else len(part)
-        sizes = []
-        while part[at : at + 1] and part[at].isdigit():
-            sizes.append(int(part[at]))
-            at += 2 if part[at + 1 : at + 2] == [","] else 1
+        sizes = _sizes(part, name)
         most = prod(sizes) if sizes else most
     return most
+
+
+def cluster(part: list[str]) -> tuple[int, int, int] | None:
+    """Blocks of a cluster by a function's directives, zeros where each launch has to tell them; None without."""
+    x, y, z = (*_sizes(part, ".reqnctapercluster"), 1, 1, 1)[:3]
+    if ".reqnctapercluster" in part:
+        return x, y, z
+    return (0, 0, 0) if ".explicitcluster" in part else None
+
+
+def _sizes(part: list[str], directive: str) -> list[int]:
+    """The numbers that follow a directive, if it is there."""
+    at = part.index(directive) + 1 if directive in part else len(part)
+    sizes = []
+    while part[at : at + 1] and part[at].isdigit():
+        sizes.append(int(part[at]))
+        at += 2 if part[at + 1 : at + 2] == [","] else 1
+    return sizes
 
 
 def parameters(part: list[str]) -> list[Var]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rawkern.engines.cpu.ptx.body import Body
 from rawkern.engines.cpu.ptx.data import Function, Ptx
-from rawkern.engines.cpu.ptx.declarations import parameters, thread_bound, variables
+from rawkern.engines.cpu.ptx.declarations import cluster, parameters, thread_bound, variables
 from rawkern.engines.cpu.ptx.tokens import END, MALFORMED, closing, is_name, line_of, semicolon, shown, tokens
 from rawkern.errors import UnsupportedError
 
@@ -21,7 +21,7 @@ _KNOWN = frozenset((*_LINKAGE, *_FUNCTIONS, *_VARIABLES, *_LINES))
 _HINTS = frozenset(
     (
         ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".noreturn", ".pragma",
-        ".abi_preserve", ".abi_preserve_control",
+        ".abi_preserve", ".abi_preserve_control", ".reqnctapercluster", ".explicitcluster", ".maxclusterrank",
     )
 )  # fmt: skip
 
@@ -138,7 +138,7 @@ def _header(part: list[str]) -> Function:
         raise UnsupportedError("no name")
     params, at = _list(part, at + 1)
     function = Function(name, part[0] == ".entry", parameters(params), parameters(returns))
-    function.max_threads = thread_bound(part[at:])
+    function.max_threads, function.cluster = thread_bound(part[at:]), cluster(part[at:])
     for item in part[at:]:
         if item[0] == "." and item not in _HINTS:
             function.refused = function.refused or f"PTX directive not supported: {item}"

@@ -19,6 +19,7 @@ import numpy as np
 from rawkern.arguments.careful import Bound
 from rawkern.arguments.memory import Piece
 from rawkern.base import torch_private as private
+from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
 from rawkern.base.table import address_of
 from rawkern.engines.cpu.emit.instrument import Instrument, Session
@@ -75,7 +76,6 @@ class Owner(Protocol):
     """What a target knows of its kernel; `rawkern.engines.cpu.EngineKernel` is one."""
 
     name: str
-    cooperative: bool
     globals_address: int
     params_size: int
     instrument: type[Instrument]
@@ -100,10 +100,11 @@ class Setting:
 class Target:
     """One kernel with one shape of block and dynamic shared memory, with stacks for one launch at a time."""
 
-    def __init__(self, owner: Owner, block: Dim3, shared_dynamic: int):
+    def __init__(self, owner: Owner, block: Dim3, shared_dynamic: int, attributes: Attributes = PLAIN):
         code, loaded, shape = owner.loaded(shape_of(block))
         self.owner, self.name, self.code = owner, owner.name, code
-        self.block, self.shared_dynamic = block, shared_dynamic
+        self.block, self.shared_dynamic, self.attributes = block, shared_dynamic, attributes
+        cooperative, cluster = attributes.cooperative, attributes.cluster
         count = block[0] * block[1] * block[2]
         self.nwarps = -(-count // 32)
         self.last_mask = (1 << (count - 32 * (self.nwarps - 1))) - 1
@@ -127,15 +128,15 @@ class Target:
         self._native = Filled(
             TARGET,
             device=CPU + owner.mode.word, go=loaded.go, block=block[0], nwarps=self.nwarps,
-            params_size=owner.params_size,
-            most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
+            params_size=owner.params_size, multiple=cluster[0] if cluster else 1,
+            most_work=MAX_WARPS if cooperative else 1 << 62, resident=0 if cooperative else MAX_RESIDENT,
             launch=self.record_address, helpers=self._helpers(session),
             thread_count=private.function("thread_count"), save_thread=address_of(python.PyEval_SaveThread),
             restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0, blocks=orders.ALL,
         )  # fmt: skip
         self._address = self._native.address
-        #: For native launches, which know of no order.
-        self.address = 0 if owner.mode.ordered else self._address
+        #: For native launches, which know of no order, and compare no grid with clusters.
+        self.address = 0 if owner.mode.ordered or attributes.together > 1 else self._address
         self._spare: list[Target] = []
         self.linked = False  # whether native launches know it
         self._settings: dict[int, Setting] = {}
@@ -208,7 +209,7 @@ class Target:
         now, seed = self.setting, orders.seed.current
         if seed == now.seed:
             return
-        far = self.owner.cooperative or not self.code.spins
+        far = self.attributes.cooperative or not self.code.spins
         order = None if seed is None else orders.blocks(seed, orders.EVERYWHERE if far else orders.WINDOW)
         warps = range(self.nwarps) if seed is None else orders.warps(self.nwarps, seed)
         self._settle_alone(
@@ -233,9 +234,10 @@ class Target:
         at = setting.tids.ctypes.data
         constants = (
             *self.block, self.nwarps, self.last_mask, workers.order.index(self.nwarps - 1), self.shared_dynamic,
-            self.shared_total, ctypes.addressof(limits.SLICE), workers.stack_room, workers.address,
-            self.globals_address, self.params_address, at,
-            ctypes.addressof(self.grid_sync) if self.owner.cooperative else 0,  # null: no group is valid
+            self.shared_total, *(self.attributes.cluster or (1, 1, 1)), int(self.attributes.cluster is not None),
+            ctypes.addressof(limits.SLICE), workers.stack_room, workers.address, self.globals_address,
+            self.params_address, at,
+            ctypes.addressof(self.grid_sync) if self.attributes.cooperative else 0,  # null: no group is valid
             ctypes.addressof(limits.HEAP), setting.session.address, setting.session.begin,
             order.address if order else 0, self._code, openmp(),
         )  # fmt: skip
@@ -285,7 +287,7 @@ class Target:
         try:
             spare = self._spare.pop()
         except IndexError:
-            spare = Target(self.owner, self.block, self.shared_dynamic)
+            spare = Target(self.owner, self.block, self.shared_dynamic, self.attributes)
         try:
             spare.run(grid, stream, bound)
         finally:
@@ -373,7 +375,7 @@ class Target:
             if reason == "PRINTF":
                 host_calls.print_lines(self.workers, k, *ways, readable)
                 return
-            cooperative = self.owner.cooperative
+            cooperative = self.attributes.cooperative
             raise LaunchError(host_calls.failure(self.workers, k, reason, *ways, readable, cooperative))
         except LaunchError as error:
             raise type(error)(f"{self.name}: {error}") from None

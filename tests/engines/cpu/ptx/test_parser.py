@@ -10,6 +10,7 @@ import pytest
 from rawkern.engines.cpu.analysis.storage import reached
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Label, Loc, Mem, Not, Pair, Ptx, Reg, Special, Sym, Var, Vec
 from rawkern.engines.cpu.ptx.parser import parse
+from rawkern.engines.cpu.runtime.jit import Translation
 from rawkern.errors import UnsupportedError
 
 HEAD = ".version 8.7\n.target sm_80\n.address_size 64\n"
@@ -33,6 +34,24 @@ def one(text: str) -> Instr:
 
 
 # -- module -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("directives", "cluster"),
+    [
+        ("", None),
+        (".explicitcluster .reqnctapercluster 4, 2", (4, 2, 1)),
+        (".maxntid 64 .explicitcluster", (0, 0, 0)),
+        (".reqnctapercluster 2 .maxclusterrank 8", (2, 1, 1)),
+    ],
+)
+def test_clusters_of_a_kernel(directives, cluster):
+    text = HEAD + f".entry k() {directives} {{ ret; }}"
+    function = parse(text).functions["k"]
+    assert function.cluster == cluster and not function.refused
+    if cluster:
+        for _ in range(2):  # made, then from the disk
+            assert Translation(text, False).needs().kernels["k"].cluster == cluster
+
+
 def test_header_of_a_kernel():
     ptx = module("""
         .visible .entry _Z1kPfi(
