@@ -67,7 +67,8 @@ class Card:
 
 
 #: L2 as the data sheet has it, of which a launch holds 0.8; the first level with shared memory, from the CUDA
-#: Programming Guide; us of an empty kernel, recorded of the first two and assumed of the others.
+#: Programming Guide; us of an empty kernel, recorded of the first two and assumed of the others; parts of L2 (white
+#: papers of the A100 and later; other chips have one).
 _L2_SHARE = 0.8
 _ROWS = (
     ("h100", 50 * MIB, 256 * KIB, 1.22, True, 2),  # white paper of the H100: 50 MB
@@ -78,7 +79,10 @@ _ROWS = (
     ("l4", 48 * MIB, 128 * KIB, 1.5, False, 1),  # data sheet of the L4: 48 MB
     ("t4", 4 * MIB, 96 * KIB, 1.5, False, 1),  # white paper of the Turing architecture: 4 MB
 )
-CARDS = {name: Card(GPUS[name], _L2_SHARE * l2, *rest) for name, l2, *rest in _ROWS}
+CARDS = {
+    name: Card(GPUS[name], _L2_SHARE * l2, l1, empty, measured, halves)
+    for name, l2, l1, empty, measured, halves in _ROWS
+}
 
 
 def card_named(name: str) -> Card:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rawkern.estimation.machine import FREE, Cost
+from rawkern.estimation.machine import Cost
 
 Latency = Callable[[int, int, str], float]  # of an access: number of the block, of the instruction, its text
 _FENCES = ("bar", "barrier", "membar", "fence")
@@ -37,7 +37,7 @@ def lone_times(
     now, found = 0.0, []
     for number, block in enumerate(blocks):
         every = _named(block, known[number])
-        ahead = [latency(number, k, text) if every[k][1] is not FREE else 0.0 for k, (text, _) in enumerate(every)]
+        ahead = [latency(number, k, text) if not every[k][1].free else 0.0 for k, (text, _) in enumerate(every)]
         order = orders[number]
         loops = number in block["targets"]
         before = now
@@ -60,7 +60,7 @@ def _issue(
         made, read = registers[k]
         when = max((ready[name] for name in read if name in ready), default=0.0)
         _, one = every[k]
-        if one is FREE:
+        if one.free:
             for name in made:
                 ready[name] = when
             continue
@@ -72,7 +72,7 @@ def _issue(
 
 def _expected(text: str, known: Cost) -> float:
     words = text.split(".")
-    if words[0] not in ("ld", "ldu", "atom", "tex") or known is FREE:
+    if words[0] not in ("ld", "ldu", "atom", "tex") or known.free:
         return known.latency
     return _EXPECTED.get(next((word for word in words[1:] if word in _EXPECTED), "generic"), 0.0)
 

@@ -27,6 +27,10 @@ class Cost:
     stalls: bool = False  # the warp issues nothing else meanwhile: there is a branch for rare operands inside
 
     @property
+    def free(self) -> bool:
+        return not self.pipes
+
+    @property
     def issues(self) -> float:
         return sum(count for _, count in self.pipes)
 
