@@ -28,7 +28,7 @@ from rawkern.estimation.estimate import SPREAD, needs_of_launch
 from rawkern.estimation.model import Needs, roofline, time_of
 
 RECORDED, NEW = RESULTS / "estimates-recorded.json", RESULTS / "estimates-new.json"
-DOCS = RESULTS.parent.parent / "docs" / "estimates.md"
+DOCS, DETAILS = RESULTS.parent.parent / "docs" / "estimates.md", RESULTS / "estimates.md"
 MARKS = {name: (f"<!-- {name} -->\n", f"<!-- /{name} -->\n") for name in ("new", "table")}
 #: Constants that small kernels told (`rawkern calibrate`, and loops like it): rows tell them too little.
 FIXED = ("l2_latency", "scattered", "scattered_writes", "hot", "step")
@@ -42,6 +42,7 @@ START = Constants(
 TITLES = {"left_out": "family left out", "estimated": "estimate", "roofline": "roofline"}
 #: Families whose variants do the same with the same data; the words before the first space name the problem.
 TUNED = ("copy", "transpose", "sum", "matmul", "softmax", "n-body", "stencil", "scan", "convolution", "sparse product")
+COLUMNS = tuple(TITLES)
 COLD, WARM = "cold", "warm"
 Row = dict[str, Any]
 Cell = tuple[str, str]  # GPU, and cold or warm
@@ -215,7 +216,7 @@ def _measure(into: Path) -> None:
         row["us"][gpu] = measured(launches[row["family"], row["variant"]])
         print(f"{row['family']}, {row['variant']}: {row['us'][gpu]}, estimated {row['estimated'][gpu]}", flush=True)
         (into / NEW.name).write_text(json.dumps(kept, indent=1) + "\n")  # what came so far, should a later one fail
-    text = new_text(kept["rows"])
+    text = f"{new_text(kept['rows'])}\n{table([row for row in kept['rows'] if row['us']], COLUMNS[1:])}\n"
     (into / "estimates-new.md").write_text(text)
     print(text)
 
@@ -277,28 +278,41 @@ def choices(rows: Sequence[Row], name: str) -> dict[str, float]:
 
 
 def recorded_text(rows: Sequence[Row]) -> str:
-    columns = ("left_out", "estimated", "roofline")
+    """Figures of the recorded rows, for the page."""
     held, all_of = inside(rows, "left_out")
     took = choices(rows, "left_out")
     said = (
         f"`low` and `high` hold {held} of the {all_of} times, each estimated with its family left out. Of the variants "
-        f"of one problem the one with the shortest such estimate takes at most 10 % longer than the best in "
+        f"of one problem, the one with the lowest such estimate takes at most 10% longer than the best in "
         f"{sum(longer <= 0.1 for longer in took.values())} of {len(took)} families: "
         f"{', '.join(f'{family} {longer:.0%}' for family, longer in took.items())}."
     )
-    return f"{report(rows, columns)}\n\n{said}\n\n{table(rows, columns)}\n"
+    return f"{report(rows, COLUMNS)}\n\n{said}\n"
 
 
 def new_text(rows: Sequence[Row]) -> str:
-    """The new kernels: those that were measured in full, of the others what was estimated."""
-    done, waiting, columns = [r for r in rows if r["us"]], [r for r in rows if not r["us"]], ("estimated", "roofline")
-    parts = []
+    """Figures of the new kernels, for the page."""
+    done = [row for row in rows if row["us"]]
+    families = len({row["family"] for row in rows})
+    parts = [f"{len(rows)} kernels of {families} families; {len(done)} of them are measured."]
     if done:
         held, all_of = inside(done, "estimated")
-        said = f"`low` and `high` hold {held} of the {all_of} times."
-        parts += [report(done, columns), said, table(done, columns)]
-    if waiting:
-        lines = ["| not measured yet | H100, cold | warm | H200, cold | warm |", "| --- | --- | --- | --- | --- |"]
+        parts += [f"`low` and `high` hold {held} of the {all_of} times.", report(done, COLUMNS[1:])]
+    return "\n\n".join(parts) + "\n"
+
+
+def details(recorded: Sequence[Row], new: Sequence[Row]) -> str:
+    """The text of results/estimates.md: every row on every GPU, measured and estimated."""
+    parts = ["# Estimates and measured times"]
+    parts.append("Microseconds, with the difference from the measured time; docs/estimates.md explains the columns.")
+    parts += ["## Recorded rows", table(recorded, COLUMNS), "## New kernels"]
+    if done := [row for row in new if row["us"]]:
+        parts.append(table(done, COLUMNS[1:]))
+    if waiting := [row for row in new if not row["us"]]:
+        lines = [
+            "| estimated, not measured yet | H100, cold | warm | H200, cold | warm |",
+            f"| {'--- | ' * 5}".rstrip(),
+        ]
         for row in waiting:
             shown = " | ".join(f"{us:,.4g}" for times in row["estimated"].values() for us in times.values())
             lines.append(f"| {row['family']}, {row['variant']} | {shown} |")
@@ -317,10 +331,10 @@ def rendered(page: str, texts: dict[str, str]) -> str:
     return page
 
 
-def kept_texts() -> dict[str, str]:
-    """The tables of what is kept."""
+def kept_texts() -> tuple[dict[str, str], str]:
+    """The tables of what is kept: those of the page, and all rows."""
     new, recorded = (json.loads(path.read_text())["rows"] for path in (NEW, RECORDED))
-    return {"new": new_text(new), "table": recorded_text(recorded)}
+    return {"new": new_text(new), "table": recorded_text(recorded)}, details(recorded, new)
 
 
 def main() -> None:
@@ -329,7 +343,7 @@ def main() -> None:
     parser.add_argument("--predict", action="store_true", help="estimate the new kernels and keep that")
     parser.add_argument("--measure", action="store_true", help="on a GPU: measure the new kernels and keep that beside")
     parser.add_argument("--into", type=Path, default=RESULTS, metavar="DIR", help="where --measure writes")
-    parser.add_argument("--page", action="store_true", help="write the page's tables from what is kept")
+    parser.add_argument("--page", action="store_true", help="write the tables from what is kept")
     options = parser.parse_args()
     if options.measure:
         _measure(options.into)
@@ -343,8 +357,10 @@ def main() -> None:
             return
         kept["rows"] = evaluated(kept["rows"])
         RECORDED.write_text(json.dumps(kept, indent=1) + "\n")
-        print(report(kept["rows"], ("left_out", "estimated", "roofline")))
-    DOCS.write_text(rendered(DOCS.read_text(), kept_texts()))
+        print(report(kept["rows"], COLUMNS))
+    texts, every = kept_texts()
+    DOCS.write_text(rendered(DOCS.read_text(), texts))
+    DETAILS.write_text(every)
 
 
 if __name__ == "__main__":
