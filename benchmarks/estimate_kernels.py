@@ -698,12 +698,12 @@ def _gallery() -> list[Row]:
         ),
         _row(
             "gallery",
-            "quantise, 4096x4096",
+            "quantize, 4096x4096",
             512,
             256,
             f"f:{_L} i:4194304:1 f:4096 n:4096 n:4096 n:1024",
-            source("quantised_matmul"),
-            "quantise",
+            source("quantized_matmul"),
+            "quantize",
         ),
         _row(
             "gallery",
@@ -711,7 +711,7 @@ def _gallery() -> list[Row]:
             [64, 64],
             [16, 16],
             f"i:262144:{1 << 30} i:262144:{1 << 30} f:1024 f:1024 f:{n} n:1024 n:1024 n:256",
-            source("quantised_matmul"),
+            source("quantized_matmul"),
             "multiply",
         ),
         _row(

@@ -11,6 +11,7 @@ import torch
 
 import rawkern
 from benchmarks import estimates as benchmark
+from benchmarks.estimate_kernels import rows as new_rows
 from rawkern.estimation.caches import held
 from rawkern.estimation.cards import CARDS, calibrated, card_named, store
 from rawkern.estimation.chains import schedules
@@ -183,6 +184,8 @@ def test_the_page_has_the_kept_rows_and_their_figures_hold():
     texts, every = benchmark.kept_texts()
     assert benchmark.rendered(page, texts) == page, "run python -m benchmarks.estimates --page"
     assert every == benchmark.DETAILS.read_text(), "run python -m benchmarks.estimates --page"
+    kept = json.loads(benchmark.NEW.read_text())["rows"]
+    assert [(r["family"], r["variant"]) for r in kept] == [(r["family"], r["variant"]) for r in new_rows()]
     left_out, roofline = (benchmark.figures(rows, benchmark.column(name)) for name in ("left_out", "roofline"))
     assert left_out["median"] <= 0.2 and left_out["p90"] <= 0.5 and left_out["right"] >= 0.93 * left_out["pairs"]
     assert left_out["median"] < roofline["median"] / 3 and left_out["p90"] < roofline["p90"] / 2
