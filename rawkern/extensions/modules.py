@@ -254,10 +254,12 @@ class _Writer:
                 if struct.python not in classes or not (one.python in words or struct.autograd):
                     self.methods.append((struct, one))
                     continue
+                used = True
+                if one.pure:
+                    continue
                 code = self._function(one.unit or self.units[0], one)
                 self.code.setdefault(struct.python, []).append(code)
                 words |= set(re.findall(r"\w+", code))
-                used = True
             if len(rest) == len(waiting) and not used:
                 break
             waiting = rest

@@ -58,6 +58,9 @@ def options_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]
         if bare == "dtype" and of:
             raise Refused(f"`{short(node)}`", node)
         return options_method(f, node, empty, bare, nodes)
+    if bare in ("CUDA", "CPU") and len(nodes) == 1 and name.startswith(("torch::", "at::")):  # a type of old
+        device = "cuda_device()" if bare == "CUDA" else "torch.device('cpu')"
+        return Value("", t.OPTIONS, options={"dtype": f.value(nodes[0]).code, "device": device})
     if bare == "TensorOptions":
         return converted(f.value(nodes[0]), t.OPTIONS) if nodes else empty
     if bare == "Slice":

@@ -126,6 +126,8 @@ def _qualified(f: Context, node: Any) -> Type:
         return found
     if bare == "function":
         return Type("lambda")
+    if bare == "TensorAccessor" and len(arguments) > 1:
+        return Type("accessor", text_of(arguments[1]), (type_of(f, arguments[0]),))
     if bare in ("unique_ptr", "shared_ptr", "intrusive_ptr"):
         owned = type_of(f, arguments[0])
         if owned.kind != "struct":
