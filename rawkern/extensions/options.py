@@ -9,13 +9,14 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, options_code
 
 
 def keywords(value: Value) -> list[str]:
     """Tensor options as keywords."""
-    found = [f"{key}={code}" for key, code in (value.options or {}).items()]
-    return ([f"**{value.code}"] if value.code else []) + found
+    if value.code:  # what is set replaces what was
+        return [f"**{options_code(value)}"]
+    return [f"{key}={code}" for key, code in (value.options or {}).items()]
 
 
 def options_method(f: Context, node: Any, value: Value, name: str, nodes: list[Any]) -> Value:

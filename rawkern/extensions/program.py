@@ -184,6 +184,8 @@ class Registration:
     text: str  # schema or name
     function: str = ""
     key: str = ""
+    code: Any = None  # the node of a lambda instead of a function
+    lines: list[int] = field(default_factory=list)
 
 
 @dataclass

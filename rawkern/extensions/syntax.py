@@ -44,7 +44,7 @@ def references(node: Any) -> list[tuple[str, Any]]:
 
 
 def is_target(node: Any, name: str) -> bool:
-    """Whether a pointer is what a function returns a number by: all that it says of it is ``*name``, which it assigns."""
+    """Whether a function returns a number by a pointer: all that it says of it is ``*name``, which it assigns."""
     found = False
     for one in nodes_in(node):
         if one.type == "identifier" and text_of(one) == name:
