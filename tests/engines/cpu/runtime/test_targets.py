@@ -20,6 +20,8 @@ from rawkern.compile.source import from_text
 from rawkern.engines.cpu.checker.instrument import Checker
 from rawkern.engines.cpu.runtime import jit
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 KERNELS = Path(__file__).parents[4] / "benchmarks" / "compiled"
 LIMIT = 10  # seconds of processor time; about a tenth is usual
 CODE = r"""
@@ -94,7 +96,7 @@ def test_values_meet_where_lanes_do() -> None:
         llvm.parse_assembly(jit.module_text(lowered, base.host()), context) as module,
     ):
         with base.target_machine(base.host()) as machine:
-            base.optimise(llvm, module, machine, base.FULL_PIPELINE_LINES + 1)
+            base.optimise(llvm, module, machine, usual=False)
         assert str(module).count(" = phi <32 x ") < 4 * blocks  # 22 a block once
 
 
