@@ -74,7 +74,7 @@ def shown(function: ast.FunctionDef) -> str:
     """A function's statements, each in a line."""
     statements = [one for one in function.body if not isinstance(one, ast.Pass)]
     lines = [re.sub(r"\s+", " ", ast.unparse(one)).strip() for one in statements]
-    return "<br>".join(f"`{line}`" for line in lines) or "nothing: rawkern does so by itself"
+    return "<br>".join(f"`{line}`" for line in lines) or "nothing: rawkern does this"
 
 
 def test_the_table_of_what_is_translated(tmp_path: Path) -> None:
