@@ -23,21 +23,21 @@ PAGE = ROOT / "docs" / "ptx-support.md"
 COMMAND = "python -m benchmarks.coverage --write"
 HEAD = """# PTX on the CPU engine
 
-Made from the engine's tables by `@COMMAND`; do not edit.
+Generated from the engine's tables by `@COMMAND`; do not edit.
 
-`{.a\\|.b}` is one of the names, `[.a\\|.b]` one of them or none; modifiers are taken in PTX's order, whatever their
-order here. Anything not listed raises `UnsupportedError` before anything runs, with the instruction and its CUDA line.
+`{.a\\|.b}` is one of the names, `[.a\\|.b]` one of them or none; modifiers follow PTX's order, regardless of their
+order here. Anything else raises `UnsupportedError` before anything runs, with the instruction and its line of CUDA.
 
 Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @SHARE of their uses.
 
 ## Notes
 
-- Matrix products (`mma`, `wmma`): products are exact. Sums go over k in ascending order from C, each step one fused
-  multiply-add rounded to nearest even in f32 (f64 for f64), also where C and D are f16, which are rounded once at the
-  end. GPUs sum several products at once and cut off low bits; PTX leaves that open, so last bits differ. tf32 operands
-  are cut to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the hardware's.
-- Matrix instructions need all 32 lanes of a warp, as PTX demands; if some are missing the launch fails with the line.
-- Fragments of `wmma` lie as `mma.sync` documents them. Where the hardware holds an element twice, so does the engine.
+- Matrix products (`mma`, `wmma`): products are exact. Sums run over k in ascending order from C, each step one fused
+  multiply-add rounded to nearest even in f32 (f64 for f64). If C and D are f16, they are rounded once, at the end.
+  GPUs sum several products at once and truncate low bits; PTX leaves that open, so last bits differ. tf32 operands are
+  truncated to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the hardware's.
+- Matrix instructions need all 32 lanes of a warp, as in PTX; otherwise the launch fails with the line.
+- Fragments of `wmma` have the layout that `mma.sync` documents. Elements that the hardware holds twice are held twice.
 - `cp.async` copies at once; waiting for it then costs nothing.
 - Cache hints, prefetches and scopes of fences are accepted and change no result.
 """
@@ -79,7 +79,7 @@ def page() -> str:
     text += ["## Memory, warps, control", "", *_table(FORMS)]
     rows = {id(r): r for rows in TABLE.values() for r in rows}.values()
     text += ["", "## Registers", "", *_table(r for r in rows if r.base != "mov")]
-    text += ["", "## Refused", "", "| what | instructions that begin with |", "| --- | --- |"]
+    text += ["", "## Not supported", "", "| what | instructions that begin with |", "| --- | --- |"]
     reasons: dict[str, list[str]] = {}
     for start, why in REFUSED.items():
         reasons.setdefault(why, []).append(f"`{start}`")

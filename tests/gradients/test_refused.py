@@ -131,7 +131,7 @@ REFUSED = {
     "macro type": (kernel("real v = x[i]; y[i] = v;", "#define real half_of_mine"), "the type half_of_mine is not known"),
     "macro of a parameter": (kernel("if (i < m) y[i] = x[i];", "#define SIZE int m", "const float* x, float* y, SIZE"), "declares the parameter m"),
     "macro that pastes": (kernel("y[i] = x[i] * K(1);", "#define K(v) v ## .f"), "the call of K"),
-    "#if of the compiler's": (kernel("y[i] = x[i];", "#if __CUDA_ARCH__ >= 800\n#endif"), "asks for what the compiler defines"),
+    "#if of the compiler's": (kernel("y[i] = x[i];", "#if __CUDA_ARCH__ >= 800\n#endif"), "holds for compute capability 8.0 and not for 7.5"),
     "#error": (kernel("y[i] = x[i];", "#ifndef N\n#error N\n#endif"), "#error"),
     "macro of a function that is not known": (kernel("y[i] = F(x[i]);", "#define F tgamma_of_mine"), "tgamma_of_mine"),
     "recursion": (kernel("y[i] = f(x[i]);", "__device__ float f(float v) { return v > 1.f ? f(v - 1.f) : v; }"), "calls itself"),
