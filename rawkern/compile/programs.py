@@ -23,8 +23,8 @@ from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 from rawkern.errors import UnsupportedError
 
-# what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
-CPU_ARCH = "compute_80"
+# what the CPU engine reads: PTX with all that GPUs up to Hopper do (the suffix: wgmma and the like)
+CPU_ARCH = "compute_90a"
 _FORMAT = 1  # raised when what is stored, or how it is compiled, changes
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
 

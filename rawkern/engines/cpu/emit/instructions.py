@@ -74,7 +74,7 @@ HANDLERS = {
     "ld": access.load, "ldu": access.load, "st": access.store, "atom": atomics.atomic, "red": atomics.atomic,
     "membar": access.fence, "fence": access.fence,
     "prefetch": ignore, "prefetchu": ignore, "discard": ignore, "applypriority": ignore, "pmevent": ignore,
-    "createpolicy": policy,
+    "createpolicy": policy, "setmaxnreg": ignore, "griddepcontrol": ignore,
     "activemask": warp.activemask, "nanosleep": jumps.nanosleep,
     "mma": mma.multiply, "wmma.mma": mma.multiply, "wmma.load": tiles.load_fragment,
     "wmma.store": tiles.store_fragment, "ldmatrix": tiles.load_rows, "stmatrix": tiles.store_rows,

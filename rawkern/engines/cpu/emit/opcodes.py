@@ -19,8 +19,11 @@ _HINTS = (
     "L2::64B|L2::128B|L2::256B L2::evict_normal|L2::evict_first|L2::evict_last L2::cache_hint"
 )
 _ORDER = f"relaxed|acquire|release|acq_rel {_SCOPE} global|shared|shared::cta L2::cache_hint"
+_VECTOR = f"relaxed|acquire|release|acq_rel {_SCOPE} global L2::cache_hint"
 _EVICT = "!L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
 _WARP = "!sync !aligned"
+_RESTRICT = "sync_restrict::shared::cta|sync_restrict::shared::cluster"
+_TX = "shared|shared::cta|shared::cluster"
 _SQUARE = "!m16n16k16|m32n8k16|m8n32k16"
 _HALVES = [f"{d}.{c}" for d in ("f16", "f32") for c in ("f16", "f32")]
 _WHERE = "global|shared|shared::cta"
@@ -30,7 +33,10 @@ def _atomics() -> tuple[Form, ...]:
     """``atom`` and ``red``; the type decides what may be done."""
     both = {"add": "u32 s32 u64 s64 f32 f64", "min|max": "u32 s32 u64 s64", "inc|dec": "u32", "and|or|xor": _ALL_B}
     rows = [form(name, types, f"{_ORDER} !{ops}") for name in ("atom", "red") for ops, types in both.items()]
-    rows += [form(name, "f16 f16x2 bf16 bf16x2", f"{_ORDER} !add noftz") for name in ("atom", "red")]
+    halves = "f16 f16x2 bf16 bf16x2"
+    rows += [form(name, halves, f"{_ORDER} !add noftz") for name in ("atom", "red")]
+    rows += [form(name, halves, f"{_VECTOR} !add|min|max !noftz !v2|v4|v8") for name in ("atom", "red")]
+    rows += [form(name, "f32", f"{_VECTOR} !add !v2|v4") for name in ("atom", "red")]
     return (*rows, form("atom", _ALL_B, f"{_ORDER} !exch"), form("atom", _B, f"{_ORDER} !cas"))
 
 
@@ -87,6 +93,13 @@ FORMS = (
     form("membar", [""], "!cta|gl|sys"),
     form("fence", [""], f"sc|acq_rel|acquire|release !{_SCOPE}"),
     form("fence", [""], "!proxy !alias"),
+    form("fence", [""], "!proxy !async global|shared::cta|shared::cluster"),
+    form("fence", [""], "!mbarrier_init !release !cluster"),
+    form("fence", [""], f"!acquire|release !{_RESTRICT} !cluster"),
+    form("fence", [""], f"!proxy !async::generic !acquire|release !{_RESTRICT} !cluster"),
+    form("fence", [""], f"!proxy !tensormap::generic !acquire|release !{_SCOPE}"),
+    form("griddepcontrol", [""], "!launch_dependents|wait"),
+    form("setmaxnreg", "u32", f"!inc|dec {_WARP}"),
     form("membar", [""], "!proxy !alias"),
     *(
         form("createpolicy", "b64", f"{how} {more}{_EVICT}")
@@ -119,7 +132,8 @@ FORMS = (
     form("cp", [""], "!async !commit_group|wait_group|wait_all"),
     form("cp", "b64", "!async !mbarrier !arrive noinc shared|shared::cta"),
     form("mbarrier", "b64", "!init|inval shared|shared::cta"),
-    form("mbarrier", "b64", f"!arrive|arrive_drop noComplete release|relaxed {_SCOPE} shared|shared::cta"),
+    form("mbarrier", "b64", f"!arrive|arrive_drop noComplete|expect_tx release|relaxed {_SCOPE} {_TX}"),
+    form("mbarrier", "b64", f"!expect_tx|complete_tx relaxed {_SCOPE} {_TX}"),
     form("mbarrier", "b64", f"!test_wait|try_wait parity acquire|relaxed {_SCOPE} shared|shared::cta"),
     form("mbarrier", "b64", "!pending_count"),
     form("bar", [""], "cta !sync|arrive"),
@@ -147,12 +161,9 @@ REFUSED = {
     "tcgen05": "matrix instructions of compute capability 10.0",
     "cp.async.bulk": "bulk copies (TMA) of compute capability 9.0", "cp.reduce": "bulk copies (TMA)",
     "st.async": "thread block clusters", "red.async": "thread block clusters", "st.bulk": "bulk copies (TMA)",
-    "tensormap": "bulk copies (TMA)", "mbarrier.expect_tx": "bulk copies (TMA)",
-    "mbarrier.complete_tx": "bulk copies (TMA)", "mbarrier.arrive.expect_tx": "bulk copies (TMA)",
+    "tensormap": "bulk copies (TMA)",
     "barrier.cluster": "thread block clusters", "mapa": "thread block clusters",
     "getctarank": "thread block clusters", "clusterlaunchcontrol": "thread block clusters",
-    "griddepcontrol": "dependent launches of compute capability 9.0",
-    "setmaxnreg": "registers moved between warps, of compute capability 9.0",
     "multimem": "memory of several GPUs", "ld_reduce": "memory of several GPUs",
     "alloca": "stack memory of a size known at run time", "stacksave": "stack memory of a size known at run time",
     "stackrestore": "stack memory of a size known at run time",

@@ -98,12 +98,14 @@ FACTS: dict[str, Facts] = {
     "atom": _UPDATE._replace(observes=True, address="any"),
     "red": _UPDATE._replace(result=False),
     **dict.fromkeys(("membar", "fence", "nanosleep"), _FENCE),
-    **dict.fromkeys(("prefetch", "prefetchu", "discard", "applypriority", "pmevent"), _NOTHING),
+    **dict.fromkeys(("prefetch", "prefetchu", "discard", "applypriority", "pmevent", "setmaxnreg"), _NOTHING),
+    "griddepcontrol": _FENCE,
     **dict.fromkeys(("cp", "cp.async.mbarrier"), _NOTHING),
     **dict.fromkeys(("cp.async.ca", "cp.async.cg"), Facts(result=False, memory="rw")),
     **dict.fromkeys(("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all"), _NOTHING),
     **dict.fromkeys(("mbarrier.init", "mbarrier.inval"), Facts(memory="w")),
     **dict.fromkeys(("mbarrier.arrive", "mbarrier.arrive_drop"), _OBJECT),
+    **dict.fromkeys(("mbarrier.expect_tx", "mbarrier.complete_tx"), _OBJECT._replace(result=False)),
     **dict.fromkeys(("mbarrier.test_wait", "mbarrier.try_wait"), _TEST),
     "mbarrier.pending_count": _PURE,
     **dict.fromkeys(("ldmatrix", "wmma.load"), _TILE),
@@ -122,7 +124,7 @@ FACTS: dict[str, Facts] = {
     "call": _LEAVING._replace(lanes="never", address="any"),
     **dict.fromkeys(("trap", "brkpt"), _NOTHING),
     # refused
-    **dict.fromkeys(("sust", "wgmma", "tcgen05", "setmaxnreg", "griddepcontrol", "clusterlaunchcontrol"), _NOTHING),
+    **dict.fromkeys(("sust", "wgmma", "tcgen05", "clusterlaunchcontrol"), _NOTHING),
     "barrier.cluster": _NOTHING,
 }
 UNKNOWN = Facts()

@@ -1,9 +1,7 @@
 """The matrix product of ``mma`` and ``wmma.mma`` as one out-of-line function for each form that a kernel uses.
 
-Floating point: products are exact, and sums go over k in ascending order from C, each step a fused multiply-add rounded
-to nearest even in the accumulator's type (f32 for f16 accumulators too, which are rounded once, at the end). The
-hardware sums several products at once and cuts off low bits, in ways PTX leaves open; results differ in the last bits.
-Integers are exact modulo 2^32.
+Floating point: sums are those of tensor cores, bit for bit (`fused`); of f64 they go over k in ascending order from C,
+each step a fused multiply-add. Integers are exact modulo 2^32.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from rawkern.engines.cpu.arith.formats import load, to_half
 from rawkern.engines.cpu.arith.fp8 import from_fp8
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.lanes import define
+from rawkern.engines.cpu.emit.matrix import fused
 from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, joined, parted, transposed
 from rawkern.engines.cpu.ir import BITS, Emitter, Module, Val
 from rawkern.engines.cpu.ptx.decode import DTYPES
@@ -31,12 +30,29 @@ class Product:
     c: Kind
     d: Kind
     mode: str = ""
+    target: int = 0  # the architecture whose sums floats have; 0 where all have the same
+
+    @property
+    def rule(self) -> fused.Rule | None:
+        """How floats are added; None for other types, and f64."""
+        if self.sum_type != "float":
+            return None
+        k = self.shape.k
+        if self.a.bits == 8 and self.target >= 90:  # two products of f16, each of two of four neighbours
+            groups = tuple(tuple(x for x in range(k) if x % 4 // 2 == half) for half in range(2))
+            return fused.Rule(25, groups, apart=True)
+        if self.target >= 90:
+            return fused.Rule(25, (tuple(range(k)),))
+        step = 16 * 8 // self.a.bits
+        groups = tuple(tuple(range(x, min(x + step, k))) for x in range(0, k, step))
+        return fused.Rule(13, groups, mantissa=13) if self.a.bits == 8 else fused.Rule(24, groups)
 
     @property
     def name(self) -> str:
         s = self.shape
         types = "_".join(kind.name for kind in (self.d, self.a, self.b, self.c))
-        return f"rk_mma_m{s.m}n{s.n}k{s.k}_{types}{'_' if self.mode else ''}{self.mode}"
+        more = "".join(f"_{x}" for x in (self.mode, f"sm{self.target}" if self.rule else "") if x)
+        return f"rk_mma_m{s.m}n{s.n}k{s.k}_{types}{more}"
 
     @property
     def sum_type(self) -> str:
@@ -66,9 +82,12 @@ def helper(m: Module, p: Product) -> str:
         [Val(f"%{o}{i}", f"i{k.register}", LANES) for i in range(n)]
         for o, k, n in zip("abc", kinds, counts, strict=False)
     )
+    if p.rule is not None:
+        _fused(e, p, p.rule, a, b, c)
+        return define(f"define internal {result_type(p)} @{p.name}({', '.join(params)}) noinline", e)
     steps = p.shape.k // p.a.columns * p.a.steps
     rows_at = _store_rows(e, p, [_values(e, x, p.a) for x in a])
-    _store_columns(e, p, b)
+    _store_columns(e, p, [_columns(e, x, p.b) for x in b])
     sums = {}
     for k, (row, column) in enumerate(p.shape.tiles("c", p.c)):
         per = counts[2] // len(p.shape.tiles("c", p.c))
@@ -116,25 +135,59 @@ def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda
     return v
 
 
-def _store_rows(e: Emitter, p: Product, values: list[Val]) -> dict[int, int]:
+def _store_rows(e: Emitter, p: Product, values: list[Val], to: str = "%left") -> dict[int, int]:
     """Write A's tiles one after the other, those of 8 rows together; returns each group's place by its first row."""
-    tiles, per = p.shape.tiles("a", p.a), values[0].n
-    e.line(f"%left = alloca [{per * len(tiles)} x {p.sum_type}], align 64")
+    tiles, per, ty = p.shape.tiles("a", p.a), values[0].n, values[0].ty
+    e.line(f"{to} = alloca [{per * len(tiles)} x {ty}], align 64")
     places: dict[int, int] = {}
     for at, k in enumerate(sorted(range(len(tiles)), key=lambda k: tiles[k])):
-        to = e.let("ptr", 1, f"getelementptr {p.sum_type}, ptr %left, i64 {at * per}")
-        e.line(f"store {values[k]}, {to}, align 64")
+        p_ = e.let("ptr", 1, f"getelementptr {ty}, ptr {to}, i64 {at * per}")
+        e.line(f"store {values[k]}, {p_}, align 64")
         places.setdefault(tiles[k][0], at * per)
     return places
 
 
-def _store_columns(e: Emitter, p: Product, registers: list[Val]) -> None:
-    """Write B's tiles so that the 8 values of one step lie together, all steps of 8 columns one after the other."""
-    e.line(f"%right = alloca [{len(registers) * 8 * p.b.steps} x {p.sum_type}], align 64")
-    for k, register in enumerate(registers):
-        v = _values(e, register, p.b, lambda raw: transposed(e, raw, 8))
-        to = e.let("ptr", 1, f"getelementptr {p.sum_type}, ptr %right, i64 {k * v.n}")
-        e.line(f"store {v}, {to}, align 64")
+def _columns(e: Emitter, register: Val, kind: Kind) -> Val:
+    """A register of B with the 8 values of one step together."""
+    return _values(e, register, kind, lambda raw: transposed(e, raw, 8))
+
+
+def _store_columns(e: Emitter, p: Product, values: list[Val], to: str = "%right") -> None:
+    """Write B's tiles, all steps of 8 columns one after the other."""
+    ty = values[0].ty
+    e.line(f"{to} = alloca [{sum(v.n for v in values)} x {ty}], align 64")
+    for k, v in enumerate(values):
+        e.line(f"store {v}, {e.let('ptr', 1, f'getelementptr {ty}, ptr {to}, i64 {k * v.n}')}, align 64")
+
+
+def _fused(e: Emitter, p: Product, rule: fused.Rule, a: list[Val], b: list[Val], c: list[Val]) -> None:
+    """The product of floats: factors with their exponents to memory, where the sums are made."""
+    rows, columns = [_values(e, x, p.a) for x in a], [_columns(e, x, p.b) for x in b]
+    row_exponents, column_exponents = ([fused.exponents(e, x, p.a.name) for x in rows],
+                                       [fused.exponents(e, x, p.b.name) for x in columns])  # fmt: skip
+    places = _store_rows(e, p, rows)
+    _store_rows(e, p, row_exponents, "%left_exponents")
+    _store_columns(e, p, columns)
+    _store_columns(e, p, column_exponents, "%right_exponents")
+    odd = e.all("or", [fused.unusual(e, x) for x in (*row_exponents, *column_exponents)])
+    tiles, blocks = sorted(p.shape.tiles("c", p.c)), p.shape.n // 8
+    per = len(c) // len(tiles)
+    e.line(f"%sums = alloca [{64 * len(tiles)} x float], align 64")
+    for k, tile in enumerate(p.shape.tiles("c", p.c)):
+        at = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index(tile)}")
+        e.line(f"store {_accumulators(e, c[k * per : k * per + per], p)}, {at}, align 64")
+    name = fused.core(e.module, rule, p.shape.k, p.a.columns, p.c.name, p.d.name)
+    for row, place in places.items():
+        left = e.let("ptr", 1, f"getelementptr float, ptr %left, i64 {place}")
+        exponents = e.let("ptr", 1, f"getelementptr i16, ptr %left_exponents, i64 {place}")
+        sums = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index((row, 0))}")
+        factors = f"{left}, {exponents}, ptr %right, ptr %right_exponents"
+        e.line(f"call void @{name}({factors}, {sums}, i64 {blocks}, i64 64, {odd})")
+    out = []
+    for tile in p.shape.tiles("d", p.d):
+        at = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index(tile)}")
+        out += parted(e, _raw(e, e.let("float", 64, f"load <64 x float>, {at}, align 64"), p), p.d)
+    return_all(e, result_type(p), out)
 
 
 def _accumulators(e: Emitter, registers: list[Val], p: Product) -> Val:
@@ -196,7 +249,11 @@ def _step(e: Emitter, p: Product, a: Val, b: Val, total: Val) -> Val:
 
 def _result(e: Emitter, lines: list[Val], p: Product) -> Val:
     """8 rows of sums as raw bits of D's type."""
-    tile = e.concat(lines)
+    return _raw(e, e.concat(lines), p)
+
+
+def _raw(e: Emitter, tile: Val, p: Product) -> Val:
+    """Sums as raw bits of D's type."""
     if p.d.name == "s32":
         return tile
     bits = to_half(e, tile) if p.d.name == "f16" else e.cast("bitcast", tile, f"i{p.d.bits}")
