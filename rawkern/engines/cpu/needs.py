@@ -27,6 +27,7 @@ class ModuleNeeds:
     kernels: dict[str, Needs]
     constant: int  # bytes of ``__constant__`` variables
     version: int  # of PTX, as 10 * major + minor
+    target: int  # the architecture that its code is for: 90 for ``sm_90a``
 
 
 def refusal(needs: ModuleNeeds) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines.cpu.analysis.graph import Block
 from rawkern.engines.cpu.emit.forms import Form
 from rawkern.engines.cpu.emit.function import FunctionLowering
