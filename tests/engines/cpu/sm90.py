@@ -61,7 +61,10 @@ def run(case: dict[str, Any]) -> list[str]:
         numbers = launch["args"] if launch["args"] is not None else range(len(case["args"]))
         kinds = _parameters(case["source"], launch["kernel"])
         values = [_value(case["args"][k], memory, k, kind) for k, kind in zip(numbers, kinds, strict=True)]
-        kernel = module.get_function(launch["kernel"])
+        kernel = module.get_function(launch["kernel"]).configured(
+            cluster=launch["cluster"] and tuple(launch["cluster"]), programmatic=launch["pdl"] or None,
+            cooperative=launch["cooperative"] or None,
+        )  # fmt: skip
         kernel[tuple(launch["grid"]), tuple(launch["block"]), launch["smem"]](*values)
     return [f"argument {k}" for k, argument in enumerate(case["args"]) if not _same(argument, memory.get(k))]
 
