@@ -157,6 +157,7 @@ REASONS = {
     "TILE": 13,
     "OTHER_TYPE": 14,
     "COPY": 15,
+    "DESCRIPTOR": 16,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

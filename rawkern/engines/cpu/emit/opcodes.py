@@ -82,6 +82,22 @@ def _products() -> tuple[Form, ...]:
     )
 
 
+def _warpgroup_products() -> tuple[Form, ...]:
+    """``wgmma.mma_async`` and what orders it."""
+    head = f"!mma_async {_WARP}"
+    every, some = ("|".join(f"m64n{n}k{{k}}" for n in ns) for ns in (range(8, 257, 8), (8, 24, *range(16, 257, 16))))
+    bytes_ = [f"{d}.{a}.{b}" for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
+    whole = [f"s32.{a}8.{b}8" for a in "su" for b in "su"]
+    return (
+        form("wgmma", "f16.f16.f16 f32.f16.f16 f32.bf16.bf16", f"{head} !{every.format(k=16)}"),
+        form("wgmma", "f32.tf32.tf32", f"{head} !{every.format(k=8)}"),
+        form("wgmma", bytes_, f"{head} !{every.format(k=32)}"),
+        form("wgmma", whole, f"{head} !{some.format(k=32)} satfinite"),
+        form("wgmma", "s32.b1.b1", f"{head} !{some.format(k=256)} !and !popc"),
+        form("wgmma", [""], f"!fence|commit_group|wait_group {_WARP}"),
+    )
+
+
 FORMS = (
     form("mov", f"{_B} {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
     form("cvta", "u32 u64", "to !global|shared|shared::cta|local|const|param"),
@@ -123,6 +139,7 @@ FORMS = (
     form("elect", [""], "!sync"),
     form("nanosleep", "u32", ""),
     *_products(),
+    *_warpgroup_products(),
     *_warp_matrices(),
     form("ldmatrix", "b16", f"{_WARP} !m8n8 !x1|x2|x4 trans shared|shared::cta"),
     form("stmatrix", "b16", f"{_WARP} !m8n8 !x1|x2|x4 trans shared|shared::cta"),
@@ -157,7 +174,7 @@ REFUSED = {
     "tex": "textures", "tld4": "textures", "txq": "textures", "istypep": "textures",
     "suld": "surfaces", "sust": "surfaces", "sured": "surfaces", "suq": "surfaces",
     "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
-    "wgmma": "matrix instructions of compute capability 9.0",
+    "wgmma.mma_async.sp": "sparse matrices",
     "tcgen05": "matrix instructions of compute capability 10.0",
     "cp.async.bulk": "bulk copies (TMA) of compute capability 9.0", "cp.reduce": "bulk copies (TMA)",
     "st.async": "thread block clusters", "red.async": "thread block clusters", "st.bulk": "bulk copies (TMA)",

@@ -112,7 +112,8 @@ FACTS: dict[str, Facts] = {
     "stmatrix": _TILE._replace(memory="w", result=False),
     "wmma.store": _TILE._replace(memory="w", result=False),
     # lanes
-    **dict.fromkeys(("mma", "wmma.mma", "movmatrix"), _PRODUCT),
+    **dict.fromkeys(("mma", "wmma.mma", "wgmma.mma_async", "movmatrix"), _PRODUCT),
+    **dict.fromkeys(("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"), Facts(result=False, meets="warp")),
     "shfl": _MEETING._replace(moves=1, address="any"),
     "vote": _MEETING._replace(lanes="mask", address="none"),
     **dict.fromkeys(("redux", "match.all"), _MEETING._replace(lanes="mask")),
@@ -124,7 +125,7 @@ FACTS: dict[str, Facts] = {
     "call": _LEAVING._replace(lanes="never", address="any"),
     **dict.fromkeys(("trap", "brkpt"), _NOTHING),
     # refused
-    **dict.fromkeys(("sust", "wgmma", "tcgen05", "clusterlaunchcontrol"), _NOTHING),
+    **dict.fromkeys(("sust", "wgmma.mma_async.sp", "tcgen05", "clusterlaunchcontrol"), _NOTHING),
     "barrier.cluster": _NOTHING,
 }
 UNKNOWN = Facts()

@@ -86,17 +86,17 @@ def helper(m: Module, p: Product) -> str:
         _fused(e, p, p.rule, a, b, c)
         return define(f"define internal {result_type(p)} @{p.name}({', '.join(params)}) noinline", e)
     steps = p.shape.k // p.a.columns * p.a.steps
-    rows_at = _store_rows(e, p, [_values(e, x, p.a) for x in a])
-    _store_columns(e, p, [_columns(e, x, p.b) for x in b])
-    sums = {}
+    rows_at = _store_rows(e, p, [factors(e, x, p.a) for x in a])
+    _store_columns(e, p, [columns(e, x, p.b) for x in b])
+    total = {}
     for k, (row, column) in enumerate(p.shape.tiles("c", p.c)):
         per = counts[2] // len(p.shape.tiles("c", p.c))
-        start = _accumulators(e, c[k * per : k * per + per], p)
+        start = sums_of(e, c[k * per : k * per + per], p.c)
         lines = [e.shuffle(start, range(8 * r, 8 * r + 8)) for r in range(8)]
-        sums[row, column] = _loop(e, p, lines, rows_at[row], column // 8 * steps * 8, steps)
+        total[row, column] = _loop(e, p, lines, rows_at[row], column // 8 * steps * 8, steps)
     out = []
     for tile in p.shape.tiles("d", p.d):
-        out += parted(e, _result(e, sums[tile], p), p.d)
+        out += parted(e, raw(e, e.concat(total[tile]), p.d), p.d)
     return_all(e, result_type(p), out)
     return define(f"define internal {result_type(p)} @{p.name}({', '.join(params)}) noinline", e)
 
@@ -111,7 +111,7 @@ def return_all(e: Emitter, ty: str, values: list[Val]) -> None:
     e.line(f"ret {ty} {whole}")
 
 
-def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda v: v) -> Val:
+def factors(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda v: v) -> Val:
     """A register's elements as the product takes them: floats, pairs of 16-bit integers, or words of bits.
 
     `order` moves the raw parts, ``kind.raw`` bits each, before they are widened.
@@ -147,9 +147,9 @@ def _store_rows(e: Emitter, p: Product, values: list[Val], to: str = "%left") ->
     return places
 
 
-def _columns(e: Emitter, register: Val, kind: Kind) -> Val:
+def columns(e: Emitter, register: Val, kind: Kind) -> Val:
     """A register of B with the 8 values of one step together."""
-    return _values(e, register, kind, lambda raw: transposed(e, raw, 8))
+    return factors(e, register, kind, lambda raw: transposed(e, raw, 8))
 
 
 def _store_columns(e: Emitter, p: Product, values: list[Val], to: str = "%right") -> None:
@@ -162,7 +162,7 @@ def _store_columns(e: Emitter, p: Product, values: list[Val], to: str = "%right"
 
 def _fused(e: Emitter, p: Product, rule: fused.Rule, a: list[Val], b: list[Val], c: list[Val]) -> None:
     """The product of floats: factors with their exponents to memory, where the sums are made."""
-    rows, columns = [_values(e, x, p.a) for x in a], [_columns(e, x, p.b) for x in b]
+    rows, columns = [factors(e, x, p.a) for x in a], [columns(e, x, p.b) for x in b]
     row_exponents, column_exponents = ([fused.exponents(e, x, p.a.name) for x in rows],
                                        [fused.exponents(e, x, p.b.name) for x in columns])  # fmt: skip
     places = _store_rows(e, p, rows)
@@ -175,7 +175,7 @@ def _fused(e: Emitter, p: Product, rule: fused.Rule, a: list[Val], b: list[Val],
     e.line(f"%sums = alloca [{64 * len(tiles)} x float], align 64")
     for k, tile in enumerate(p.shape.tiles("c", p.c)):
         at = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index(tile)}")
-        e.line(f"store {_accumulators(e, c[k * per : k * per + per], p)}, {at}, align 64")
+        e.line(f"store {sums_of(e, c[k * per : k * per + per], p.c)}, {at}, align 64")
     name = fused.core(e.module, rule, p.shape.k, p.a.columns, p.c.name, p.d.name)
     for row, place in places.items():
         left = e.let("ptr", 1, f"getelementptr float, ptr %left, i64 {place}")
@@ -186,15 +186,16 @@ def _fused(e: Emitter, p: Product, rule: fused.Rule, a: list[Val], b: list[Val],
     out = []
     for tile in p.shape.tiles("d", p.d):
         at = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index(tile)}")
-        out += parted(e, _raw(e, e.let("float", 64, f"load <64 x float>, {at}, align 64"), p), p.d)
+        out += parted(e, raw(e, e.let("float", 64, f"load <64 x float>, {at}, align 64"), p.d), p.d)
     return_all(e, result_type(p), out)
 
 
-def _accumulators(e: Emitter, registers: list[Val], p: Product) -> Val:
-    tile = joined(e, registers, p.c)
-    if p.c.name == "f16":
+def sums_of(e: Emitter, registers: list[Val], kind: Kind) -> Val:
+    """8 x 8 accumulators, row after row, as sums are computed."""
+    tile = joined(e, registers, kind)
+    if kind.name == "f16":
         return load(e, tile, DTYPES["f16"])
-    return tile if p.sum_type == "i32" else e.cast("bitcast", tile, p.sum_type)
+    return tile if kind.name == "s32" else e.cast("bitcast", tile, DTYPES[kind.name].fp)
 
 
 def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps: int) -> list[Val]:
@@ -221,7 +222,7 @@ def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps
     for r in range(8):
         pr = e.let("ptr", 1, f"getelementptr {ty}, {pa}, i64 {r * inner}")
         a = e.splat(e.let(ty, 1, f"load {ty}, {pr}, align {size}"), 8)
-        new.append(_step(e, p, a, b, sums[r]))
+        new.append(_step(e, p.a, p.mode, a, b, sums[r]))
     e.lines[place:place] = [
         f"{step} = phi i64 [ 0, %{before} ], [ {after}, %{loop} ]",
         *(
@@ -235,26 +236,59 @@ def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps
     return [e.intrinsic("llvm.sadd.sat", ty, c, n) for c, n in zip(lines, new, strict=True)] if lines else new
 
 
-def _step(e: Emitter, p: Product, a: Val, b: Val, total: Val) -> Val:
+def _step(e: Emitter, kind: Kind, mode: str, a: Val, b: Val, total: Val) -> Val:
     """One step for a row of 8."""
-    if p.sum_type != "i32":
-        return e.intrinsic("llvm.fma", p.sum_type, a, b, total)
-    if p.a.bits == 1:
-        return e.bin("add", total, e.intrinsic("llvm.ctpop", "i32", e.bin(p.mode, a, b)))
+    if kind.name == "f64":
+        return e.intrinsic("llvm.fma", "double", a, b, total)
+    if kind.bits == 1:
+        return e.bin("add", total, e.intrinsic("llvm.ctpop", "i32", e.bin(mode, a, b)))
     wide = [e.cast("sext", e.view(v, "i16"), "i32") for v in (a, b)]
     products = e.bin("mul", *wide)
     pair = [e.shuffle(products, range(k, 16, 2)) for k in range(2)]
     return e.bin("add", total, e.bin("add", *pair))
 
 
-def _result(e: Emitter, lines: list[Val], p: Product) -> Val:
-    """8 rows of sums as raw bits of D's type."""
-    return _raw(e, e.concat(lines), p)
-
-
-def _raw(e: Emitter, tile: Val, p: Product) -> Val:
+def raw(e: Emitter, tile: Val, kind: Kind) -> Val:
     """Sums as raw bits of D's type."""
-    if p.d.name == "s32":
+    if kind.name == "s32":
         return tile
-    bits = to_half(e, tile) if p.d.name == "f16" else e.cast("bitcast", tile, f"i{p.d.bits}")
-    return arith.canonical(e, bits, p.d.name)
+    bits = to_half(e, tile) if kind.name == "f16" else e.cast("bitcast", tile, f"i{kind.bits}")
+    return arith.canonical(e, bits, kind.name)
+
+
+def whole_core(m: Module, kind: Kind, steps: int, tile: int, mode: str) -> str:
+    """A function that adds products of whole numbers, of 8 rows of A and blocks of 8 columns of B, to C.
+
+    It takes the factors of A, those of B, the sums, and how many blocks of columns there are. A row of A has so many
+    `steps`, in tiles of `tile`; all lie as for `fused.core`.
+    """
+    name = f"rk_whole_{kind.name}_s{steps}t{tile}_{mode}"
+
+    def build(m: Module) -> str:
+        e = Emitter(m)
+        e.line("br label %row")
+        e.label("row")
+        e.line("%k = phi i64 [ 0, %0 ], [ %k1, %row ]")
+        row, block = e.bin("and", Val("%k", "i64"), 7), e.bin("lshr", Val("%k", "i64"), 3)
+        left = e.let("ptr", 1, f"getelementptr i32, ptr %a, {e.bin('mul', row, tile)}")
+        right = e.let("ptr", 1, f"getelementptr i32, ptr %b, {e.bin('mul', block, 8 * steps)}")
+        at = e.let("ptr", 1, f"getelementptr i32, ptr %sums, {e.bin('mul', Val('%k', 'i64'), 8)}")
+        start = e.let("i32", 8, f"load <8 x i32>, {at}, align 4")
+        total = e.const("i32", 0, 8) if mode == "satfinite" else start
+        for k in range(steps):
+            place = k // tile * 8 * tile + k % tile
+            a = e.let("i32", 1, f"load i32, {e.let('ptr', 1, f'getelementptr i32, {left}, i64 {place}')}")
+            b = e.let("i32", 8, f"load <8 x i32>, {e.let('ptr', 1, f'getelementptr i32, {right}, i64 {8 * k}')}")
+            total = _step(e, kind, mode, e.splat(a, 8), b, total)
+        if mode == "satfinite":
+            total = e.intrinsic("llvm.sadd.sat", "i32", start, total)
+        e.line(f"store {total}, {at}, align 4")
+        e.line("%k1 = add i64 %k, 1")
+        e.line("%rows = mul i64 %blocks, 8")
+        e.line("%more = icmp ult i64 %k1, %rows")
+        e.line("br i1 %more, label %row, label %out")
+        e.label("out")
+        e.line("ret void")
+        return define(f"define internal void @{name}(ptr %a, ptr %b, ptr %sums, i64 %blocks) noinline", e)
+
+    return m.helper(name, build)
