@@ -1,7 +1,9 @@
 """The matrix product of ``mma`` and ``wmma.mma`` as one out-of-line function for each form that a kernel uses.
 
-Floating point: sums are those of tensor cores, bit for bit (`fused`); of f64 they go over k in ascending order from C,
-each step a fused multiply-add. Integers are exact modulo 2^32.
+Floating point: products are exact. In code for Hopper sums are those of its tensor cores, bit for bit (`fused`). Else,
+and of f64, they go over k in ascending order from C, each step a fused multiply-add rounded to nearest even in the
+accumulator's type (f32 for f16 accumulators too, which are rounded once, at the end); GPUs sum several products at once
+and cut off low bits, so results differ in the last bits. Integers are exact modulo 2^32.
 """
 
 from __future__ import annotations
@@ -30,28 +32,24 @@ class Product:
     c: Kind
     d: Kind
     mode: str = ""
-    target: int = 0  # the architecture whose sums floats have; 0 where all have the same
+    target: int = 0  # the architecture that the code is for
 
     @property
     def rule(self) -> fused.Rule | None:
-        """How floats are added; None for other types, and f64."""
-        if self.sum_type != "float":
+        """How floats are added as Hopper adds them; None for other types, f64, and other architectures."""
+        if self.sum_type != "float" or self.target < 90:
             return None
         k = self.shape.k
-        if self.a.bits == 8 and self.target >= 90:  # two products of f16, each of two of four neighbours
+        if self.a.bits == 8:  # two products of f16, each of two of four neighbors
             groups = tuple(tuple(x for x in range(k) if x % 4 // 2 == half) for half in range(2))
             return fused.Rule(25, groups, apart=True)
-        if self.target >= 90:
-            return fused.Rule(25, (tuple(range(k)),))
-        step = 16 * 8 // self.a.bits
-        groups = tuple(tuple(range(x, min(x + step, k))) for x in range(0, k, step))
-        return fused.Rule(13, groups, mantissa=13) if self.a.bits == 8 else fused.Rule(24, groups)
+        return fused.Rule(25, (tuple(range(k)),))
 
     @property
     def name(self) -> str:
         s = self.shape
         types = "_".join(kind.name for kind in (self.d, self.a, self.b, self.c))
-        more = "".join(f"_{x}" for x in (self.mode, f"sm{self.target}" if self.rule else "") if x)
+        more = "".join(f"_{x}" for x in (self.mode, "fused" if self.rule else "") if x)
         return f"rk_mma_m{s.m}n{s.n}k{s.k}_{types}{more}"
 
     @property
@@ -162,14 +160,14 @@ def _store_columns(e: Emitter, p: Product, values: list[Val], to: str = "%right"
 
 def _fused(e: Emitter, p: Product, rule: fused.Rule, a: list[Val], b: list[Val], c: list[Val]) -> None:
     """The product of floats: factors with their exponents to memory, where the sums are made."""
-    rows, columns = [factors(e, x, p.a) for x in a], [columns(e, x, p.b) for x in b]
-    row_exponents, column_exponents = ([fused.exponents(e, x, p.a.name) for x in rows],
-                                       [fused.exponents(e, x, p.b.name) for x in columns])  # fmt: skip
-    places = _store_rows(e, p, rows)
-    _store_rows(e, p, row_exponents, "%left_exponents")
-    _store_columns(e, p, columns)
-    _store_columns(e, p, column_exponents, "%right_exponents")
-    odd = e.all("or", [fused.unusual(e, x) for x in (*row_exponents, *column_exponents)])
+    left, right = [factors(e, x, p.a) for x in a], [columns(e, x, p.b) for x in b]
+    left_exponents = [fused.exponents(e, x, p.a.name) for x in left]
+    right_exponents = [fused.exponents(e, x, p.b.name) for x in right]
+    places = _store_rows(e, p, left)
+    _store_rows(e, p, left_exponents, "%left_exponents")
+    _store_columns(e, p, right)
+    _store_columns(e, p, right_exponents, "%right_exponents")
+    odd = e.all("or", [fused.unusual(e, x) for x in (*left_exponents, *right_exponents)])
     tiles, blocks = sorted(p.shape.tiles("c", p.c)), p.shape.n // 8
     per = len(c) // len(tiles)
     e.line(f"%sums = alloca [{64 * len(tiles)} x float], align 64")
@@ -178,11 +176,11 @@ def _fused(e: Emitter, p: Product, rule: fused.Rule, a: list[Val], b: list[Val],
         e.line(f"store {sums_of(e, c[k * per : k * per + per], p.c)}, {at}, align 64")
     name = fused.core(e.module, rule, p.shape.k, p.a.columns, p.c.name, p.d.name)
     for row, place in places.items():
-        left = e.let("ptr", 1, f"getelementptr float, ptr %left, i64 {place}")
+        row_at = e.let("ptr", 1, f"getelementptr float, ptr %left, i64 {place}")
         exponents = e.let("ptr", 1, f"getelementptr i16, ptr %left_exponents, i64 {place}")
         sums = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index((row, 0))}")
-        factors = f"{left}, {exponents}, ptr %right, ptr %right_exponents"
-        e.line(f"call void @{name}({factors}, {sums}, i64 {blocks}, i64 64, {odd})")
+        parts = f"{row_at}, {exponents}, ptr %right, ptr %right_exponents"
+        e.line(f"call void @{name}({parts}, {sums}, i64 {blocks}, i64 64, {odd})")
     out = []
     for tile in p.shape.tiles("d", p.d):
         at = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index(tile)}")
@@ -238,8 +236,8 @@ def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps
 
 def _step(e: Emitter, kind: Kind, mode: str, a: Val, b: Val, total: Val) -> Val:
     """One step for a row of 8."""
-    if kind.name == "f64":
-        return e.intrinsic("llvm.fma", "double", a, b, total)
+    if total.ty != "i32":
+        return e.intrinsic("llvm.fma", total.ty, a, b, total)
     if kind.bits == 1:
         return e.bin("add", total, e.intrinsic("llvm.ctpop", "i32", e.bin(mode, a, b)))
     wide = [e.cast("sext", e.view(v, "i16"), "i32") for v in (a, b)]
