@@ -32,14 +32,19 @@ Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @
 
 ## Notes
 
-- Matrix products (`mma`, `wmma`): products are exact. Sums go over k in ascending order from C, each step one fused
-  multiply-add rounded to nearest even in f32 (f64 for f64), also where C and D are f16, which are rounded once at the
-  end. GPUs sum several products at once and cut off low bits; PTX leaves that open, so last bits differ. tf32 operands
-  are cut to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the hardware's.
+- Matrix products (`mma`, `wmma`, `wgmma`): products are exact. In code for compute capability 9.0 sums have an H200's
+  bits: all terms of an instruction are cut to the last bit that counts beside the largest, and added at once. In other
+  code, and of f64, sums go over k in ascending order from C, each step one fused multiply-add rounded to nearest even in
+  f32 (f64 for f64), also where C and D are f16, which are rounded once at the end; GPUs cut off low bits, so last bits
+  differ. tf32 operands are cut to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the
+  hardware's.
+- `wgmma` multiplies where each warp executes it, and waiting for it costs nothing. What it reads of shared memory is
+  looked at by no check but that it lies in the block's.
 - Matrix instructions need all 32 lanes of a warp, as PTX demands; if some are missing the launch fails with the line.
 - Fragments of `wmma` lie as `mma.sync` documents them. Where the hardware holds an element twice, so does the engine.
 - `cp.async` copies at once; waiting for it then costs nothing.
-- Cache hints, prefetches and scopes of fences are accepted and change no result.
+- Cache hints, prefetches, scopes and proxies of fences, `setmaxnreg` and `griddepcontrol` are accepted and change no
+  result.
 """
 
 

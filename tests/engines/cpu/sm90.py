@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import hashlib
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import torch
 
 import rawkern
+from rawkern.errors import RawkernError
 
 CASES = Path(__file__).parents[2] / "data" / "h200_sm90.npz"
 #: What the sources' kernels call types of memory.
@@ -89,3 +92,23 @@ def _same(argument: dict[str, Any], tensor: torch.Tensor | None) -> bool:
     if "digest" in argument:
         return digest(found) == argument["digest"]
     return found.tobytes() == argument["out"].tobytes()
+
+
+def main() -> None:
+    """Compare all cases, or those whose names match the patterns in the command line."""
+    patterns, counts = sys.argv[1:] or [""], collections.Counter()
+    for name, case in load().items():
+        if any(re.match(pattern, name) for pattern in patterns):
+            try:
+                wrong = run(case)
+            except (RawkernError, ValueError, KeyError) as error:
+                wrong = [str(error).splitlines()[0]]
+            counts[name.partition("/")[0], bool(wrong)] += 1
+            if wrong:
+                print(name, *wrong)
+    for (group, wrong), count in sorted(counts.items()):
+        print(f"{group}: {count} {'differ' if wrong else 'the same'}")
+
+
+if __name__ == "__main__":
+    main()
