@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from rawkern.cli import main
 from tests import without_compiler
@@ -90,3 +92,29 @@ def test_a_saved_program_needs_the_import(installed: Path, tmp_path: Path) -> No
         "import snake_activation\nassert hasattr(torch.ops.snake_activation, 'snake')",
         "cpu", tmp_path / "cache", installed,
     )  # fmt: skip
+
+
+def test_its_workflow(installed: Path) -> None:
+    """It builds as the README does, with inputs that rawkern's action has; and what that runs as tests passes."""
+    workflow = yaml.safe_load((EXAMPLE / ".github" / "workflows" / "test.yml").read_text())
+    action = yaml.safe_load((without_compiler.ROOT / ".github" / "actions" / "test-kernels" / "action.yml").read_text())
+    (step,) = (
+        step for step in workflow["jobs"]["cpu"]["steps"] if "/rawkern/.github/actions/test-kernels@" in step["uses"]
+    )
+    assert step["with"].keys() <= action["inputs"].keys()
+    assert shlex.join(shlex.split(step["with"]["build"])) in shlex.join(
+        shlex.split(
+            (EXAMPLE / "README.md").read_text().partition("```sh\n")[2].partition("\npip")[0].replace("\\\n", "")
+        )
+    )
+    (test,) = (step for step in action["runs"]["steps"] if step.get("name") == "Test")
+    settings = {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(installed), str(without_compiler.ROOT), os.environ.get("PYTHONPATH", "")]),
+        "ARGUMENTS": "-p rawkern.testing.plugin -p no:cacheprovider -n 0", "CHECK": "true",
+    }  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", test["run"]], cwd=EXAMPLE, env={**os.environ, **settings},
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.count("2 passed") == 2, done.stdout + done.stderr

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -58,9 +61,25 @@ def sdist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source distribution of the tree, as an index has it."""
     folder = tmp_path_factory.mktemp("sdist")
     make = f"from setuptools import build_meta; build_meta.build_sdist({str(folder)!r})"
-    run(sys.executable, "-c", make, cwd=tree)
+    run(sys.executable, "-c", make, cwd=tree, GITHUB_REPOSITORY="owner/name")
     (file,) = folder.glob("rawkern-*.tar.gz")
     return file
+
+
+def test_links_of_the_project_page(sdist: Path) -> None:
+    """Where the repository is known, links in the README are absolute, and lead to pages and files that exist."""
+    with tarfile.open(sdist) as archive:
+        info = archive.extractfile(f"{sdist.name.removesuffix('.tar.gz')}/PKG-INFO")
+        assert info is not None
+        text = info.read().decode()
+    assert "Project-URL: Source, https://github.com/owner/name\n" in text
+    links = re.findall(r"\]\(([^)#]+)", re.sub(r"(?s)```.*?```", "", text.partition("\n\n")[2]))
+    assert links
+    for link in links:
+        page = re.fullmatch(r"https://owner\.github\.io/name/(.+)\.html", link)
+        file = re.fullmatch(r"https://raw\.githubusercontent\.com/owner/name/main/(.+)", link)
+        assert page or file, link
+        assert (ROOT / (f"docs/{page[1]}.md" if page else file[1] if file else "")).is_file(), link
 
 
 @pytest.mark.parametrize("of", ["tree", "sdist"])
@@ -92,6 +111,7 @@ def test_install(tree: Path, tmp_path: Path) -> None:
     assert run(str(Path(python).with_name("rawkern")), "--version", cwd=tmp_path) == f"rawkern {__version__}"
     show = "from importlib import metadata; print(metadata.version('rawkern'))"
     assert run(python, "-c", show, cwd=tmp_path) == __version__
+    check_types(python, tmp_path)
 
 
 def environment(folder: Path) -> tuple[Path, str]:
@@ -103,11 +123,25 @@ def environment(folder: Path) -> tuple[Path, str]:
     return packages, str(folder / "venv" / "bin" / "python")
 
 
+def check_types(python: str, folder: Path) -> None:
+    """Pyright, in a user's project, finds rawkern's types in that environment: neither editors nor it run import hooks."""
+    (folder / "program.py").write_text("import rawkern\n\nreveal_type(rawkern.__version__)\nrawkern.sofmax\n")
+    command = (sys.executable, "-m", "pyright", "--pythonpath", python, "--outputjson", "program.py")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    told = [
+        (each["range"]["start"]["line"] + 1, each["message"]) for each in json.loads(done.stdout)["generalDiagnostics"]
+    ]
+    assert (3, 'Type of "rawkern.__version__" is "str"') in told, told
+    assert [line for line, message in told if "sofmax" in message] == [4], told
+    assert not [message for _, message in told if "resolved" in message], told
+
+
 def test_editable_install(tree: Path, tmp_path: Path) -> None:
     _, python = environment(tmp_path)
     editable = ("install", "--no-deps", "--no-build-isolation", "-e", str(tree))
     run(*PIP, "--python", python, *editable, cwd=tmp_path, PYTHONPATH=SITE)
     assert run(python, "-c", FIND, cwd=tmp_path) == str(tree / "cuda_src" / "packaged.cu")
+    check_types(python, tmp_path)
     # A file that comes later is there without another install, and one that goes is gone.
     (tree / "cuda_src" / "later.cu").write_text(PROBE)
     later = FIND.replace("packaged", "later")
@@ -119,8 +153,6 @@ def test_editable_install(tree: Path, tmp_path: Path) -> None:
 
 def test_every_pinned_version_belongs_to_a_requirement() -> None:
     """Constraints name no hosts and no paths, and pin each direct requirement, but for what torch's builds pin."""
-    import re
-
     lines = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
     pins = dict(line.split("==") for line in lines if line)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -118,7 +118,7 @@ _HINTS = (
     ("initializer not allowed for __shared__ variable",
      "set it in the kernel: if (threadIdx.x == 0) s = ...; and then __syncthreads();"),
     ("uses too much shared data",
-     "static shared memory of a block ends at 48 KiB on every GPU; more is dynamic: extern __shared__ float s[]; with\n"
+     "static shared memory of a block ends at 48 KiB; more is dynamic: extern __shared__ float s[]; with\n"
      "  the bytes in the launch, kernel[grid, block, bytes](...)"),
     ("uses too much global constant data",
      "the __constant__ variables of a source end at 64 KiB on every GPU; make large ones __device__, or pass tensors"),

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from rawkern.estimation.evidence import Evidence
 
-SECTOR, GRANULE = 5, 6  # bits: of a sector, and of what memory moves at a time
+SECTOR, GRANULE, LINE = 5, 6, 7  # bits: of a sector, of what memory moves at a time, of a line
 
 
 @dataclass
@@ -29,13 +29,17 @@ class Requests:
     block: np.ndarray
 
 
+def block_numbers(e: Evidence) -> np.ndarray:
+    """The block of each request."""
+    x, y, z = e.rows[:, 1] >> 32, e.rows[:, 2] & 0xFFFFFFFF, e.rows[:, 2] >> 32
+    return x + e.grid[0] * (y + e.grid[1] * z)
+
+
 def requests_of(e: Evidence) -> Requests:
     """Addresses to sectors, as a GPU places them, with requests of a block's warps by turns."""
     rows = e.rows
     slot, warp = rows[:, 0] >> 32, rows[:, 0] & 0xFFFFFFFF
-    mask, x = rows[:, 1] & 0xFFFFFFFF, rows[:, 1] >> 32
-    y, z = rows[:, 2] & 0xFFFFFFFF, rows[:, 2] >> 32
-    block = x + e.grid[0] * (y + e.grid[1] * z)
+    mask, block = rows[:, 1] & 0xFFFFFFFF, block_numbers(e)
     order = _by_turns(block, warp)
     slot, warp, mask, block, addresses = slot[order], warp[order], mask[order], block[order], rows[order, 3:]
     active = (mask[:, None] >> np.arange(32)) & 1 == 1
@@ -102,13 +106,17 @@ class Shared:
     """What blocks touch of one piece of memory, in granules: `own` ones of each block, `distinct` ones of the launch.
 
     `revisits`: how often a neighborhood of blocks touches one that another has touched; about `gap` blocks later, as
-    they are numbered.
+    they are numbered. `scattered`: share of the granules that a neighborhood touches without the other half of their
+    line. `partial`: share of the sectors that a neighborhood writes in part; `unfilled`: of those that all do.
     """
 
     own: float
     distinct: float
     revisits: float
     gap: float
+    scattered: float
+    partial: float
+    unfilled: float
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,8 @@ class Traffic:
 
     `hits`: share of the sectors of each access that the first level holds. Sectors of a block that go on from there:
     `read`, `again` those of them that the block has read before, `written`, of those `partial` ones that a request
-    writes in part, and `updated` by atomics. `own`: granules that a block touches.
+    writes in part, and `updated` by atomics. `lines`: of 128 bytes, one for each request whose sectors are `read`.
+    `own`: granules that a block touches.
     """
 
     hits: dict[int, float]
@@ -126,6 +135,7 @@ class Traffic:
     written: float
     partial: float
     updated: float
+    lines: float
     own: float
     reads: dict[int, Shared]  # by the number of the piece of memory
     writes: dict[int, Shared]
@@ -145,7 +155,8 @@ def traffic_of(e: Evidence, accesses: dict[int, dict], capacity: float, resident
         what[slot], size[slot] = kinds.get(access["what"], 0), access["size"]
     slots, block = r.slot[r.row], r.block[r.row]
     kind, granule = what[slots], r.sector >> (GRANULE - SECTOR)
-    reads, writes = (_shared(e, block, granule, chosen) for chosen in (kind == 0, kind != 0))
+    written_bytes = np.where(kind == 1, r.lanes * size[slots], 1 << SECTOR)
+    reads, writes = (_shared(e, block, r.sector, written_bytes, chosen) for chosen in (kind == 0, kind != 0))
     misses = np.ones(len(r.row))  # how likely each sector goes on
     loads = np.flatnonzero(kind == 0)
     kept = _kept(e, reads, capacity, sms)[_pieces(e, granule)]
@@ -161,7 +172,16 @@ def traffic_of(e: Evidence, accesses: dict[int, dict], capacity: float, resident
     written, part, updated = (float(n.sum()) / e.ran for n in (kind == 1, partial, kind == 2))
     own = np.unique(np.stack([block, granule]), axis=1).shape[1] / e.ran
     read = float(misses[loads].sum()) / e.ran
-    return Traffic(hits, read, again / e.ran, written, part, updated, own, reads, writes)
+    lines = _lines(r.row[loads], r.sector[loads] >> (LINE - SECTOR), misses[loads]) / e.ran
+    return Traffic(hits, read, again / e.ran, written, part, updated, lines, own, reads, writes)
+
+
+def _lines(row: np.ndarray, line: np.ndarray, misses: np.ndarray) -> float:
+    """Lines that requests go on for: each as likely as the likeliest of its sectors."""
+    if not len(row):
+        return 0.0
+    begins = np.flatnonzero(np.concatenate([[True], (row[1:] != row[:-1]) | (line[1:] != line[:-1])]))
+    return float(np.maximum.reduceat(misses, begins).sum())
 
 
 def _kept(e: Evidence, reads: dict[int, Shared], capacity: float, sms: int) -> np.ndarray:
@@ -180,7 +200,7 @@ def _pieces(e: Evidence, granule: np.ndarray) -> np.ndarray:
     return np.searchsorted(np.cumsum([-(-size // 512) * 8 for _, size in e.ranges]), granule, "right")
 
 
-def _clusters(block: np.ndarray, e: Evidence) -> np.ndarray:
+def clusters(block: np.ndarray, e: Evidence) -> np.ndarray:
     """The first of the neighbours that were run with each block."""
     ids = np.unique(block)
     wide = e.grid[0] if e.grid[1] > 1 and e.grid[0] > 1 else 2
@@ -191,15 +211,23 @@ def _clusters(block: np.ndarray, e: Evidence) -> np.ndarray:
     return np.array(starts)[np.searchsorted(np.array(starts), block, "right") - 1]
 
 
-def _shared(e: Evidence, block: np.ndarray, granule: np.ndarray, chosen: np.ndarray) -> dict[int, Shared]:
-    """What blocks touch, by the number of the piece of memory."""
+def _shared(
+    e: Evidence, block: np.ndarray, sector: np.ndarray, size: np.ndarray, chosen: np.ndarray
+) -> dict[int, Shared]:
+    """What blocks touch, by the number of the piece of memory; `size`: bytes that each request writes of a sector."""
     if not chosen.any():
         return {}
-    pair = np.unique(np.stack([granule[chosen], _clusters(block[chosen], e)]), axis=1)
+    granule, near = sector[chosen] >> (GRANULE - SECTOR), clusters(block[chosen], e)
+    pair = np.unique(np.stack([granule, near]), axis=1)
+    key, other = (at + (pair[1] << 40) for at in (pair[0], pair[0] ^ 1))
+    alone = ~np.isin(other, key)
     share = e.ran / e.count
     where = _pieces(e, pair[0])
-    own = np.unique(np.stack([granule[chosen], block[chosen]]), axis=1)[0]
+    own = np.unique(np.stack([granule, block[chosen]]), axis=1)[0]
     of_piece = np.bincount(_pieces(e, own), minlength=len(e.ranges) + 1) / e.ran
+    place, which = np.unique(sector[chosen] + (near << 40), return_inverse=True)
+    filled = np.bincount(which, size[chosen])
+    of_sector = _pieces(e, (place & ((1 << 40) - 1)) >> (GRANULE - SECTOR))
     found = {}
     for k in np.unique(where):
         mine, cluster = pair[:, where == k]
@@ -208,7 +236,10 @@ def _shared(e: Evidence, block: np.ndarray, granule: np.ndarray, chosen: np.ndar
         distinct = seen if e.ran >= e.count else min(distinct, visits, e.ranges[k][1] / 64 + 1)
         same = mine[1:] == mine[:-1]
         span = min(float(e.count), 3 * float(np.diff(cluster)[same].mean())) if same.any() else float(e.count)
-        numbers = of_piece[k], distinct, visits - distinct, span * distinct / visits
+        full, often = filled[of_sector == k], visits / distinct
+        partial, unfilled = (float((full * times < 1 << SECTOR).mean()) for times in (1, often))
+        lonely, gap = alone[where == k].mean(), span * distinct / visits
+        numbers = of_piece[k], distinct, visits - distinct, gap, lonely, partial, unfilled
         found[int(k)] = Shared(*map(float, numbers))
     return found
 

@@ -15,23 +15,26 @@ KIB, MIB = 1 << 10, 1 << 20
 class Constants:
     """What was fitted on recorded times of an H100 and an H200, one set for both; in cycles of the highest clock.
 
-    Fourteen numbers for 228 times. Other cards are estimated with the same ones.
+    Seventeen numbers for 228 times. Other cards are estimated with the same ones.
     """
 
-    l2_latency: float = 248.0  # cycles; published for Hopper: 260 to 280 (Luo et al. 2024)
-    dram_latency: float = 525.0  # cycles beyond L2; published: about 480 to 560
-    dram_share: float = 0.878  # of the data sheet's rate; copies reach 0.88 to 0.93 on cards of this kind
-    l2_sectors: float = 1.32  # sectors per cycle and multiprocessor, all of them at once
-    partial: float = 4.8  # whole sectors that L2 writes in the time of one in part, or of an atomic
-    block_latency: float = 433.0  # cycles from a block's end to its successor's first instruction, and its own end
-    warp_latency: float = 10.0  # cycles more for each of its warps
+    l2_latency: float = 130.0  # cycles; published for Hopper: 260 to 280 (Luo et al. 2024)
+    dram_latency: float = 606  # cycles beyond L2; published: about 480 to 560
+    dram_share: float = 0.859  # of the data sheet's rate; copies reach 0.88 to 0.93 on cards of this kind
+    l2_sectors: float = 1.1  # sectors per cycle and multiprocessor, all of them at once
+    partial: float = 4.0  # whole sectors that L2 writes in the time of one in part, or of an atomic
+    block_latency: float = 455  # cycles from a block's end to its successor's first instruction, and its own end
+    warp_latency: float = 11.0  # cycles more for each of its warps
     block_interval: float = 0.6  # ns between the starts of blocks, all multiprocessors together
-    hot: float = 1.76  # ns between atomics at one address
-    issue: float = 0.95  # share of issue slots and of pipes' cycles that are used at best
+    l2_lines: float = 0.571  # lines per cycle that a multiprocessor reads from L2
+    scattered: float = 1.764  # times the bytes side by side that take as long as those that lie alone
+    hot: float = 1.755  # ns between additions of floating-point numbers at one address
+    step: float = 0.732  # ns between updates of one sector, or of its neighbors in 512 bytes
+    issue: float = 0.962  # share of issue slots and of pipes' cycles that are used at best
     l1: float = 0.995  # the same of the first level and of shared memory
-    barrier: float = 31.4  # cycles of a barrier, when all have come
-    power: float = 2.0  # how sharply the longest of a wave's parts decides: infinite were their maximum, 1 their sum
-    launch: float = 2.29  # us that a launch takes beyond an empty one
+    barrier: float = 31.5  # cycles of a barrier, when all have come
+    power: float = 2.05  # how sharply the longest of a wave's parts decides: infinite were their maximum, 1 their sum
+    launch: float = 2.31  # us that a launch takes beyond an empty one
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rawkern.base import gpus
-from rawkern.estimation.caches import Shared, Traffic, traffic_of
+from rawkern.estimation.caches import Shared, Traffic, block_numbers, clusters, traffic_of
 from rawkern.estimation.cards import Card
 from rawkern.estimation.chains import lone_times, schedules
 from rawkern.estimation.evidence import Evidence
@@ -27,14 +27,16 @@ GRANULE, SECTOR = 64, 32  # bytes that memory, and caches, move at a time
 _SHARED, _L1 = 29.0, 33.0  # cycles until a load's value is there (Luo et al. 2024)
 _ALONE, _SWAP = 1.0, 60.0  # cycles of a lane's update in shared memory, and of a loop that compares and swaps
 _UPDATES = ("updates", "reduces")
+_SECTOR_BITS, _UNIT_BITS = 5, 9  # of a sector, and of memory that one unit of L2 updates
 
 
 @dataclass
 class Needs:
     """What one block needs, however fast a GPU is: warp instructions by pipe, cycles, sectors; averages of those run.
 
-    `hottest`: updates of the address that the launch updates most. `counts`: how often the chain of a block's warps
-    runs through each block of code. `operations`: float32 and float64 ones of the launch, by lane.
+    `hottest`: the longest rows of updates: steps of one unit of L2, and of floating-point numbers at one address.
+    `counts`: how often the chain of a block's warps runs through each block of code. `operations`: float32 and float64
+    ones of the launch, by lane.
     """
 
     e: Evidence = field(repr=False)
@@ -45,7 +47,7 @@ class Needs:
     tags: float  # cycles of the first level for requests to global memory, and of what goes the same way
     barriers: float
     traffic: Traffic
-    hottest: float
+    hottest: tuple[float, float]
     counts: list[float]
     accesses: dict[tuple[int, int], dict[str, Any]]  # by block of code and instruction
     weights: dict[int, tuple[float, float, float, float]]  # of each instruction: issues, cycles of L1, sectors, waits
@@ -141,14 +143,18 @@ def joins(block: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[i
     return found
 
 
-def _hottest(e: Evidence, slots: Mapping[int, Mapping[str, Any]]) -> float:
-    """Updates of one address, in all blocks. Integers that a warp adds to one address are added up before."""
-    most = 0.0
+def _hottest(e: Evidence, slots: Mapping[int, Mapping[str, Any]]) -> tuple[float, float]:
+    """The longest rows of updates in all blocks: of one piece of L2, and of floating-point numbers at one address.
+
+    A unit of L2 does a request's updates of one sector in as many steps as one of its addresses has updates. Integers
+    that a warp adds to one address are added up before.
+    """
+    most, longest = 0.0, 0.0
+    near = clusters(block_numbers(e), e) if len(e.rows) else e.rows
     for slot, access in slots.items():
-        if access["what"] not in _UPDATES:
-            continue
-        rows = e.rows[e.rows[:, 0] >> 32 == slot]
-        if not len(rows):
+        chosen = e.rows[:, 0] >> 32 == slot
+        rows = e.rows[chosen]
+        if access["what"] not in _UPDATES or not len(rows):
             continue
         active = (rows[:, 1, None] >> np.arange(32)) & 1 == 1
         addresses = rows[:, 3:]
@@ -156,9 +162,24 @@ def _hottest(e: Evidence, slots: Mapping[int, Mapping[str, Any]]) -> float:
             first = addresses[np.arange(len(rows)), active.argmax(1)]
             same = ((addresses == first[:, None]) | ~active).all(1)
             active[same] &= np.arange(32) == active[same].argmax(1)[:, None]
-        _, times = np.unique(addresses[active], return_counts=True)
-        most = max(most, float(times.max()))
-    return most * e.count / e.ran
+        request, _ = np.nonzero(active)
+        pairs, times = np.unique(np.stack([request, addresses[active]]), axis=1, return_counts=True)
+        begins = np.flatnonzero(np.any(np.diff(pairs >> np.array([[0], [_SECTOR_BITS]]), prepend=-1), axis=0))
+        steps = np.maximum.reduceat(times, begins)
+        where = near[chosen]
+        most = max(most, _busiest(e, pairs[1, begins] >> _UNIT_BITS, steps, where[pairs[0, begins]]))
+        if access["floating"]:
+            longest = max(longest, _busiest(e, pairs[1], times, where[pairs[0]]))
+    return most, longest
+
+
+def _busiest(e: Evidence, place: np.ndarray, steps: np.ndarray, cluster: np.ndarray) -> float:
+    """The most steps of one place in the launch; a place that blocks far apart share is all blocks'."""
+    at, which = np.unique(place, return_inverse=True)
+    total = np.bincount(which, steps)
+    pairs = np.unique(np.stack([which, cluster]), axis=1)[0]
+    shared = np.bincount(pairs, minlength=len(at)) > 1
+    return float((total * np.where(shared, e.count / e.ran, 1.0)).max())
 
 
 @dataclass(frozen=True)
@@ -190,14 +211,14 @@ def time_of(n: Needs, card: Card, cold: bool) -> Times:
     first = {"shared memory": n.shared / p.l1, "L1": n.tags / p.l1}
     written = t.written + t.partial * (p.partial - 1) + t.updated * p.partial
     rest = {
-        "L2": max((t.read + written) * active / sms / p.l2_sectors, (t.read + t.written) / 2),
+        "L2": max((t.read + written) * active / sms / p.l2_sectors, (t.read + t.written) / 2, t.lines / p.l2_lines),
         "memory": dram / count * active / (card.gpu.memory * p.dram_share) * clock,
     }
     together = (max(compute.values()), sum(first.values()), *rest.values())
     wave = (alone**p.power + sum((resident * x) ** p.power for x in together)) ** (1 / p.power)
     starts = p.block_interval * 1e-9 * clock * active
     wave = (wave**8 + (resident * starts) ** 8) ** 0.125
-    hot = n.hottest * p.hot * 1e-9
+    hot = max(n.hottest[0] * p.step, n.hottest[1] * p.hot) * 1e-9
     names = compute | first | rest | {"launch of blocks": starts}
     found = {name: most * cycles / clock for name, cycles in names.items()}
     found |= {"latency": most / resident * alone / clock, "atomics at one address": hot}
@@ -206,20 +227,28 @@ def time_of(n: Needs, card: Card, cold: bool) -> Times:
 
 
 def _memory(n: Needs, card: Card, cold: bool, at_once: int) -> tuple[float, float]:
-    """Bytes that are read from memory, and all that move; `at_once`: blocks that run at a time."""
-    t = n.traffic
+    """Bytes that are read from memory, and the time of all that move, in bytes of those that lie side by side.
+
+    `at_once`: blocks that run at a time.
+    """
+    t, p = n.traffic, card.constants
     total, own = GRANULE * t.footprint, GRANULE * t.own
     stays = 0.0 if cold else max(0.0, min(1.0, 2 - total / card.l2))  # in L2, from the launch before
 
     def lost(window: float) -> float:
         return 0.0 if window <= card.l2 else 1 - card.l2 / window
 
-    def moved(pieces: Collection[Shared]) -> float:
-        again = sum(x.revisits * lost(min(total, x.gap * own)) * min(1.0, x.gap / at_once) for x in pieces)
-        return GRANULE * (again + (1 - stays) * sum(x.distinct for x in pieces))
+    def moved(pieces: Collection[Shared], price: float) -> float:
+        found = 0.0
+        for x in pieces:
+            again = x.revisits * lost(min(total, x.gap * own)) * min(1.0, x.gap / at_once) * (1 + x.partial)
+            first = (1 - stays) * x.distinct * (1 + x.unfilled)
+            found += (again + first) * (1 + x.scattered * (price - 1))
+        return GRANULE * found
 
-    read = moved(t.reads.values()) + SECTOR * t.again * n.e.count * lost(min(total, at_once * own))
-    return read, read + moved(t.writes.values())
+    around = SECTOR * t.again * n.e.count * lost(min(total, at_once * own))
+    read, writes = t.reads.values(), t.writes.values()
+    return moved(read, 1.0) + around, moved(read, p.scattered) + around + moved(writes, p.scattered)
 
 
 def _alone(n: Needs, card: Card, read: float) -> tuple[list[float], float]:

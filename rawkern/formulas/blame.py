@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rawkern.errors import CompileError
-from rawkern.formulas.derivative import closed
 from rawkern.formulas.parameters import Parameter
+from rawkern.formulas.statements import closed
 
 
 def in_formula(

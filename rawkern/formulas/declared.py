@@ -12,8 +12,8 @@ import torch
 
 from rawkern.arguments.scalars import shown
 from rawkern.base.forking import Lock
-from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, differentiable, parse_parameters
+from rawkern.formulas.statements import names_in
 
 _declared: dict[str, Any] = {}  # by the operator's name
 _lock = Lock()

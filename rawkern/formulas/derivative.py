@@ -12,6 +12,7 @@ from typing import Any
 from rawkern.base.ctype import TYPE_NAMES
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.parameters import INTEGERS
+from rawkern.formulas.statements import NO_COMPLEX, closed, names_in
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
@@ -23,8 +24,6 @@ from rawkern.gradients.ir import COLLECTIVE, Barrier, Exit, Kernel, Value, renum
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import ONE, RULES, ZERO, R, Rule
 
-#: Why a formula has no derivative, with a parameter's name.
-NO_COMPLEX = "{} is complex, and derivatives are derived of real numbers; pass backward= with the statements for it"
 REAL = "real_"  # the name of the type that a derivative of several types is computed in
 _MEMORY = {"memory_": "", "grad_memory_": "grad_"}  # how the kernel's arrays begin, and what they stand for
 _THREADS = {"threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"}
@@ -35,18 +34,6 @@ _COMPARES = {
 _SPELLED = {"saturated", "divided"}  # functions of texts in double, which are operators here
 #: 1 / (1 + exp(x)): by the rule of a quotient its derivative is inf / inf where exp(x) is that.
 LOGISTIC = Rule("logistic_", (-R * (ONE - R),))
-
-
-def names_in(text: str) -> set[str]:
-    """Return the identifiers that stand in a piece of C, comments and strings aside."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", " ", text, flags=re.S)
-    return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text))
-
-
-def closed(statements: str) -> str:
-    """Return statements after which others can stand on the same line: what ends in a comment ends its line."""
-    statements = statements.rstrip().rstrip(";")
-    return f"{statements}\n;" if re.search(r"(//|^\s*#)[^\n]*\Z", statements, re.M) else f"{statements};"
 
 
 def derive(

@@ -24,12 +24,12 @@ from rawkern.formulas.declared import (
     read_parameters,
     typed,
 )
-from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.given import Given
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
 from rawkern.formulas.promotion import Argument, Result, one_dtype, prepare, with_size
+from rawkern.formulas.statements import names_in
 from rawkern.formulas.updated import updated
 from rawkern.operators import op
 
@@ -206,6 +206,8 @@ class Elementwise(Shared):
         """
         if self._backward is not None:
             return self._backward
+        from rawkern.formulas.derivative import derive  # takes long to import
+
         loop = self._differentiated
         inputs = {p.name: p.compute for p in loop.inputs if not p.raw}
         outputs = {p.name: p.compute for p in loop.outputs}

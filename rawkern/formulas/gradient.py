@@ -12,11 +12,11 @@ import torch
 from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
-from rawkern.formulas.derivative import NO_COMPLEX, closed, names_in
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_loop import sum_to
+from rawkern.formulas.statements import NO_COMPLEX, closed, names_in
 
 
 @dataclass(eq=False)

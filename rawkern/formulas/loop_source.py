@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from rawkern.base.forking import cached_property
 from rawkern.formulas.axes import MAX_DIMS, many_extents
-from rawkern.formulas.derivative import closed, names_in
 from rawkern.formulas.parameters import Formula, Parameter, complex_header
+from rawkern.formulas.statements import closed, names_in
 
 # How an input comes to the kernel.
 ARRAY, ONE, VALUE, RAW = "array", "one", "value", "raw"

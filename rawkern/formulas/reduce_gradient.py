@@ -14,12 +14,12 @@ import torch
 from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
-from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.elementwise import Elementwise, make_elementwise
 from rawkern.formulas.gradient import refuse_complex, with_letters, without_grads
 from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_loop import ReduceLoop
+from rawkern.formulas.statements import names_in
 
 # What the statements of a backward know besides: how many elements became one, and the index among them.
 _COUNTS = (Parameter("count", "int64"), Parameter("_J", "int64"))
@@ -78,6 +78,8 @@ class ReduceGradient:
     @cached_property
     def _derived(self) -> tuple[str, str]:
         """The statements that assign ``grad_a`` from the outputs' gradients, and the inputs' from ``grad_mapped_``."""
+        from rawkern.formulas.derivative import derive  # takes long to import
+
         loop = self.loop
         if loop.struct:
             raise NotDifferentiable(

@@ -14,11 +14,11 @@ from rawkern.compile.files import own_sources
 from rawkern.errors import CompileError
 from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways, structs
 from rawkern.formulas.blame import in_formula
-from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_plan import THREADS, make_plan
 from rawkern.formulas.reduce_source import STRUCT_BYTES, Expressions
+from rawkern.formulas.statements import names_in
 from rawkern.kernel import RawKernel
 
 

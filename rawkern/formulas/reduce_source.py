@@ -9,8 +9,8 @@ import torch
 
 from rawkern.arguments.memory import dtype_name
 from rawkern.base.forking import cached_property
-from rawkern.formulas.derivative import closed
 from rawkern.formulas.parameters import DTYPES, Formula, complex_header
+from rawkern.formulas.statements import closed
 
 UNROLL = 2  # packs that a thread loads before it uses the first; more take registers, so fewer blocks fit
 STRUCT_BYTES = 64  # the largest accumulator that is a struct

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from rawkern.base.tree import parse, text_of
-from rawkern.formulas.derivative import names_in
+from rawkern.formulas.statements import names_in
 
 _SETS = {"sincos", "sincosf", "sincospi", "sincospif", "modf", "modff", "frexp", "frexpf", "remquo", "remquof"}
 _UNCLEAR = ("preproc", "goto", "labeled", "lambda", "asm", "gnu_asm", "try", "ERROR")

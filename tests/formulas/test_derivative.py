@@ -9,7 +9,8 @@ import torch
 
 import rawkern
 from rawkern import NotDifferentiable
-from rawkern.formulas.derivative import derive, names_in
+from rawkern.formulas.derivative import derive
+from rawkern.formulas.statements import names_in
 
 
 def step(q, x):

@@ -163,7 +163,7 @@ def test_driver_agrees() -> None:
             for dynamic in (0, 1, 1000, 16384, 40000, 100000, 200000, spec.shared_per_block):
                 if threads > resources.max_threads or resources.shared + dynamic > spec.shared_per_block:
                     continue
-                kernel._allow_shared_mem(dynamic)
+                kernel.set_attribute("max_dynamic_shared_size_bytes", dynamic)
                 with kernel.module.current():
                     theirs = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
                         kernel.function, threads, dynamic

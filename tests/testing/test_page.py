@@ -44,7 +44,7 @@ def test_checks_are_listed() -> None:
     """The page's table of checks has every name."""
     from rawkern.testing import CHECKS
 
-    table = PAGE.read_text().split("| check | what has to hold |")[1].split("\n\n")[0]
+    table = PAGE.read_text().split("| check | requirement |")[1].split("\n\n")[0]
     named = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `")))
     assert sorted(named) == sorted(CHECKS)
 
