@@ -33,8 +33,8 @@ Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @
 ## Notes
 
 - Matrix products (`mma`, `wmma`, `wgmma`): products are exact. In code for compute capability 9.0 sums have an H200's
-  bits: all terms of an instruction are cut to the last bit that counts beside the largest, and added at once. In other
-  code, and of f64, sums go over k in ascending order from C, each step one fused multiply-add rounded to nearest even in
+  bits: all terms of an instruction are cut to the last bit that counts beside the largest and added at once. Elsewhere,
+  and of f64, sums go over k in ascending order from C, each step one fused multiply-add rounded to nearest even in
   f32 (f64 for f64), also where C and D are f16, which are rounded once at the end; GPUs cut off low bits, so last bits
   differ. tf32 operands are cut to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the
   hardware's.

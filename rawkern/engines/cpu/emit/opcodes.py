@@ -65,6 +65,24 @@ def _warp_matrices() -> tuple[Form, ...]:
     )
 
 
+def _bulk_copies() -> tuple[Form, ...]:
+    """``cp.async.bulk`` and ``cp.reduce.async.bulk``, where a cluster is one block."""
+    told, group = "!mbarrier::complete_tx::bytes L2::cache_hint", "!bulk_group L2::cache_hint"
+    down, up = f"!shared::cluster !shared::cta {told}", f"!global !shared::cta {group}"
+    both = {"add": "u32 s32 u64", "min|max": "u32 s32", "inc|dec": "u32", "and|or|xor": "b32"}
+    more = {"add": "f32 f64", "min|max": "u64 s64 f16 bf16", "and|or|xor": "b64"}
+    return (
+        form("cp", [""], f"!async !bulk !shared::cluster|shared::cta !global {told}"),
+        *(form("cp", [""], f"!async !bulk {way}") for way in (down, up)),
+        form("cp", [""], "!async !bulk !prefetch !L2 !global L2::cache_hint"),
+        form("cp", [""], "!async !bulk !commit_group"),
+        form("cp", [""], "!async !bulk !wait_group read"),
+        *(form("cp", types, f"!reduce !async !bulk {down} !{ops}") for ops, types in both.items()),
+        *(form("cp", types, f"!reduce !async !bulk {up} !{ops}") for ops, types in (*both.items(), *more.items())),
+        form("cp", "f16 bf16", f"!reduce !async !bulk {up} !add !noftz"),
+    )
+
+
 def _products() -> tuple[Form, ...]:
     """``mma.sync``."""
     whole = {bits: [f"s32.{a}{bits}.{b}{bits}.s32" for a in "su" for b in "su"] for bits in (4, 8)}
@@ -147,6 +165,7 @@ FORMS = (
     form("cp", [""], "!async !ca !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
     form("cp", [""], "!async !cg !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
     form("cp", [""], "!async !commit_group|wait_group|wait_all"),
+    *_bulk_copies(),
     form("cp", "b64", "!async !mbarrier !arrive noinc shared|shared::cta"),
     form("mbarrier", "b64", "!init|inval shared|shared::cta"),
     form("mbarrier", "b64", f"!arrive|arrive_drop noComplete|expect_tx release|relaxed {_SCOPE} {_TX}"),
@@ -176,9 +195,10 @@ REFUSED = {
     "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
     "wgmma.mma_async.sp": "sparse matrices",
     "tcgen05": "matrix instructions of compute capability 10.0",
-    "cp.async.bulk": "bulk copies (TMA) of compute capability 9.0", "cp.reduce": "bulk copies (TMA)",
-    "st.async": "thread block clusters", "red.async": "thread block clusters", "st.bulk": "bulk copies (TMA)",
-    "tensormap": "bulk copies (TMA)",
+    "cp.async.bulk.tensor": "tensor copies (TMA)", "cp.async.bulk.prefetch.tensor": "tensor copies (TMA)",
+    "cp.reduce.async.bulk.tensor": "tensor copies (TMA)",
+    "st.async": "thread block clusters", "red.async": "thread block clusters", "tensormap": "tensor copies (TMA)",
+    "st.bulk": "bulk stores of compute capability 10.0",
     "barrier.cluster": "thread block clusters", "mapa": "thread block clusters",
     "getctarank": "thread block clusters", "clusterlaunchcontrol": "thread block clusters",
     "multimem": "memory of several GPUs", "ld_reduce": "memory of several GPUs",

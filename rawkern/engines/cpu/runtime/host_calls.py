@@ -86,6 +86,9 @@ def failure(
             f"{place} loads or stores a matrix (wmma) with a leading dimension of {pitch} bytes, which is not a "
             f"multiple of {min(align, 16)}"
         )
+    if reason == "BULK":
+        size = argument(workers, k, "request_a", 0)
+        return f"{place} copies {size} bytes with cp.async.bulk, which are not a multiple of 16"
     if reason == "COPY":
         size = argument(workers, k, "request_a", 0)
         return f"{place} copies with cp.async and gives a size of the source that is more than the copy's {size} bytes"

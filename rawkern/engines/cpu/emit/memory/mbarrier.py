@@ -8,14 +8,15 @@ barrier held before an arrival.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rawkern.engines.cpu.emit.forms import LANES, Form
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, UPDATE, WRITE, Access
-from rawkern.engines.cpu.emit.lanes import each_lane, lanes_below
+from rawkern.engines.cpu.emit.lanes import define, each_lane, lanes_below, pointer
 from rawkern.engines.cpu.emit.memory.addresses import address
-from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
 
 _PENDING, _PHASE, _TX = 20, 40, 43  # where the fields begin
@@ -56,15 +57,27 @@ def _bytes(f: FunctionLowering, instr: Instr) -> None:
     )  # fmt: skip
 
 
-def _wait(f: FunctionLowering, instr: Instr) -> None:
-    """``mbarrier.test_wait`` and ``try_wait``."""
+def wait(
+    f: FunctionLowering, instr: Instr, given: Val | None = None,
+    settle: Callable[[Emitter, str, str], None] | None = None,
+) -> None:  # fmt: skip
+    """``mbarrier.test_wait`` and ``try_wait``; where the phase is not over, after a call of `settle` with `given`."""
     dest, mem, wanted = instr.args[:3]
     at, parity = barrier_address(f, instr, mem, READ), instr.op.has("parity")
     wanted = f.e.resize(f.values.value(wanted, 32 if parity else 64), "i64")
-    done = each_lane(
-        f, f"rk_mbarrier_test{'_parity' if parity else ''}", "i8", f.values.plain(at), [wanted],
-        lambda e, p, a: _test(e, p, a[0], parity), lambda e, p, a, _: _test(e, p, a[0], parity),
-    )  # fmt: skip
+    name = f"rk_mbarrier_test{'_parity' if parity else ''}{'_pending' if settle else ''}"
+
+    def test(e: Emitter, p: str, args: list[Val], mask: Val | None = None) -> Val:
+        if settle is not None:
+            open_ = e.cmp("icmp eq", _test(e, p, args[0], parity), 0)
+            some = e.cmp("icmp ne", e.let(f"i{open_.n}", 1, f"bitcast {open_} to i{open_.n}"), 0)
+            with e.where(some):
+                block = args[1] if args[1].n == 1 else e.let("i64", 1, f"extractelement {args[1]}, i64 0")
+                settle(e, pointer(e, block), p)
+        return _test(e, p, args[0], parity)
+
+    values = [wanted] if given is None else [wanted, given]
+    done = each_lane(f, name, "i8", f.values.plain(at), values, test, test)
     f.values.put(dest.name, f.e.cmp("icmp ne", done, 0))
 
 
@@ -136,6 +149,18 @@ def _change(e: Emitter, at: str, times: Val | int, tx: Val | None = None, sign: 
     return old
 
 
+def define_complete(m: Module) -> None:
+    """Have ``rk_mbarrier_complete`` in a module: so many bytes have come."""
+
+    def build(m: Module) -> str:
+        e = Emitter(m)
+        _change(e, "ptr %bar", 0, Val("%bytes", "i64"), "sub")
+        e.line("ret void")
+        return define("define internal void @rk_mbarrier_complete(ptr %bar, i64 %bytes) noinline", e)
+
+    m.helper("rk_mbarrier_complete", build)
+
+
 def _arrive_together(e: Emitter, at: str, args: list[Val], mask: Val) -> Val:
     """The active lanes arrive equally often at one barrier, if that does not complete more than its present phase."""
     old = e.let("i64", 1, f"load i64, {at}, align 8")
@@ -165,7 +190,7 @@ HANDLERS = {
     "mbarrier.arrive_drop": _arrival,
     "mbarrier.expect_tx": _bytes,
     "mbarrier.complete_tx": _bytes,
-    "mbarrier.test_wait": _wait,
-    "mbarrier.try_wait": _wait,
+    "mbarrier.test_wait": wait,
+    "mbarrier.try_wait": wait,
     "mbarrier.pending_count": _pending_count,
 }
