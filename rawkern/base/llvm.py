@@ -18,6 +18,7 @@ from rawkern.errors import MissingDependencyError, UnsupportedError
 ALLOWED_SYMBOLS = frozenset(
     ("clock_gettime", "malloc", "malloc_usable_size", "free", "memcpy", "memset", "memmove", "fma", "fmaf")
 )
+FULL, QUICK = 2, 0  #: how much a module is optimized, as LLVM counts the effort of its code generator
 FULL_PIPELINE_LINES = 5000
 # llvmlite's memory manager does not count the table of outer functions' addresses, 8 bytes for each that is called, and
 # ends the process where the pages of the variables have no room for it. It counts as much more as the variables are
@@ -108,7 +109,7 @@ def declaration(result: str, name: str, params: str) -> str:
     return f"declare {result} @{name}({types})"
 
 
-def target_machine(cpu: Cpu, effort: int = 2) -> Any:
+def target_machine(cpu: Cpu, effort: int = FULL) -> Any:
     llvm = binding()
     if cpu.machine != host().machine:
         llvm.initialize_all_targets()
@@ -119,8 +120,12 @@ def target_machine(cpu: Cpu, effort: int = 2) -> Any:
     )
 
 
-def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (), effort: int = 2) -> bytes:
-    """Optimise a module of about `size` lines and generate an object file; it may call functions `known` by prefix."""
+def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (), effort: int = FULL) -> bytes:
+    """Optimize a module of about `size` lines and generate an object file; it may call functions `known` by prefix.
+
+    An effort of `QUICK` takes a third of the time: it leaves most passes out, and much of what generates code.
+    """
+    usual = size <= FULL_PIPELINE_LINES
     with (
         _lock,
         compiling(),
@@ -129,11 +134,11 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (),
         llvm.parse_assembly(f"{text}\n{_ROOM}", context) as module,
         # of the passes that the lowest effort leaves out, scheduling again after registers are found takes more than
         # linear time: as long as all others for blocks of thousands of instructions
-        target_machine(cpu, effort if size <= FULL_PIPELINE_LINES else min(effort, 1)) as machine,
+        target_machine(cpu, effort if usual else min(effort, 1)) as machine,
     ):
         module.triple = cpu.triple
         module.verify()
-        optimise(llvm, module, machine, size)
+        optimise(llvm, module, machine, usual and effort != QUICK)
         undefined = [
             f.name
             for f in module.functions
@@ -146,17 +151,17 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (),
         return machine.emit_object(module)
 
 
-def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
-    """Optimise a module of `size` lines of IR.
+def optimise(llvm: Any, module: Any, machine: Any, usual: bool) -> None:
+    """Optimize a module of IR.
 
-    LLVM's usual pipeline without what the emitted code has already (vectors, unrolled loops); its time grows faster
+    LLVM's `usual` pipeline without what the emitted code has already (vectors, unrolled loops); its time grows faster
     than the kernel, so large ones get a few cheap passes alone. (NewGVN, the one redundancy pass offered by itself,
     aborts on ordinary kernels.)
     """
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     with options, llvm.create_pass_builder(machine, options) as builder:
-        if size <= FULL_PIPELINE_LINES:
+        if usual:
             passes = builder.getModulePassManager()
         else:
             passes = llvm.create_new_module_pass_manager()
@@ -210,7 +215,7 @@ class LoadedObject:
                 llvm.add_symbol(f"{name}{suffix}", self._engine.get_function_address(name))
 
 
-def stored_object(text: str, effort: int = 2) -> bytes:
+def stored_object(text: str, effort: int = FULL) -> bytes:
     """An object file of a module for this CPU, from the disk cache where it is there.
 
     The usual passes take as long as generating code does, and functions like these gain nothing by them; an effort of 0

@@ -23,6 +23,7 @@ from rawkern.base import gpus
 from rawkern.base import torch_private as private
 from rawkern.base.asked import Asking
 from rawkern.base.nested import tensors_in
+from rawkern.checked import skips
 from rawkern.compile import cubin, programs
 from rawkern.compile.toolchain import nvrtc
 from rawkern.engines.devices import CPU
@@ -150,7 +151,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
             kernel, *shape, bound, pieces,
             plain_volatile=rules["volatile"] == "plain", unfenced=rules["acquire"] == "read",
         )  # fmt: skip
-    if found:
+    if found := skips.without_returns(found, state.build.source):
         first: dict[Any, reports.Report] = {}
         for report in map(state.report, found):
             first.setdefault((report.error, report.file, report.line), report)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions.macros import Expanded
-from rawkern.extensions.program import Binding, Registration, Unit
+from rawkern.extensions.program import Binding, ClassBinding, Registration, Unit
 from rawkern.extensions.refusal import Refused
 
 _HEAD = re.compile(r"\s*(\w+)\s*\(([^{}]*?)\)\s*\{", re.S)
@@ -28,23 +28,39 @@ def read_binding(unit: Unit, name: str, expanded: Expanded, original: str) -> No
     if head[1].startswith("PYBIND11"):
         _pybind(unit, root, expanded)
     else:
-        _library(unit, head[1], arguments, root)
+        _library(unit, head[1], arguments, root, expanded)
 
 
-def _calls(root: Any) -> list[tuple[str, list[Any], Any]]:
-    """Calls of methods in statements: the method, its arguments; a chain in its order."""
+Call = tuple[str, list[Any], Any]
+
+
+def _chains(root: Any) -> list[list[Call]]:
+    """The calls of each statement."""
     found = []
     stack = [root]
     statements = []
     while stack:
         one = stack.pop(0)
-        if one.type == "expression_statement":
+        if one.type in ("expression_statement", "declaration"):
             statements.append(one)
             continue
         stack = [*one.children, *stack]
+    variables: dict[str, list[Call]] = {}  # py::class_<T> name(m, "T");
     for one in statements:
         inner = named(one)[0] if named(one) else None
-        chain: list[tuple[str, list[Any], Any]] = []
+        chain: list[Call] = []
+        if one.type == "declaration":
+            declarator = one.child_by_field_name("declarator")
+            value = declarator.child_by_field_name("value") if declarator is not None else None
+            if declarator is None or value is None:
+                continue
+            if value.type == "argument_list":
+                head = " ".join(text_of(one.child_by_field_name("type")).split())
+                chain = [(head, named(value), one)]
+                variables[text_of(declarator.child_by_field_name("declarator"))] = chain
+                found.append(chain)
+                continue
+            inner = value
         while inner is not None and inner.type in ("call_expression", "assignment_expression"):
             if inner.type == "assignment_expression":
                 break
@@ -56,7 +72,10 @@ def _calls(root: Any) -> list[tuple[str, list[Any], Any]]:
             else:
                 chain.insert(0, (text_of(called), arguments, inner))
                 break
-        found += chain
+        if inner is not None and inner.type == "identifier" and text_of(inner) in variables:
+            variables[text_of(inner)] += chain
+        elif chain:
+            found.append(chain)
     return found
 
 
@@ -97,41 +116,117 @@ def _function(node: Any) -> tuple[str, str] | None:
 
 
 def _pybind(unit: Unit, root: Any, expanded: Expanded) -> None:
-    for method, arguments, node in _calls(root):
-        if method.startswith(("py::class_", "pybind11::class_", "py::enum_", "torch::class_")):
-            unit.notes.append(f"the class {' '.join(text_of(node).split())[:60]} is not bound")
+    for chain in _chains(root):
+        if _CLASS.match(chain[0][0]):
+            _class(unit, chain, expanded)
             continue
-        if method != "def" or len(arguments) < 2:
-            continue
-        name = _string(arguments[0])
-        found = None if arguments[1].type == "lambda_expression" else _function(arguments[1])
-        if name is None or (found is None and arguments[1].type != "lambda_expression"):
-            unit.notes.append(f"the binding {' '.join(text_of(node).split())[:60]}")
-            continue
-        binding = Binding(name, *(found or ("", "")), lines=expanded.lines)
-        if found is None:
-            binding.code = arguments[1]
-        for one in arguments[2:]:
-            doc = _string(one)
-            if doc is not None:
-                binding.doc = doc
+        for method, arguments, node in chain:
+            if method.startswith(("py::enum_", "pybind11::enum_")):
+                unit.notes.append(f"the class {' '.join(text_of(node).split())[:60]} is not bound")
+                break
+            if method != "def" or len(arguments) < 2:
                 continue
-            text = text_of(one)
-            match = re.match(r"(?:py|pybind11)::arg\(\s*\"(\w+)\"\s*\)(?:\.\w+\(\w*\))*\s*(?:=\s*(.*))?\Z", text, re.S)
-            literal = re.match(r"\"(\w+)\"_a\s*(?:=\s*(.*))?\Z", text, re.S)
-            match = match or literal
-            if match is not None:
-                binding.names.append(match[1])
-                if match[2]:
-                    binding.defaults[match[1]] = match[2].strip()
-        unit.bindings.append(binding)
+            binding = _bound(arguments, expanded)
+            if binding is None:
+                unit.notes.append(f"the binding {' '.join(text_of(node).split())[:60]}")
+            else:
+                unit.bindings.append(binding)
 
 
-def _library(unit: Unit, macro: str, arguments: list[str], root: Any) -> None:
+def _bound(arguments: list[Any], expanded: Expanded) -> Binding | None:
+    """What ``def(name, function, ...)`` binds; None for what is not understood."""
+    name = _string(arguments[0])
+    found = None if arguments[1].type == "lambda_expression" else _function(arguments[1])
+    if name is None or (found is None and arguments[1].type != "lambda_expression"):
+        return None
+    binding = Binding(name, *(found or ("", "")), lines=expanded.lines)
+    if found is None:
+        binding.code = arguments[1]
+    _described(binding, arguments[2:])
+    return binding
+
+
+def _described(binding: Binding, arguments: list[Any]) -> None:
+    """The docstring, names and default values that a binding gives."""
+    for one in arguments:
+        doc = _string(one)
+        if doc is not None:
+            binding.doc = doc
+            continue
+        text = text_of(one)
+        match = re.match(r"(?:py|pybind11)::arg\(\s*\"(\w+)\"\s*\)(?:\.\w+\(\w*\))*\s*(?:=\s*(.*))?\Z", text, re.S)
+        literal = re.match(r"\"(\w+)\"_a\s*(?:=\s*(.*))?\Z", text, re.S)
+        match = match or literal
+        if match is not None:
+            binding.names.append(match[1])
+            if match[2]:
+                binding.defaults[match[1]] = match[2].strip()
+
+
+_CLASS = re.compile(r"(?:(?:py|pybind11|torch)\s*::\s*class_|(?:m|lib|library)\s*\.\s*class_)\s*<\s*([\w:]+)")
+_INIT = re.compile(r"(?:py|pybind11|torch)\s*::\s*init\s*<(.*)>\s*\(\s*\)\Z", re.S)
+
+
+def _class(unit: Unit, chain: list[Call], expanded: Expanded, namespace: str = "") -> None:
+    """``py::class_<T>(m, "T").def(...)``, or ``torch::class_<T>("namespace", "T")``."""
+    head, given, node = chain[0]
+    strings = [text for one in given if (text := _string(one)) is not None]
+    found = _CLASS.match(head)
+    if found is None or not strings:
+        unit.notes.append(f"the class {' '.join(text_of(node).split())[:60]} is not bound")
+        return
+    if head.startswith("torch") and len(strings) > 1:
+        namespace = strings.pop(0)
+    row = expanded.lines[min(node.start_point[0], len(expanded.lines) - 1)] if expanded.lines else 0
+    made = ClassBinding(strings[0], found[1].rsplit("::", 1)[-1], namespace, line=row)
+    for method, arguments, each in chain[1:]:
+        text = " ".join(text_of(arguments[0]).split()) if arguments else ""
+        init = _INIT.match(text)
+        if method == "def" and init is not None:
+            types = [text_of(one) for one in _types(init[1])]
+            constructor = Binding(made.name, "")
+            _described(constructor, arguments[1:])
+            made.constructors.append((types, constructor))
+        elif method in ("def_readwrite", "def_readonly") and len(arguments) > 1:
+            made.fields[_string(arguments[0]) or ""] = text_of(arguments[1]).rsplit("::", 1)[-1]
+        elif method in ("def", "def_static", "def_property_readonly", "def_property") and len(arguments) > 1:
+            binding = _bound(arguments[:2] if method == "def_property" else arguments, expanded)
+            where = {"def": made.methods, "def_static": made.static}.get(method, made.properties)
+            if binding is not None:
+                where.append(binding)
+                continue
+            unit.notes.append(f"the binding {' '.join(text_of(each).split())[-60:]} of {made.name}")
+        else:
+            unit.notes.append(f"{method}({text[:40]}) of the class {made.name} is not bound")
+    unit.classes.append(made)
+
+
+def _head(call: Call) -> str:
+    """What the first call of a chain calls: ``m.class_<T>`` in full."""
+    method, _, node = call
+    called = node.child_by_field_name("function") if node.type == "call_expression" else None
+    return text_of(called) if method.startswith("class_") and called is not None else method
+
+
+def _types(text: str) -> list[Any]:
+    """The nodes of a list of types."""
+    stack = [parse(f"rk<{text}> rk;")]
+    while stack:
+        one = stack.pop(0)
+        if one.type == "template_argument_list":
+            return named(one)
+        stack += one.children
+    return []
+
+
+def _library(unit: Unit, macro: str, arguments: list[str], root: Any, expanded: Expanded) -> None:
     namespace = arguments[0]
     key = arguments[1] if "IMPL" in macro and len(arguments) > 2 else ""
     key = "" if key == "CatchAll" else key
-    for method, given, node in _calls(root):
+    chains = _chains(root)
+    for chain in (one for one in chains if _CLASS.match(_head(one[0]))):
+        _class(unit, [(_head(chain[0]), *chain[0][1:]), *chain[1:]], expanded, namespace)
+    for method, given, node in (one for chain in chains if not _CLASS.match(_head(chain[0])) for one in chain):
         if method not in ("def", "impl") or not given:
             continue
         text = _string(given[0])

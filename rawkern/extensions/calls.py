@@ -15,6 +15,7 @@ from rawkern.extensions.elements import cast_to
 from rawkern.extensions.lambdas import call_lambda, define_lambda, in_place
 from rawkern.extensions.launches import launch
 from rawkern.extensions.methods import method_of
+from rawkern.extensions.objects import call_inside, call_method, owned
 from rawkern.extensions.options import options_function
 from rawkern.extensions.own import call_own
 from rawkern.extensions.refusal import Refused, library_call
@@ -113,6 +114,8 @@ def _named(
         own = variable.extra
         functions, given = own if isinstance(own, tuple) else (own, None)
         return call_own(f, node, functions, given, nodes)
+    if variable is not None and variable.type.kind == "struct":
+        return call_method(f, node, f.value(called), "operator()", None, nodes)
     if variable is not None and variable.kind == "type":
         return _constructed(f, node, called, nodes)
     if variable is not None:
@@ -127,6 +130,9 @@ def _named(
     if bare in _PASSED_ON:
         return f.value(nodes[0])
     known_space = name.startswith(("at::", "torch::", "c10::", "std::"))
+    method = call_inside(f, node, name, of, nodes) if not known_space else None
+    if method is not None:
+        return method
     if not known_space and bare in f.unit.functions and bare not in ("min", "max"):
         try:
             return call_own(f, node, f.unit.functions[bare], of, nodes, name)
@@ -141,7 +147,7 @@ def _named(
     limit = limits_value(f, node, called)
     if limit is not None:
         return limit
-    for attempt in (cuda_function, standard_function, options_function):
+    for attempt in (owned, cuda_function, standard_function, options_function):
         found = attempt(f, node, name, of, nodes)
         if found is not None:
             return found

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, short
-from rawkern.extensions.elements import python_field, struct_of
+from rawkern.extensions.context import Context, bases, short
+from rawkern.extensions.elements import replaced, struct_of
 from rawkern.extensions.iterators import part_of
-from rawkern.extensions.program import Struct
+from rawkern.extensions.overloads import chosen
+from rawkern.extensions.program import Struct, python_field
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, options_code
 
 
 def default_of(f: Context, node: Any, type_: Type) -> Value:
@@ -21,8 +23,7 @@ def default_of(f: Context, node: Any, type_: Type) -> Value:
         "scalar": "0", "device": "None", "kernel": "None", "options": "{}", "sizes": "()",
     }  # fmt: skip
     if type_.kind == "struct":
-        _refuse_special(f, node, type_)
-        return Value(f"{type_.name}()", type_)
+        return _struct(f, node, type_, [])
     if type_.kind == "properties":
         return Value("device_properties()", type_)
     if type_.kind == "cuda_vector":
@@ -54,7 +55,7 @@ def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces
     if kind == "sizes" and len(values) == 1:
         return converted(values[0], type_)
     if kind in ("struct", "cuda_vector"):
-        if len(values) == 1 and values[0].type.kind == kind and values[0].items is None:
+        if len(values) == 1 and values[0].items is None and _copies(values[0].type, type_):
             return converted(values[0], type_)
         if kind == "cuda_vector":
             return converted(Value("", Type("list"), items=tuple(values)), type_)
@@ -80,16 +81,14 @@ def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces
                 f"cuda_device({index})" if values[0].code == "'cuda'" else f"torch.device({values[0].code})", type_
             )
         return converted(values[0], type_)
-    if len(values) == 1:
+    if len(values) == 1 and not (kind == "opaque" and type_.spelled.startswith("std::")):
         return converted(values[0], type_)
-    if kind == "opaque" and not values:
-        return Value("{}", type_)
     raise Refused(f"`{short(node)}`: a value of {type_} from {len(values)}", node)
 
 
 def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: bool) -> Value:
     if braces:
-        return converted(Value("", Type("list"), items=tuple(values)), type_)
+        return fitting(f, node, Value("", Type("list"), items=tuple(values)), type_)
     if not values:
         return Value("[]", type_)
     if len(values) == 1 and values[0].items is not None:
@@ -106,37 +105,97 @@ def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: boo
     raise Refused(f"`{short(node)}`: a vector made in this way", node)
 
 
-def _refuse_special(f: Context, node: Any, type_: Type) -> None:
-    struct = struct_of(f, type_)
-    bases: list[Struct] = []
-    while struct is not None and struct not in bases:
-        bases.append(struct)
-        if struct.special:
-            raise Refused(f"`{short(node)}`: the struct {struct.name}, which {struct.special}", node)
-        for of in struct.fields.values():
-            while of.kind == "array":
+def _copies(value: Type, type_: Type) -> bool:
+    return value.kind == type_.kind and (value.kind != "struct" or value.struct == type_.struct)
+
+
+def _refuse_special(f: Context, node: Any, struct: Struct) -> None:
+    for one in bases(f.unit, struct):
+        if one.special:
+            raise Refused(f"`{short(node)}`: the struct {one.name}, which {one.special}", node)
+        for of in one.fields.values():
+            while of.kind in ("array", "vector") and of.of:
                 of = of.item
-            if of.kind == "struct":
-                _refuse_special(f, node, of)
-        struct = f.unit.structs.get(struct.base)
+            inner = struct_of(f, of) if of.kind == "struct" else None
+            if inner is not None:
+                _refuse_special(f, node, inner)
 
 
 def _struct(f: Context, node: Any, type_: Type, values: list[Value]) -> Value:
-    _refuse_special(f, node, type_)
+    """An object of a struct: by a constructor, or from the values of its members."""
     struct = struct_of(f, type_)
-    if struct is None or (struct.parameters and values):
+    if struct is None:
+        raise Refused(f"`{short(node)}`: a value of {type_}", node)
+    _refuse_special(f, node, struct)
+    made = f"new({type_.name})"
+    own = [one for one in struct.constructors if one.node is not None or one.refused]
+    if own or (struct.constructors and not values):
+        one = chosen(node, struct.constructors, [], values)
+        if one.refused:
+            raise Refused(f"`{short(node)}`: a constructor of {struct.name}: {one.refused}", node)
+        if one.template:
+            raise Refused(f"`{short(node)}`: a template of constructors", node)
+        known = {parameter.name: of for parameter, of in zip(struct.parameters, type_.of, strict=False)}
+        arguments = zip(one.parameters, values, strict=False)
+        codes = [argument_code(f, node, value, replaced(p.type, known)) for p, value in arguments]
+        return Value(f"{made}.{one.python}({', '.join(codes)})", type_)
+    if struct.parameters and values:
         raise Refused(f"`{short(node)}`: a struct of a template from a list", node)
     if struct.refused and values:
         raise Refused(f"the struct {struct.name}: {struct.refused}", node)
     if struct.base and values:
         raise Refused(f"`{short(node)}`: a struct with a base from a list", node)
     fields = list(struct.fields.items())
-    codes = [f"{python_field(name)}={converted(one, of).code}" for (name, of), one in zip(fields, values, strict=False)]
+    if struct.constructors and len(values) != len(fields):
+        raise Refused(f"`{short(node)}`: some of the members of {struct.name}, whose others are made", node)
+    codes = [
+        f"{python_field(name)}={fitting(f, node, one, of).code}"
+        for (name, of), one in zip(fields, values, strict=False)
+    ]
+    if struct.bound:
+        return Value(f"new({', '.join([type_.name, *codes])})", type_)
     return Value(f"{type_.name}({', '.join(codes)})", type_)
 
 
 def fitting(f: Context, node: Any, value: Value, type_: Type) -> Value:
-    """A value as one of a type; a struct from what braces list."""
+    """A value as one of a type; a struct from what braces list, or by a constructor from what it is made of."""
     if type_.kind == "struct" and value.items is not None:
         return construct(f, node, type_, list(value.items), braces=True)
+    if type_.kind == "struct" and value.type.kind not in ("struct", "any", "auto"):
+        struct = struct_of(f, type_)
+        if struct is None or not struct.constructors:
+            raise Refused(f"`{short(node)}`: a conversion from {value.type} to {type_}", node)
+        return construct(f, node, type_, [value])
+    if type_.kind == "vector" and type_.item.kind == "struct" and value.items is not None:
+        items = [fitting(f, node, one, type_.item) for one in value.items]
+        return converted(replace(value, items=tuple(items)), t.plain(type_))
+    if _derived(f, value.type, type_):
+        if type_.kind == "pointer":
+            return Value(value.code, t.plain(type_))
+        raise Refused(f"`{short(node)}`: a copy of the part of {value.type} that is a {type_}", node)
     return converted(value, t.plain(type_))
+
+
+def _derived(f: Context, type_: Type, base: Type) -> bool:
+    """Whether a type is one of a struct that is derived from another one's, or a pointer to it."""
+    if type_.kind == base.kind == "pointer":
+        return _derived(f, type_.item, base.item)
+    if not type_.kind == base.kind == "struct":
+        return False
+    names = [one.python for one in bases(f.unit, struct_of(f, type_))]
+    return base.struct in names[1:]
+
+
+def argument_code(f: Context, node: Any, value: Value, type_: Type) -> str:
+    """The code of an argument for a parameter of a type."""
+    if value.type.kind == "address":
+        raise Refused(f"`{short(node)}`: the address of a variable", node)
+    by_reference = type_.reference and value.lvalue
+    if by_reference and (value.type.kind == type_.kind == "struct"):
+        same = value.type.struct == type_.struct or _derived(f, value.type, type_)
+        return value.code if same else fitting(f, node, value, type_).code
+    if (by_reference and type_.kind in ("vector", "map", "cuda_vector", "tuple")) or type_.kind in (
+        "auto", "any", "opaque", "lambda",
+    ):  # fmt: skip
+        return value.code
+    return options_code(fitting(f, node, value, type_))

@@ -10,7 +10,7 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.program import RESERVED, Function, Parameter, Unit
+from rawkern.extensions.program import RESERVED, Function, Parameter, Struct, Unit, python_field
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.syntax import assigned_names, nodes_in, references, root_name, through_references
 from rawkern.extensions.types import Type
@@ -44,6 +44,10 @@ STATEMENTS: dict[str, Handler] = {}
 RUN: dict[str, Handler] = {}
 RETURNED: dict[str, Handler] = {}
 DECLARED: dict[str, Callable[[Context, str, Any], Any]] = {}
+#: How an operator of values is translated, some of which are objects of structs.
+OVERLOADED: list[Callable[[Context, Any, str, list[Value]], Value]] = []
+#: How the members of an object get their first values in a constructor.
+CONSTRUCTED: list[Callable[[Context], None]] = []
 
 
 def declared(kind: str) -> Callable[[Any], Any]:
@@ -76,6 +80,31 @@ def statement(*kinds: str) -> Callable[[Handler], Handler]:
     return register
 
 
+def bases(unit: Unit, struct: Struct | None) -> list[Struct]:
+    """A struct and those that it is derived from, the innermost last."""
+    found: list[Struct] = []
+    while struct is not None and struct not in found:
+        found.append(struct)
+        struct = unit.structs.get(struct.base)
+    return found
+
+
+def members(unit: Unit, owner: Struct, static: bool) -> dict[str, Variable]:
+    """What the names of a struct mean in its methods."""
+    found: dict[str, Variable] = {}
+    for one in reversed(bases(unit, owner)):
+        found |= {parameter.name: Variable(parameter.python, parameter.type) for parameter in one.parameters}
+        for name in (parameter.name for parameter in one.parameters if parameter.keyword != "value"):
+            found[name].kind = "type"
+        found |= {name: Variable(name, type_, kind="type") for name, type_ in one.aliases.items()}
+        if not static:
+            found |= {
+                name: Variable(f"self.{python_field(name)}", type_, kind="reference")
+                for name, type_ in one.fields.items()
+            }
+    return found
+
+
 def changeable(function: Function) -> list[Parameter]:
     """The parameters through which a function may change what its caller has."""
     return [one for one in function.parameters if one.type.reference and not one.type.const]
@@ -86,17 +115,32 @@ def in_place(parameter: Parameter) -> bool:
     return parameter.type.kind in ("vector", "struct", "map", "array", "cuda_vector", "auto", "any")
 
 
+def _object(parameter: Parameter) -> bool:
+    return parameter.type.kind == "pointer" and parameter.type.item.kind == "struct"
+
+
 def changed_by_calls(unit: Unit, node: Any, *, whole: bool = False) -> set[str]:
     """Names that functions of the sources change, which take them by reference; `whole`: that they assign."""
     found: set[str] = set()
     for one in nodes_in(node):
         if one.type != "call_expression":
             continue
-        name = re.sub(r"\s*<.*", "", text_of(one.child_by_field_name("function")), flags=re.S).rsplit("::", 1)[-1]
-        for function in unit.functions.get(name, ()):
-            arguments = one.child_by_field_name("arguments") if changeable(function) else None
+        called = one.child_by_field_name("function")
+        of_object = called.type == "field_expression"
+        name = text_of(called.child_by_field_name("field") if of_object else called)
+        name = re.sub(r"\s*<.*", "", name, flags=re.S).rsplit("::", 1)[-1]
+        methods = [each for each in unit.methods.get(name, ()) if not (each.const or each.static)]
+        for each in methods if not whole else ():  # they may change any member
+            if of_object:
+                found.add(root_name(called.child_by_field_name("argument")))
+            if each.owner is not None:
+                found |= each.owner.fields.keys()
+        for function in (*(() if of_object else unit.functions.get(name, ())), *unit.methods.get(name, ())):
+            arguments = one.child_by_field_name("arguments")
             for parameter, argument in zip(function.parameters, named(arguments) if arguments else (), strict=False):
-                inside = not whole and in_place(parameter) and parameter in changeable(function)
+                inside = not whole and (
+                    _object(parameter) or (in_place(parameter) and parameter in changeable(function))
+                )
                 if inside or parameter.name in function.rebinds:
                     found.add(root_name(argument))
     return found - {""}
@@ -112,6 +156,8 @@ class Context:
         self.level = 1
         self.depth = 0  # of functions in functions
         self.scopes: list[dict[str, Variable]] = [{}]
+        if function.owner is not None:
+            self.scopes.insert(0, members(unit, function.owner, function.static))
         self.taken: list[set[str]] = [set()]  # names of each Python function
         self.assigned: set[str] = set()  # names of C++ that are assigned after their declaration
         self.references: list[tuple[str, Any]] | None = None  # those that it declares, once they are asked for

@@ -13,9 +13,9 @@ from rawkern.extensions.context import DECLARED, Context, Variable, short, state
 from rawkern.extensions.kept import declare_static
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
-from rawkern.extensions.syntax import array_sizes, identifiers, root_name
+from rawkern.extensions.syntax import array_sizes, assigned_whole, identifiers, root_name
 from rawkern.extensions.types import Type, words
-from rawkern.extensions.values import Value, converted, copy_of, options_code
+from rawkern.extensions.values import Value, copy_of, options_code
 
 
 @statement("declaration")
@@ -121,22 +121,23 @@ def declare(
     elif type_.kind == found.type.kind == "pointer" and (type_.item.kind == "auto" or found.type.name == "vector"):
         type_ = found.type
     reference = type_.reference
-    if reference and found.lvalue and refer(f, name, value, found, node):
+    if reference and found.lvalue and refer(f, name, value, found, node, type_):
         return
     try:
         kept = found.type.kind == "auto" or (reference and found.lvalue)
-        result = found if kept else converted(found, t.plain(type_))
+        result = found if kept else fitting(f, node, found, type_)
     except Refused as error:
         raise Refused(error.what, node, error.instead) from None
     elsewhere = found.type.number and found.lvalue and _elsewhere(f, value)
-    if reference and not type_.const and not constant and (name in f.assigned or elsewhere):
+    whole = name in f.assigned and not (found.lvalue and _stays(f, name, found.type))
+    if reference and not type_.const and not constant and (whole or elsewhere):
         raise Refused(f"`{short(node)}`: a reference to a number or one that is assigned", node)
     if not reference:
         result = replace(result, code=copy_of(found, result))
     bind(f, name, type_, result, constant=constant)
 
 
-def refer(f: Context, name: str, node: Any, found: Value, around: Any) -> bool:
+def refer(f: Context, name: str, node: Any, found: Value, around: Any, type_: Type) -> bool:
     """Declare a reference to a place that is assigned; False where it need not be one, or cannot.
 
     A reference to what has parts and is not assigned as a whole is a name of Python's like any other.
@@ -157,9 +158,21 @@ def refer(f: Context, name: str, node: Any, found: Value, around: Any) -> bool:
         return False
     written = root.extra if root.kind == "reference" else root
     f.scopes[-1][name] = Variable(
-        found.code, t.plain(found.type), kind="reference", extra=written if isinstance(tree, ast.Name) else None
+        found.code,
+        t.plain(type_ if type_.kind == "struct" else found.type),
+        kind="reference",
+        extra=written if isinstance(tree, ast.Name) else None,
     )
     return True
+
+
+def _stays(f: Context, name: str, type_: Type) -> bool:
+    """Whether what is assigned to a name are parts of its value, so that any name of it is a reference."""
+    return type_.kind == "struct" or (
+        type_.kind in ("vector", "map")
+        and f.function.node is not None
+        and not any(name in names for names in assigned_whole(f.function.node))
+    )
 
 
 def _elsewhere(f: Context, node: Any) -> bool:

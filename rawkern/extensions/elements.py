@@ -7,8 +7,8 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, expression, short
-from rawkern.extensions.program import RESERVED, Struct
+from rawkern.extensions.context import OVERLOADED, Context, expression, short
+from rawkern.extensions.program import Struct, python_field
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
@@ -69,6 +69,8 @@ def subscript(f: Context, node: Any) -> Value:
     if len(indices) != 1:
         raise Refused(f"`{short(node)}`", node)
     index = f.value(indices[0])
+    if value.type.kind == "struct":
+        return OVERLOADED[0](f, node, "[]", [value, index])
     return element(f, node, value, index)
 
 
@@ -82,6 +84,8 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
         return Value(f"{value.code}[{at}]", t.INT64, 0, 2**40, extra=None)
     if kind == "map":
         of, key = value.type.of[-1], converted(index, value.type.of[0]).code
+        if of.kind == "ivalue":
+            return Value(f"{value.code}[{key}]", of, lvalue=True)
         return Value(f"{value.code}.setdefault({key}, {first_value(node, of)})", of, lvalue=True)
     if kind in ("vector", "array", "any", "list"):
         items = value.extra if isinstance(value.extra, tuple) else None
@@ -131,6 +135,8 @@ def member(f: Context, node: Any) -> Value:
     type_ = value.type
     if type_.kind == "pointer" and type_.item.kind in ("struct", "properties"):
         type_ = type_.item
+    if type_.kind == "pointer" and type_.item.kind == "autograd" and name_ == "saved_data":
+        return Value(f"{value.code}.saved_data", Type("map", of=(t.STRING, Type("ivalue"))))
     if type_.kind == "struct":
         struct = struct_of(f, type_)
         of = struct_field(f, struct, name_)
@@ -154,13 +160,9 @@ def member(f: Context, node: Any) -> Value:
     raise Refused(f"`{short(node)}`: a member of {value.type}", node)
 
 
-def python_field(name_: str) -> str:
-    return name_ + "_" if name_ in RESERVED else name_
-
-
 def struct_of(f: Context, type_: Type) -> Struct | None:
     """The struct of a type."""
-    name = type_.name.partition("(")[0]
+    name = type_.struct
     return next((one for one in f.unit.structs.values() if one.python == name), None)
 
 

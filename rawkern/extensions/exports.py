@@ -9,11 +9,21 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context
+from rawkern.extensions.context import Context, bases
 from rawkern.extensions.functions import default_code, kind_of, signature, translate
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.own import substituted, template_codes
-from rawkern.extensions.program import RESERVED, Binding, Function, Registration, Translation, Unit
+from rawkern.extensions.program import (
+    RESERVED,
+    Binding,
+    ClassBinding,
+    Function,
+    Registration,
+    Struct,
+    Translation,
+    Unit,
+    python_field,
+)
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.tidy import double_quoted, wrapped
 from rawkern.extensions.types import Type
@@ -31,7 +41,7 @@ def __getattr__(name):
 
 def bound(units: Sequence[Unit]) -> bool:
     """Whether sources say themselves what they bind."""
-    return any(unit.bindings or unit.registrations for unit in units)
+    return any(unit.bindings or unit.registrations or unit.classes for unit in units)
 
 
 class Exports:
@@ -65,6 +75,7 @@ class Exports:
                 line = self._binding(unit, binding)
                 if line:
                     lines.append(line)
+        lines += [line for unit in self.units for one in unit.classes for line in self._class(unit, one)]
         if any(line.startswith(f"{OTHER}[") for line in lines):
             lines = [f"{OTHER} = {{}}", *lines, "", "", *_GETATTR]
         return lines + [double_quoted(line) for line in self._libraries()]
@@ -103,6 +114,91 @@ class Exports:
             body = f"def {python}(*arguments, **keywords):\n    raise rawkern.errors.UnsupportedError({reason!r})"
             one = Function(binding.name, python, refused=reason)
         return body + "\n\n\n" + self._bind(binding, one)
+
+    def _class(self, unit: Unit, made: ClassBinding) -> list[str]:
+        """The lines that make a class one of Python's."""
+        struct = unit.structs.get(made.struct)
+        if struct is None or struct.parameters:
+            self.found.notes.append(f"the class {made.name}: {made.struct} is not in these sources")
+            return []
+        before: list[str] = []
+        parts = [struct.python, repr(made.name)]
+        inits = []
+        for types, binding in made.constructors:
+            found = [one for one in struct.constructors if len(one.parameters) == len(types)]
+            exact = [one for one in found if [str(p.type) for p in one.parameters] == types]
+            if (exact or found) and (one := (exact or found)[0]).node is not None:
+                inits.append(self._method(struct, binding, one))
+            elif types:
+                self.found.notes.append(f"the constructor {made.name}({', '.join(types)}) is not in these sources")
+            elif struct.constructors:
+                inits.append(f"{struct.python}.{struct.constructors[0].python}")
+        if inits:
+            parts.append(f"init=[{', '.join(inits)}]")
+        every: dict[str, list[str]] = {}
+        for binding in made.methods:
+            every.setdefault(binding.name, []).extend(self._methods(unit, struct, binding, before))
+        static: dict[str, list[str]] = {}
+        for binding in made.static:
+            static.setdefault(binding.name, []).extend(self._methods(unit, struct, binding, before))
+        of: dict[str, list[str]] = {}
+        for binding in made.properties:
+            of.setdefault(binding.name, []).extend(self._methods(unit, struct, binding, before))
+        for word, group in (("methods", every), ("static", static), ("properties", of)):
+            several = {one: list(dict.fromkeys(found)) for one, found in group.items() if found}
+            codes = {
+                one: found[0] if len(found) == 1 else f"overloaded({', '.join(found)})"
+                for one, found in several.items()
+            }
+            if codes:
+                parts.append(f"{word}={{{', '.join(f'{name!r}: {code}' for name, code in codes.items())}}}")
+        fields = {name: python_field(of_) for name, of_ in made.fields.items() if python_field(of_) != name}
+        if fields:
+            parts.append(f"fields={fields!r}")
+        if made.namespace:
+            parts.append(f"namespace={made.namespace!r}")
+        if made.namespace:
+            return [*before, *wrapped(double_quoted(f"expose({', '.join(parts)})"))]
+        self.found.exports.append(made.name)
+        target = f"{OTHER}[{made.name!r}]" if made.name in RESERVED else made.name
+        return [*before, *wrapped(double_quoted(f"{target} = expose({', '.join(parts)})"))]
+
+    def _methods(self, unit: Unit, struct: Struct, binding: Binding, before: list[str]) -> list[str]:
+        """The code of the methods that a line of a class binds."""
+        if binding.code is not None:
+            exports = list(self.found.exports)
+            name, binding.name = binding.name, f"{struct.python}_{binding.name}"
+            lines = self._lambda(unit, binding)
+            code, binding.name, self.found.exports[:] = binding.name, name, exports
+            before += ["", "", *lines.split("\n"), ""]
+            return [code]
+        found = [one for around in bases(unit, struct) for one in around.methods.get(binding.function, [])]
+        free = [one for one in unit.functions.get(binding.function, []) if not found and not one.template]
+        if not found and not free:
+            self.found.notes.append(f"{binding.name} of the class {struct.name} is not in these sources")
+        named_ = [one for one in found if len(one.parameters) == len(binding.names)]
+        found = (named_ or found) if binding.names else found
+        return [self._method(struct, binding, one) for one in found] or [
+            self._line(binding, one, [kind_of(p.type) for p in one.parameters], []).partition(" = ")[2] for one in free
+        ]
+
+    def _method(self, struct: Struct, binding: Binding, one: Function) -> str:
+        """The code of a method as Python has it, which checks its arguments."""
+        code = f"{struct.python}.{one.python}"
+        if one.refused:
+            return code
+        called = f"by_value({code}{', nothing=True' if one.returns.kind == 'void' else ''})" if one.rebinds else code
+        kinds = [*([] if one.static else ["any"]), *(kind_of(p.type) for p in one.parameters)]
+        names = binding.names if len(binding.names) == len(one.parameters) else []
+        parts = [called, repr(kinds)]
+        if names:
+            parts.append(f"names={['self', *names] if not one.static else names!r}")
+        if defaults := self._defaults(binding, one, names):
+            parts.append("defaults={" + ", ".join(f"{key!r}: {code}" for key, code in defaults.items()) + "}")
+        if binding.doc:
+            parts.append(f"doc={binding.doc!r}")
+        parts.append(f"name={binding.name!r}")
+        return f"bind({', '.join(parts)})"
 
     def _instance(self, unit: Unit, binding: Binding, one: Function) -> str:
         f = Context(unit, Function(binding.name, ""))
@@ -183,12 +279,27 @@ class Exports:
                 code = self._registered(one)
                 if one.what == "def":
                     schema = one.text if "(" in one.text else self._schema(one)
-                    if schema:
+                    if schema and code.removeprefix("by_value(") in self._differentiated():
+                        name = schema.partition("(")[0]
+                        lines.append(f"{library}.define({schema!r})")
+                        lines.append(f"{library}.implement({name!r}, {code}, 'CompositeImplicitAutograd')")
+                    elif schema:
                         lines.append(f"{library}.define({schema!r}{f', {code}' if code else ''})")
                 elif code:
                     lines.append(f"{library}.implement({one.text!r}, {code}, {one.key!r})")
             lines.append(f"{library}.finish()")
         return lines
+
+    def _differentiated(self) -> set[str]:
+        """The functions that call a torch::autograd::Function, themselves or through others."""
+        words = {one.python: set(re.findall(r"\w+", one.code)) for _, one in self.own}
+        classes = {one.python for unit in self.units for one in unit.structs.values() if one.autograd}
+        found = {name for name, said in words.items() if "apply" in said and said & classes}
+        size = -1
+        while found and size != len(found):
+            size = len(found)
+            found |= {name for name, said in words.items() if said & found}
+        return found
 
     def _registered(self, one: Registration) -> str:
         if not one.function:

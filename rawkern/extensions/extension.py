@@ -70,20 +70,24 @@ class Host:
     def exports(self) -> list[str]:
         return list(dict.fromkeys(self.translation.exports))
 
-    def _now(self, name: str) -> Any:
+    def is_class(self, name: str) -> bool:
+        return isinstance(self.now(name), type)
+
+    def now(self, name: str) -> Any:
+        """What a name means in the sources as they were read last."""
         other = self.namespace.get(OTHER)
         return other[name] if other is not None and name in other else self.namespace[name]
 
     def function(self, name: str) -> Callable[..., Any]:
         """A function that is that of the sources as they are at each call."""
-        first = self._now(name)
+        first = self.now(name)
         clock = time.monotonic
 
         @untraced
         def call(*arguments: Any, **keywords: Any) -> Any:
             if clock() >= self.next:
                 self.look()
-            return self._now(name)(*arguments, **keywords)
+            return self.now(name)(*arguments, **keywords)
 
         functools.update_wrapper(call, first)
         call.__module__ = self.name
@@ -114,13 +118,16 @@ class Extension:
         self.__name__ = host.name
         self.__doc__ = doc or f"The extension {host.name}."
         for name in host.exports:
-            self.__dict__[name] = host.function(name)
+            if not host.is_class(name):
+                self.__dict__[name] = host.function(name)
 
     def __getattr__(self, name: str) -> Any:
         host = self.__dict__.get("_host")
         if host is None or name.startswith("__"):
             raise AttributeError(name)
         host.look()
+        if name in host.exports and host.is_class(name):
+            return host.now(name)
         if name in host.exports:
             function = self.__dict__[name] = host.function(name)
             return function

@@ -14,7 +14,7 @@ from rawkern.extensions.functions import declared_name
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
-from rawkern.extensions.values import Value
+from rawkern.extensions.values import Value, copy_of
 
 
 @statement("if_statement")
@@ -185,7 +185,7 @@ def return_(f: Context, node: Any) -> None:
         f.emit(f"return {', '.join([value, *f.rebound] if value else f.rebound)}")
         return
     if not inside:
-        f.emit("return")
+        f.emit("return self" if f.function.constructor and len(f.returns) == 1 else "return")
         return
     value = f.value(inside[0]) if inside[0].type != "call_expression" else _returned_call(f, inside[0])
     if value is None:
@@ -197,6 +197,15 @@ def return_(f: Context, node: Any) -> None:
         return
     if expected.kind in ("auto", "any"):
         f.returns[-1] = t.plain(value.type)
+        f.emit(f"return {copy_of(value, value) if '.' in value.code else value.code}")
+        return
+    owner = f.function.owner
+    if owner is not None and owner.autograd and len(f.returns) == 1 and expected.kind == "vector":
+        items = value.code if value.items is None else ""
+        codes = [one.code for one in value.items or ()]
+        f.emit(f"return tuple({items})" if items else f"return {', '.join(codes)}{',' if len(codes) == 1 else ''}")
+        return
+    if expected.reference and value.lvalue:
         f.emit(f"return {value.code}")
         return
     f.emit(f"return {fitting(f, node, value, expected).code}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context, changeable, short
+from rawkern.extensions.context import CONSTRUCTED, Context, changeable, short
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import Function, Parameter, Unit
 from rawkern.extensions.refusal import Refused
@@ -25,6 +25,12 @@ def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str)
     node = _definition(parse(expanded.text))
     if node is None:
         raise Refused("its syntax")
+    read_signature(unit, function, node)
+    return function
+
+
+def read_signature(unit: Unit, function: Function, node: Any) -> None:
+    """Read the signature of a function from its definition or declaration."""
     function.node = node
     function.static = any(text_of(one) == "static" for one in node.children)
     f = Context(unit, function)
@@ -33,7 +39,7 @@ def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str)
         function.template = template_parameters(f, template.child_by_field_name("parameters"))
     declarator = node.child_by_field_name("declarator")
     type_node = node.child_by_field_name("type")
-    if type_node is None or declarator is None:
+    if declarator is None or (type_node is None and not function.constructor):
         raise Refused("its return type", node)
     while declarator.type != "function_declarator":
         inner = declarator.child_by_field_name("declarator") or (named(declarator) or [None])[-1]
@@ -41,7 +47,9 @@ def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str)
             raise Refused("its syntax", node)
         declarator = inner
     outer = node.child_by_field_name("declarator")
-    if outer.type == "reference_declarator":
+    if type_node is None:
+        function.returns = t.VOID
+    elif outer.type == "reference_declarator":
         function.returns = replace(type_of(f, type_node), reference=True)
     else:
         function.returns = declared_type(f, type_node, outer if outer.type == "pointer_declarator" else None, node)
@@ -73,13 +81,14 @@ def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str)
     if body is not None:
         whole, compound = assigned_whole(body)
         for one in changeable(function):
+            if one.type.kind == "struct":  # its members are assigned
+                continue
             if (
                 one.name in whole
                 or (one.name in compound and one.type.kind != "tensor")
                 or (one.type.number and one.name in assigned_names(body))
             ):
                 function.rebinds.add(one.name)
-    return function
 
 
 def _definition(root: Any) -> Any:
@@ -176,21 +185,25 @@ def translate(unit: Unit, function: Function) -> str:
     """Return a function's Python; `Refused` for what is not understood."""
     f = Context(unit, function)
     node = function.node
-    body = node.child_by_field_name("body")
+    body = node.child_by_field_name("body") if node is not None else None
+    if body is None and not function.constructor:
+        raise Refused("its definition is not in these sources")
     if function.variadic:
         raise Refused(f"{function.name} takes any number of arguments", node)
-    if _has_error(body):
+    if body is not None and body.has_error:
         raise Refused(f"`{short(_error(body))}`, which is not read as C++", _error(body))
-    heads = []
+    heads = ["self"] if function.owner is not None and not function.static else []
     for one in function.template:
         kind = "value" if one.keyword == "value" else "type"
         made = f.declare(one.name, one.type, kind=kind)
         made.python = one.python
         heads.append(one.python)
-    changed = f.assigned = f.changed(body)
+    changed = f.assigned = f.changed(node) if body is not None else set()
     f.rebound = [one.python for one in function.parameters if one.name in function.rebinds]
     if f.rebound and function.returns.kind == "auto":
         raise Refused(f"{function.name} changes what its caller passes, and its return type is not said", node)
+    if f.rebound and function.constructor:
+        raise Refused("a constructor that assigns what it takes by reference", node)
     early: list[str] = []
     for one in function.parameters:
         type_ = Type(one.type.kind, one.type.name, one.type.of, spelled=one.type.spelled)
@@ -204,21 +217,35 @@ def translate(unit: Unit, function: Function) -> str:
         if not one.type.reference and one.name in changed and one.type.kind in ("vector", "struct", "cuda_vector"):
             copy = "list" if one.type.kind == "vector" and one.type.item.kind != "vector" else "copied"
             early.append(f"{one.python} = {copy}({one.python})")
+    of_torch = function.owner is not None and function.owner.autograd
+    if of_torch and function.name.endswith("::backward") and len(function.parameters) == 2:  # as torch passes them
+        gradients = function.parameters[1].python
+        heads[-1] = f"*{gradients}"
+        early.append(f"{gradients} = list({gradients})")
+    if of_torch and function.name.endswith("::forward") and "saved_data" in text_of(body):
+        early.append(f"{function.parameters[0].python}.saved_data = {{}}")
     if function.pack:
         made = f.declare(function.pack_name, Type("pack", function.pack_types))
         made.python = function.pack
         heads.append(f"*{made.python}")
     for line in early:
         f.emit(line)
-    f.statements(named(body))
-    if f.rebound and function.returns.kind == "void":
+    if function.constructor:
+        CONSTRUCTED[0](f)
+    if body is not None:
+        f.statements(named(body))
+    if function.constructor:
+        f.emit("return self")
+    elif f.rebound and function.returns.kind == "void":
         f.emit(f"return {', '.join(f.rebound)}")
     if not f.out:
         f.emit("pass")
     returns = annotation(function.returns) if function.returns.kind != "auto" and not f.rebound else ""
+    returns = "" if function.constructor or of_torch else returns
     head = f"def {function.python}({', '.join(heads)}){f' -> {returns}' if returns else ''}:"
     inside = [*f.scope_lines(), *f.out]
-    code = "\n".join([head, *inside])
+    decorator = ["@staticmethod"] if function.owner is not None and function.static else []
+    code = "\n".join([*decorator, head, *inside])
     try:
         return tidy(code)
     except SyntaxError as error:
@@ -229,10 +256,6 @@ def default_code(f: Context, one: Parameter) -> str:
     """The default value of a parameter."""
     found = converted(f.value(one.default), t.plain(one.type))
     return options_code(found)
-
-
-def _has_error(node: Any) -> bool:
-    return node is None or node.has_error
 
 
 def _error(node: Any) -> Any:

@@ -6,9 +6,11 @@ from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
+from rawkern.extensions.autograd import context_method, saved_method
 from rawkern.extensions.construction import default_of
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.iterators import inserted, part_of
+from rawkern.extensions.objects import call_method
 from rawkern.extensions.options import options_method
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import split_name, type_of
@@ -35,6 +37,15 @@ def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
         value = Value(f"{value.code}[0]", t.TENSOR)
     if arrow and type_.kind == "iterator":
         value = Value(f"{value.code}[{value.extra}]", type_.item)
+    if type_.kind == "pointer" and type_.item.kind == "struct" and type_.name != "vector":
+        if arrow:
+            value = Value(value.code, type_.item, lvalue=True)
+        elif name == "get":
+            return value
+    if type_.kind == "pointer" and type_.item.kind == "autograd":
+        value = Value(value.code, type_.item)
+    if value.type.kind == "struct":
+        return call_method(f, node, value, name, of, nodes)
     if type_.kind == "options":
         return options_method(f, node, value, name, nodes)
     kind = value.type.kind
@@ -253,5 +264,6 @@ def _device_type(f: Context, node: Any, value: Value, name: str, of: Any, nodes:
 _METHODS = {
     "optional": _optional, "vector": _sequence, "sizes": _sequence, "list": _list, "array": _sequence, "map": _map,
     "dtype": _dtype, "device": _device, "stream": _stream, "scalar": _scalar, "string": _string, "text": _text,
+    "autograd": context_method, "ivalue": saved_method,
     "int": _number, "global_context": _context, "guard": _guard, "any": _any, "tuple": _tuple,
 }  # fmt: skip

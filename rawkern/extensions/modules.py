@@ -8,18 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rawkern.base.tree import text_of
-from rawkern.extensions import calls, cpp, declarations, elements, flow, literals, loops, names, operators, statements
+from rawkern.extensions import calls, cpp, declarations, elements, flow, literals, loops, names, objects, operators
+from rawkern.extensions import statements as plain_statements
+from rawkern.extensions.classes import settle
+from rawkern.extensions.context import bases
 from rawkern.extensions.exports import Exports, bound
 from rawkern.extensions.functions import refusal_text, translate
 from rawkern.extensions.own import settle_references
-from rawkern.extensions.program import Function, Struct, Translation, Unit
+from rawkern.extensions.program import ClassBinding, Function, Struct, Translation, Unit
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.structs import written
+from rawkern.extensions.structs import reached, written
 from rawkern.extensions.tidy import double_quoted
 from rawkern.extensions.units import Reader
 
 #: Each of these modules registers the kinds of nodes that it translates.
-_TRANSLATORS = (calls, declarations, elements, flow, literals, loops, names, operators, statements)
+_TRANSLATORS = (calls, declarations, elements, flow, literals, loops, names, objects, operators, plain_statements)
 
 
 @dataclass
@@ -91,6 +94,29 @@ def _used(name: str, text: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}\b", text) is not None
 
 
+def _expose(unit: Unit, made: ClassBinding) -> None:
+    """Let a class be one of Python's: methods that are bound by their own names have others for the sources."""
+    struct = unit.structs.get(made.struct)
+    if struct is None:
+        return
+    struct.bound = True
+    names = {one.name for one in (*made.methods, *made.static, *made.properties)}
+    for one in struct.functions:
+        if one.python in names and (one.rebinds or len(struct.methods.get(one.name.rsplit("::", 1)[-1], ())) > 1):
+            one.python = f"_{one.python}"
+
+
+def _bound_words(unit: Unit, made: ClassBinding) -> set[str]:
+    """The names of Python that the binding of a class uses."""
+    struct = unit.structs.get(made.struct)
+    if struct is None:
+        return set()
+    said = {one.function for one in (*made.methods, *made.static, *made.properties)}
+    methods = [one for around in bases(unit, struct) for name in said for one in around.methods.get(name, ())]
+    free = [one for name in said for one in unit.functions.get(name, ())]
+    return {struct.python, *(one.python for one in (*struct.constructors, *methods, *free))}
+
+
 class _Writer:
     def __init__(
         self,
@@ -104,6 +130,9 @@ class _Writer:
         self.units, self.sources, self.options, self.include_dirs = units, sources, options, include_dirs
         self.name, self.exported = name, exported
         self.found = Translation()
+        self.structs: list[Struct] = []
+        self.methods: list[tuple[Struct, Function]] = []  # that are not yet translated
+        self.code: dict[str, list[str]] = {}  # of the methods of each class
         self.own: list[tuple[Unit, Function]] = [
             (unit, one) for unit in units for all_ in unit.functions.values() for one in all_
         ]
@@ -136,9 +165,16 @@ class _Writer:
                     unit.variables.setdefault(name, variable)
                 for name, struct in other.structs.items():
                     unit.structs.setdefault(name, struct)
-        settle_references(self.own)
-        for binding in (one for unit in self.units for one in unit.bindings):
-            self._rename(binding.name)
+        for unit in self.units:
+            settle(unit)
+        self.structs = list({id(one): one for unit in self.units for one in unit.structs.values()}.values())
+        self.methods = [(struct, one) for struct in self.structs for one in struct.functions]
+        settle_references([*self.own, *((one.unit or self.units[0], one) for _, one in self.methods)])
+        for unit in self.units:
+            for binding in unit.bindings:
+                self._rename(binding.name)
+            for made in unit.classes:
+                _expose(unit, made)
         if self.exported is not None:
             for name in self.exported:
                 self._rename(name)
@@ -171,7 +207,8 @@ class _Writer:
     def module(self, title: str) -> Translation:
         bodies = self._bodies()
         exports = Exports(self.units, self.own, self.name, self.exported, self.found).lines()
-        structs = written(one for unit in self.units for one in unit.structs.values())
+        late = "\n".join(code for unit in self.units for code in unit.late.values())
+        structs = written(self.structs, "\n".join([*bodies, *exports, late]), self.code)
         text = "\n".join([*bodies, *exports, *structs])
         constants = self._constants(text)
         text = "\n".join([text, *constants])
@@ -199,7 +236,7 @@ class _Writer:
         """The functions' Python; of those for the device as well, only what others call."""
         found: dict[int, str] = {}
         waiting = [(k, unit, one) for k, (unit, one) in enumerate(self.own)]
-        words: set[str] = set()
+        words: set[str] = {word for unit in self.units for made in unit.classes for word in _bound_words(unit, made)}
         named_ = {each.function for unit in self.units for each in (*unit.bindings, *unit.registrations)}
         named_ |= set(self.exported or ())
         while True:
@@ -210,7 +247,18 @@ class _Writer:
                     continue
                 found[k] = self._function(unit, one)
                 words |= set(re.findall(r"\w+", found[k]))
-            if len(rest) == len(waiting):
+            classes = reached(self.structs, words)
+            waiting_methods, used = self.methods, False
+            self.methods = []
+            for struct, one in waiting_methods:
+                if struct.python not in classes or not (one.python in words or struct.autograd):
+                    self.methods.append((struct, one))
+                    continue
+                code = self._function(one.unit or self.units[0], one)
+                self.code.setdefault(struct.python, []).append(code)
+                words |= set(re.findall(r"\w+", code))
+                used = True
+            if len(rest) == len(waiting) and not used:
                 break
             waiting = rest
         self.own = [pair for k, pair in enumerate(self.own) if k in found]
@@ -235,6 +283,7 @@ class _Writer:
             self.found.refused[one.name] = text
         one.refused = text
         head = f"def {one.python}(*arguments, **keywords):\n"
+        head = f"@staticmethod\n{head}" if one.owner is not None and one.static else head
         return head + f"    raise rawkern.errors.UnsupportedError(\n        {text!r}\n    )"
 
     def _constants(self, text: str) -> list[str]:

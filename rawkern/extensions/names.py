@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.base.tree import named
 from rawkern.extensions import types as t
 from rawkern.extensions.constants import NAMES
-from rawkern.extensions.context import Context, expression, short
+from rawkern.extensions.context import Context, bases, expression, short
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import instance, kernel_instance, spelled, split_name, type_of
 from rawkern.extensions.syntax import nodes_in
@@ -58,6 +58,11 @@ def _of_template(f: Context, node: Any, full: str) -> Value:
 def global_name(f: Context, node: Any, full: str) -> Value:
     """A name that is no local one: a constant, a kernel, a function, or one of torch's."""
     bare = full.rsplit("::", 1)[-1]
+    scope = f.unit.structs.get(full.split("::")[-2]) if "::" in full else f.function.owner
+    for struct in bases(f.unit, scope):
+        if bare in struct.constants:
+            type_node, value_node = struct.constants[bare]
+            return f.of_type(value_node, type_of(f, type_node))
     if "::" not in full or full.split("::")[0] not in ("at", "torch", "c10", "std"):
         if bare in f.unit.lazy:
             f.unit.constants[bare] = lazy_constant(f, bare)

@@ -8,7 +8,7 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import iterators
 from rawkern.extensions import types as t
 from rawkern.extensions.arithmetic import arithmetic, common, compared, negative
-from rawkern.extensions.context import Context, expression, short
+from rawkern.extensions.context import OVERLOADED, RUN, Context, expression, short
 from rawkern.extensions.elements import element
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled
@@ -47,6 +47,8 @@ _COMPARED = {
 def combined(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
     """``a + b`` of any types."""
     kinds = {a.type.kind, b.type.kind}
+    if "struct" in kinds:
+        return OVERLOADED[0](f, node, operator, [a, b])
     if a.type.number and b.type.number:
         return compared(operator, a, b) if operator in _COMPARISONS else arithmetic(operator, a, b)
     if "tensor" in kinds and operator not in ("&&", "||"):
@@ -77,7 +79,7 @@ def combined(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
         return Value(f"({codes[0]} + {codes[1]})", t.STRING)
     if operator in ("==", "!=") and kinds <= _COMPARED | {"int"}:
         return Value(f"({a.code} {operator} {b.code})", t.BOOL)
-    if kinds <= {"struct", "int", "float"} or "cuda_vector" in kinds:
+    if "cuda_vector" in kinds:
         raise Refused(f"`{short(node)}`: an operator of a struct", node)
     if "optional" in kinds and operator in ("==", "!="):
         return Value(f"({a.code} {operator} {b.code})", t.BOOL)
@@ -124,6 +126,8 @@ def unary(f: Context, node: Any) -> Value:
     if operator == "&":
         return _address(f, node, inside)
     value = f.value(inside)
+    if value.type.kind == "struct":
+        return OVERLOADED[0](f, node, operator, [value])
     if operator == "-":
         return negative(value)
     if operator == "+" and value.type.number:
@@ -148,6 +152,8 @@ def unary(f: Context, node: Any) -> Value:
             return Value(f"{value.code}[{value.extra}]", value.type.item, lvalue=True)
         if value.type.kind == "pointer" and value.type.item.kind == "tensor":
             return Value(value.code, t.TENSOR)
+        if value.type.kind == "pointer" and value.type.item.kind == "struct" and value.type.name != "vector":
+            return Value(value.code, value.type.item, lvalue=True)
         if value.type.kind == "pointer":
             return element(f, node, value, integer(0))
     raise Refused(f"`{short(node)}`", node)
@@ -223,16 +229,32 @@ def _chosen(node: Any, a: Value, b: Value) -> Type:
     raise Refused(f"`{short(node)}`: {a.type} or {b.type}", node)
 
 
+def _alone(node: Any) -> bool:
+    """Whether a statement has no other expression that is evaluated: ``return ++n;`` or ``m = n++;``."""
+    around = node.parent
+    if around.type == "assignment_expression":
+        left = around.child_by_field_name("left")
+        return left.type in ("identifier", "field_expression") and around.parent.type == "expression_statement"
+    return around.type == "return_statement" or (
+        around.type == "init_declarator" and around.parent.type == "declaration"
+    )
+
+
 @expression("update_expression")
 def update(f: Context, node: Any) -> Value:
     inside = node.child_by_field_name("argument")
     prefix = text_of(node.children[0]) in ("++", "--")
     step = text_of(node.child_by_field_name("operator"))[0]
     value = f.value(inside)
-    if inside.type != "identifier" or not value.type.integral or value.type.kind != "int":
-        raise Refused(f"`{short(node)}` inside of an expression", node)
-    variable = f.find(text_of(inside))
-    assert variable is not None
+    variable = f.find(text_of(inside)) if inside.type == "identifier" else None
+    if value.type.kind != "int" or variable is None or variable.kind != "value":
+        if not _alone(node) or not value.lvalue or value.type.kind not in ("int", "float"):
+            raise Refused(f"`{short(node)}` inside of an expression", node)
+        old = f.temporary()
+        if not prefix:
+            f.emit(f"{old} = {value.code}")
+        RUN[node.type](f, node)
+        return Value(value.code if prefix else old, value.type)
     f.writes(variable)
     new = converted(arithmetic(step, Value(value.code, value.type), integer(1)), value.type)
     code = f"({variable.python} := {new.code})"

@@ -8,9 +8,10 @@ from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.construction import fitting
+from rawkern.extensions.construction import argument_code
 from rawkern.extensions.context import Context, changeable, changed_by_calls, short
 from rawkern.extensions.launches import deduce, matched
+from rawkern.extensions.overloads import chosen
 from rawkern.extensions.program import Function, Parameter, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
@@ -20,19 +21,28 @@ from rawkern.extensions.values import Value, converted, options_code
 
 
 def call_own(
-    f: Context, node: Any, functions: list[Function], given: list[Any] | None, nodes: list[Any], name: str = ""
+    f: Context,
+    node: Any,
+    functions: list[Function],
+    given: list[Any] | None,
+    nodes: list[Any],
+    name: str = "",
+    *,
+    prefix: str = "",
+    of: dict[str, Type] | None = None,
 ) -> Value:
-    """A call of one of the functions of a name."""
+    """A call of one of the functions of a name; of methods, what stands before it and its class's type parameters."""
     values = [f.value(one) for one in nodes]
     if "::" in name:
         functions = [one for one in functions if f"::{one.name}".endswith(f"::{name.removeprefix('::')}")] or functions
     try:
-        one = _chosen(node, [each for each in functions if each.unit is f.unit] or functions, given or [], values)
+        one = chosen(node, [each for each in functions if each.unit is f.unit] or functions, given or [], values)
     except Refused:
-        one = _chosen(node, functions, given or [], values)
+        one = chosen(node, functions, given or [], values)
     if one.variadic:
         raise Refused(f"`{short(node)}`: {one.name} takes any number of arguments", node)
     known, codes = template_codes(f, node, one, given or [], values)
+    known = (of or {}) | known
     changed: list[Any] = []
     for parameter, value, argument in zip(one.parameters, values, nodes, strict=False):
         if value.type.kind == "pack":
@@ -44,17 +54,10 @@ def call_own(
             changed.append(argument)
             codes.append(value.code)
             continue
-        if value.type.kind == "address":
-            raise Refused(f"`{short(argument)}`: the address of a variable", argument)
-        if (
-            type_.reference and value.lvalue and type_.kind in ("struct", "vector", "map", "cuda_vector", "tuple")
-        ) or type_.kind in ("auto", "any", "opaque", "lambda"):
-            codes.append(value.code)
-        else:
-            codes.append(options_code(fitting(f, argument, value, type_)))
+        codes.append(argument_code(f, argument, value, type_))
     codes += [options_code(value) for value in values[len(one.parameters) :]]  # of a pack
     returned = substituted(one.returns, known)
-    made = Value(f"{one.python}({', '.join(codes)})", t.plain(returned), lvalue=returned.reference)
+    made = Value(f"{prefix}{one.python}({', '.join(codes)})", t.plain(returned), lvalue=returned.reference)
     return _assigning(f, node, one, made, changed) if changed else made
 
 
@@ -92,45 +95,6 @@ def settle_references(functions: Iterable[tuple[Unit, Function]]) -> None:
             passed = changed_by_calls(unit, body, whole=True) & rest if rest and body is not None else set()
             one.rebinds |= passed
             found = found or bool(passed)
-
-
-def _chosen(node: Any, functions: list[Function], given: list[Any], values: list[Value]) -> Function:
-    """The overload that a call means."""
-    fitting = [
-        one
-        for one in functions
-        if sum(p.default is None for p in one.parameters) <= len(values)
-        if len(values) <= len(one.parameters) or one.variadic or one.pack
-        if len(given) <= len(one.template) or not given
-        if not given or one.template
-    ]
-    if not fitting:
-        raise Refused(f"`{short(node)}`: no {functions[0].name} with these parameters", node)
-    if len(fitting) > 1:
-        scored = [
-            (sum(_fit(p.type, v.type) for p, v in zip(one.parameters, values, strict=False)), one) for one in fitting
-        ]
-        best = max(score for score, _ in scored)
-        fitting = [one for score, one in scored if score == best]
-    if len(fitting) > 1 and len({(one.path, one.line) for one in fitting}) > 1:
-        raise Refused(f"`{short(node)}`: several functions {functions[0].name} fit", node)
-    return fitting[0]
-
-
-def _fit(parameter: Type, value: Type) -> int:
-    if parameter.kind == value.kind:
-        return 3 if parameter.name == value.name or not parameter.name else 2
-    if parameter.kind in ("param", "auto", "any", "opaque"):
-        return 1
-    if parameter.number and value.number:
-        return 1
-    if parameter.kind == "optional" and value.kind in ("nothing", parameter.item.kind):
-        return 1
-    if parameter.kind in ("vector", "sizes", "tuple") and value.kind in ("list", "vector", "sizes"):
-        return 1
-    if parameter.kind == "pointer" and value.kind in ("null", "kernel"):
-        return 1
-    return -5
 
 
 def template_codes(

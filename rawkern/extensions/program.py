@@ -20,6 +20,11 @@ _WRITTEN = """
 RESERVED = frozenset([*keyword.kwlist, *_WRITTEN.split(), *(name for name in vars(cpp) if not name.startswith("_"))])
 
 
+def python_field(name: str) -> str:
+    """The name of a member in Python."""
+    return name + "_" if name in RESERVED else name
+
+
 @dataclass
 class Parameter:
     """A parameter of a function, or of a template."""
@@ -45,6 +50,10 @@ class Function:
     path: str = ""
     declared: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     unit: Unit | None = None
+    owner: Struct | None = None  # of a method
+    constructor: bool = False
+    const: bool = False  # a method that leaves its object alone
+    virtual: bool = False
     refused: str = ""  # why it is not translated
     static: bool = False
     device: bool = False  # it is marked for the device, too
@@ -72,11 +81,22 @@ class Struct:
     base: str = ""
     aliases: dict[str, Type] = field(default_factory=dict)
     refused: str = ""
+    path: str = ""
     line: int = 0
     parameters: list[Parameter] = field(default_factory=list)  # of a template
     template: bool = False
-    special: str = ""  # why it cannot be made: a constructor of its own gives it its first values ...
-    used: bool = False
+    special: str = ""  # why it cannot be made: a destructor of its own does something ...
+    base_type: Type | None = None
+    methods: dict[str, list[Function]] = field(default_factory=dict)  # by name in C++
+    constructors: list[Function] = field(default_factory=list)
+    initial: dict[str, Any] = field(default_factory=dict)  # first values of members that are made for each object
+    constants: dict[str, Any] = field(default_factory=dict)  # static ones: nodes of their type and value
+    bound: bool = False  # Python makes objects of it
+    autograd: bool = False  # a torch::autograd::Function
+
+    @property
+    def functions(self) -> list[Function]:
+        return [*self.constructors, *(one for found in self.methods.values() for one in found)]
 
 
 @dataclass
@@ -105,6 +125,7 @@ class Unit:
     variable: str = "kernels"  # what holds its kernels in the module
     functions: dict[str, list[Function]] = field(default_factory=dict)  # by name without namespaces
     structs: dict[str, Struct] = field(default_factory=dict)
+    methods: dict[str, list[Function]] = field(default_factory=dict)  # of all structs
     constants: dict[str, Value] = field(default_factory=dict)
     lazy: dict[str, tuple[Any, list[int]]] = field(default_factory=dict)  # constants whose value is not yet translated
     variables: dict[str, Any] = field(default_factory=dict)  # those of the file that are not constant, as Variable
@@ -117,6 +138,7 @@ class Unit:
     namespaces: set[str] = field(default_factory=set)
     files: list[str] = field(default_factory=list)  # the source and its own headers
     bindings: list[Binding] = field(default_factory=list)
+    classes: list[ClassBinding] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what was not understood outside of functions
 
@@ -134,6 +156,21 @@ class Binding:
     code: Any = None  # the node of a lambda instead of a function
     line: int = 0
     lines: list[int] = field(default_factory=list)
+
+
+@dataclass
+class ClassBinding:
+    """A class under the name that ``py::class_`` or ``torch::class_`` gives it."""
+
+    name: str
+    struct: str  # in C++
+    namespace: str = ""  # of torch.classes
+    constructors: list[tuple[list[str], Binding]] = field(default_factory=list)  # types of parameters
+    methods: list[Binding] = field(default_factory=list)
+    static: list[Binding] = field(default_factory=list)
+    fields: dict[str, str] = field(default_factory=dict)  # name to the member
+    properties: list[Binding] = field(default_factory=list)
+    line: int = 0
 
 
 @dataclass

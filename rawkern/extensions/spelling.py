@@ -82,7 +82,6 @@ def _named(f: Context, node: Any, name: str) -> Type:
             return around.aliases[bare]
     own = f.unit.structs.get(bare)
     if own is not None and (found is None or "::" not in name):
-        own.used = True
         return Type("struct", own.python, spelled=own.name)
     if bare in f.unit.enums:
         return Type("int", "int32", spelled=bare)
@@ -128,15 +127,22 @@ def _qualified(f: Context, node: Any) -> Type:
     if bare == "function":
         return Type("lambda")
     if bare in ("unique_ptr", "shared_ptr", "intrusive_ptr"):
-        raise Refused(f"`{text_of(node)}`: an owner of an object", node)
-    if bare in f.unit.structs and f.unit.structs[bare].template and f.unit.structs[bare].fields:
+        owned = type_of(f, arguments[0])
+        if owned.kind != "struct":
+            raise Refused(f"`{text_of(node)}`: an owner of an object", node)
+        return Type("pointer", of=(owned,))
+    if bare in f.unit.structs and f.unit.structs[bare].template and _made(f.unit.structs[bare]):
         return _template_struct(f, node, f.unit.structs[bare], arguments)
     return Type("opaque", instance(f, node), spelled=text_of(node))
 
 
+def _made(struct: Struct) -> bool:
+    """Whether there are objects of a struct in Python."""
+    return bool(struct.fields or struct.constructors or struct.autograd)
+
+
 def _template_struct(f: Context, node: Any, struct: Struct, arguments: list[Any]) -> Type:
     """An instance of a template of structs: its class is a call of a function with the template's arguments."""
-    struct.used = True
     codes, types = [], []
     given = [*arguments, *(one.default for one in struct.parameters[len(arguments) :])]
     for parameter, one in zip(struct.parameters, given, strict=False):

@@ -8,10 +8,11 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.checks import message
 from rawkern.extensions.construction import fitting
-from rawkern.extensions.context import RUN, Context, Variable, short, statement
+from rawkern.extensions.context import OVERLOADED, RUN, Context, Variable, short, statement
 from rawkern.extensions.declarations import options_dict
 from rawkern.extensions.operators import combined
 from rawkern.extensions.refusal import Refused
+from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted, copy_of, integer, typed
 
 
@@ -79,6 +80,9 @@ def _step(f: Context, node: Any) -> None:
     assign(f, node, inside, combined(f, node, operator, _whole(f, inside), integer(1)), operator=operator)
 
 
+RUN["update_expression"] = _step
+
+
 def _whole(f: Context, node: Any) -> Value:
     """A value that is about to be changed: nothing is known of it but its type."""
     value = f.value(node)
@@ -99,6 +103,9 @@ def _assign(f: Context, node: Any) -> None:
         return
     old = _whole(f, left)
     new = f.value(right)
+    if old.type.kind == "struct":
+        f.emit(OVERLOADED[0](f, node, operator, [old, new]).code)
+        return
     if old.type.kind == "tensor":
         if operator not in ("+=", "-=", "*=", "/="):
             raise Refused(f"`{short(node)}`", node)
@@ -139,7 +146,7 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
         if variable is not None and variable.kind == "reference":
             if variable.extra is not None:
                 f.writes(variable.extra)
-            f.emit(f"{variable.python} = {copy_of(value, fitting(f, node, value, variable.type))}")
+            _store(f, variable.python, copy_of(value, fitting(f, node, value, variable.type)), variable.type)
             return
         if variable is None or variable.kind != "value":
             raise Refused(f"`{short(node)}`", node)
@@ -152,6 +159,9 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
             f.emit(f"{variable.python} = {value.extra}")
             return
         result = options_dict(value) if variable.type.kind == "options" else fitting(f, node, value, variable.type)
+        if variable.type.kind == "struct":
+            _store(f, variable.python, result.code, variable.type)
+            return
         f.writes(variable)
         code = copy_of(value, result)
         plain = f"({variable.python} {operator} "
@@ -168,6 +178,9 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
         return
     if left.type == "pointer_expression" and text_of(left.children[0]) == "*":
         target = f.value(left.child_by_field_name("argument"))
+        if target.type.kind == "pointer" and target.type.item.kind == "struct" and target.type.name != "vector":
+            _store(f, target.code, fitting(f, node, value, target.type.item).code, target.type.item)
+            return
         if target.type.kind == "pointer" and target.type.item.number and target.type.name != "vector":
             f.emit(f"elements({typed(target)})[0] = {converted(value, target.type.item).code}")
             return
@@ -235,7 +248,17 @@ def _assign_member(f: Context, node: Any, left: Any, value: Value) -> None:
     target = f.value(left)
     if owner.type.kind == "tuple" or not target.lvalue:
         raise Refused(f"`{short(node)}`", node)
-    f.emit(f"{target.code} = {copy_of(value, fitting(f, node, value, target.type))}")
+    _store(f, target.code, copy_of(value, fitting(f, node, value, target.type)), target.type)
+
+
+def _store(f: Context, place: str, code: str, type_: Type) -> None:
+    """Assign to a place; an object stays the one that it is, and so does a vector that is a member."""
+    if type_.kind == "struct":
+        f.emit(f"{place}.become({code})")
+    elif type_.kind == "vector" and "." in place:
+        f.emit(f"{place}[:] = {code.removeprefix('list')}" if code.startswith("list(") else f"{place}[:] = {code}")
+    else:
+        f.emit(f"{place} = {code}")
 
 
 # Text -------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,11 @@ class Type:
         return self.of[0] if self.of else ANY
 
     @property
+    def struct(self) -> str:
+        """The class of a struct; of a template the function that makes it."""
+        return self.name.partition("(")[0]
+
+    @property
     def number(self) -> bool:
         return self.kind in ("int", "float", "bool", "param")
 
@@ -130,6 +135,8 @@ _NAMES |= {
     "TensorArg": TENSOR_ARG,
     "TensorGeometryArg": TENSOR_ARG,
     "CheckedFrom": STRING,
+    "AutogradContext": Type("autograd"),
+    "IValue": Type("ivalue"),
 }
 _GUARDS = {
     "CUDAGuard", "OptionalCUDAGuard", "DeviceGuard", "OptionalDeviceGuard", "NoGradGuard", "AutoGradMode",

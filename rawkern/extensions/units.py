@@ -19,6 +19,7 @@ from rawkern.compile.files import read_text
 from rawkern.compile.split import HostPart, is_host_header, split
 from rawkern.extensions import types as t
 from rawkern.extensions.bindings import read_binding
+from rawkern.extensions.classes import define_method, operator_name
 from rawkern.extensions.conditionals import Conditionals, Outcome
 from rawkern.extensions.context import Context
 from rawkern.extensions.functions import declared_name, signature, template_parameters
@@ -220,12 +221,17 @@ class Reader:
     def _function(self, postponed: Postponed, device: bool) -> None:
         part, text, path, line = postponed.part, postponed.text, postponed.path, postponed.line
         bare = part.name.rsplit("::", 1)[-1]
-        if re.search(r"\b__global__\b", text.split("{")[0]) or not bare.isidentifier() or "operator" in part.name:
+        if re.search(r"\b__global__\b", text.split("{")[0]) or not (bare.isidentifier() or operator_name(bare)):
             return
         if bare.startswith("PyInit"):
             return
         self.words.update(_WORD.findall(text))
-        python = self._python(bare)
+        owner = next((each for each in _METHOD.findall(text.split("{")[0]) if each in self.unit.structs), "")
+        if owner:
+            with contextlib.suppress(Refused):  # who calls it says so
+                define_method(self.unit, self.unit.structs[owner], self._expanded(text, line), path)
+            return
+        python = self._python(operator_name(bare) or bare)
         try:
             found = signature(self.unit, part.name, python, self._expanded(text, line), path)
         except Exception as error:  # it is that of one function alone
@@ -311,21 +317,21 @@ class Reader:
 
     def _struct(self, part: HostPart, text: str, path: str, line: int) -> None:
         try:
-            root = parse(self._expanded(text, line).text)
+            expanded = self._expanded(text, line)
         except Refused:
             return
-        stack = [root]
+        stack = [parse(expanded.text)]
         while stack:
             node = stack.pop(0)
             if node.type == "enum_specifier":
                 read_enum(self.unit, node, self.taken)
                 return
             if node.type in ("struct_specifier", "class_specifier") and node.child_by_field_name("body") is not None:
-                self._members(node, part, path, line, template=text.lstrip().startswith("template"))
+                self._members(node, part.name, (path, part.start), line, expanded)
                 return
             stack = [*node.children, *stack]
 
-    def _members(self, node: Any, part: HostPart, path: str, line: int, template: bool) -> None:
+    def _members(self, node: Any, full: str, where: tuple[str, int], line: int, expanded: Expanded) -> None:
         name = node.child_by_field_name("name")
         if name is None:
             return
@@ -334,12 +340,26 @@ class Reader:
             if primary is not None:
                 primary.special = "is specialized"
             return
-        struct = self.structs.get((path, part.start))
+        struct = self.structs.get(where)
+        known = struct is not None
         if struct is None:
-            struct = Struct(part.name, self._python(text_of(name)), line=line, template=template)
-            read_members(self.unit, struct, node)
-            self.structs[path, part.start] = struct
-        self.unit.structs[text_of(name)] = struct
+            template = node.parent is not None and node.parent.type == "template_declaration"
+            struct = Struct(full, self._python(text_of(name)), path=where[0], line=line, template=template)
+            self.structs[where] = struct
+        other = self.unit.structs.get(text_of(name))
+        if other is not None and other is not struct and other.name != struct.name:
+            other.special = struct.special = "has the name of another one"
+        self.unit.structs[text_of(name)] = struct  # its methods may name it
+
+        def nested(inner: Any) -> None:
+            if inner.type == "enum_specifier":
+                read_enum(self.unit, inner, self.taken)
+            elif (inner_name := inner.child_by_field_name("name")) is not None:
+                place = where[0], where[1] + inner.start_byte
+                self._members(inner, f"{full}::{text_of(inner_name)}", place, line, expanded)
+
+        if not known:
+            read_members(self.unit, struct, node, expanded, where[0], nested)
 
     def _binding(self, part: HostPart, text: str, path: str, line: int) -> None:
         try:
@@ -363,6 +383,7 @@ class Reader:
                         parameter.default = value
 
 
+_METHOD = re.compile(r"(\w+)\s*(?:<[^<>()]*>)?\s*::\s*(?:~?\w+|operator\s*(?:\(\s*\)|[^\w\s(]+))\s*\(")
 _MEMBER = re.compile(
     r"\bconstexpr\s+(?:static\s+|inline\s+)*(?:const\s+)?(\w[\w:]*(?:\s+(?:int|long|char))*)\s+(\w+)\s*[={]"
 )

@@ -263,7 +263,9 @@ def _to_device(value: Value, to: Type) -> Value:
 
 def _to_struct(value: Value, to: Type) -> Value:
     if value.items is not None:
-        return Value(f"{to.name}({', '.join(one.code for one in value.items)})", to)
+        raise Refused(f"a list as a {to}")
+    if value.type.kind == "struct" and value.type.struct != to.struct:
+        raise Refused(f"a conversion from {value.type} to {to}")
     return Value(f"copied({value.code})", to) if value.lvalue else value
 
 

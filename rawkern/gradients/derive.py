@@ -30,7 +30,8 @@ from rawkern.gradients.index.injective import sets_once
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, clone, walk
 from rawkern.gradients.passes.grid_stride import flattened, in_strides
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
-from rawkern.gradients.reading.places import NeedsUnrolling
+from rawkern.gradients.reading.places import Unroll
+from rawkern.gradients.reading.preprocess import Headers
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import functions_of
@@ -48,7 +49,7 @@ def derive(
     where: Where,
     launched: Launched,
     options: Sequence[str] = (),
-    headers: Sequence[str] = (),
+    headers: Headers | None = None,
     wrt: Sequence[str] | None = None,
     max_iterations: int | None = None,
     double: bool = False,
@@ -62,10 +63,8 @@ def derive(
     With `assume`, it may be right only for launches of which `Text.assumed` is true. A `plain` text is one to derive
     again: each thread does what the forward's did, so what it reads and adds to has the forward's form.
     """
-    if headers:
-        raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
-
-    reader = Reader(text, name, where, options, launched)
+    reader = Reader(text, name, where, options, launched, headers=headers)
+    where = reader.where
     refused: Exception | None = None
     for strategy in _strategies(reader, "__shared__" in text):
         again = reader if strategy == Strategy() else reader.variant(strategy.keep, strategy.updated)
@@ -106,7 +105,7 @@ def _strategies(reader: Reader, shared: bool) -> Iterator[Strategy]:
                     yield strategy
 
 
-def _attempt(reader: Reader, make: Callable[[Kernel], Text]) -> Text | Exception:
+def _attempt(reader: Reader, make: Callable[[Kernel], Text | Unroll]) -> Text | Exception:
     """The text, or why there is none this way."""
     try:
         return reader.settle(make)
@@ -121,12 +120,15 @@ def forward(
     where: Where,
     launched: Launched,
     options: Sequence[str] = (),
+    headers: Headers | None = None,
     double: bool = False,
     assume: bool = True,
     updated: frozenset[str] = frozenset(),
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
-    reader = Reader(text, name, where, options, launched, vectors=False, outline=False, updated=updated)
+    reader = Reader(
+        text, name, where, options, launched, headers=headers, vectors=False, outline=False, updated=updated
+    )
     return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume)), double))
 
 
@@ -139,7 +141,7 @@ def statements(
     """
     reader = Reader(text, name, where, (), Launched((1, 1, 1), (True, True, True)), vectors=False, outline=False)
 
-    def made(given: Kernel) -> list[Statement]:
+    def made(given: Kernel) -> list[Statement] | Unroll:
         kernel = prepared(change(given), Options(assume=False))
         active = activity(kernel, wrt)
         if not active.outputs:
@@ -148,7 +150,10 @@ def statements(
         names = Names(_taken(kernel, double=True) | taken, double=True)
         reverse = Reverse(kernel, activity(kernel, wrt), names, where)
         reverse.block_sums = dict.fromkeys(wrt)
-        return renumbered(without_unused(reverse.run()), names, taken, helpers.HELPERS.keys())
+        lines = reverse.run()
+        if reverse.unrolling:
+            return reverse.unrolling[0]
+        return renumbered(without_unused(lines), names, taken, helpers.HELPERS.keys())
 
     return reader.settle(made)
 
@@ -191,8 +196,8 @@ class _Task:
     double: bool
     plain: bool
 
-    def text(self, given: Kernel) -> Text:
-        """The text of the backward of a kernel, as it was read."""
+    def text(self, given: Kernel) -> Text | Unroll:
+        """The text of the backward of a kernel, as it was read; or what has to be written out first."""
         made = {"lane", *helpers.HELPERS, *(f"{n}_backward" for n in given.functions)}
         for same in made & set(given.functions):  # which are then put in
             raise self.where.refuse(1, f"{same} is also the name of a function of the backward", "give it another")
@@ -207,12 +212,14 @@ class _Task:
         _check_outputs(kernel, active, wrt, self.where)
         outputs = {a.name for a in active.outputs}
         kernel = without_dead_code(kernel, outputs)
-        copies = _Copies(
-            kernel, lambda more: without_dead_code(prepared(self.reader.again(more), self.passes), outputs)
-        )
-        return self._of_parts(kernel, copies, wrt)
 
-    def _of_parts(self, kernel: Kernel, copies: _Copies, wrt: tuple[str, ...]) -> Text:
+        def unrolled(more: frozenset[int]) -> Kernel | None:
+            another = self.reader.again(more)
+            return another and without_dead_code(prepared(another, self.passes), outputs)
+
+        return self._of_parts(kernel, _Copies(kernel, unrolled), wrt)
+
+    def _of_parts(self, kernel: Kernel, copies: _Copies, wrt: tuple[str, ...]) -> Text | Unroll:
         """The text: what is gathered, what blocks deal out, and the reverse of the rest."""
         where, active = self.where, activity(kernel, wrt)
         names = Names(_taken(kernel, self.double) | self.reader.file.options, self.double)
@@ -232,6 +239,8 @@ class _Task:
             lines += part.found
             reverse.include(part.copy)
         lines += reverse.run() if reverse.active.outputs else []
+        if reverse.unrolling:
+            return reverse.unrolling[0]
         return backward_text(
             kernel, reverse, active.outputs, wrt, lines, names, self.reader.units, gathered, self.plain
         )
@@ -240,17 +249,27 @@ class _Task:
 class _Copies:
     """Copies of a kernel, each for a part of the text, which may change it.
 
-    `unrolled`: the kernel, read and prepared once more, with these loops written out.
+    `unrolled`: the kernel, read and prepared once more, with these loops written out; None where it cannot be.
     """
 
-    def __init__(self, kernel: Kernel, unrolled: Callable[[frozenset[int]], Kernel]) -> None:
+    def __init__(self, kernel: Kernel, unrolled: Callable[[frozenset[int]], Kernel | None]) -> None:
         self.unrolled = unrolled
         self.made = {(frozenset[int](), False): kernel}
 
-    def get(self, more: frozenset[int] = frozenset(), flat: bool = False) -> Kernel:
-        """With more loops written out; or as if each place that threads go through in strides had a thread."""
+    def make(self, more: frozenset[int], flat: bool) -> bool:
+        """Make it with more loops written out, or as if each place that threads go through in strides had a thread.
+
+        Returns whether that can be.
+        """
         if (more, flat) not in self.made:
-            self.made[more, flat] = flattened(self.get()) if flat else self.unrolled(more)
+            made = flattened(self.get()) if flat else self.unrolled(more)
+            if made is None:
+                return False
+            self.made[more, flat] = made
+        return True
+
+    def get(self, more: frozenset[int] = frozenset(), flat: bool = False) -> Kernel:
+        """A copy of one that was made."""
         return clone(self.made[more, flat])
 
 
@@ -301,11 +320,10 @@ def _gathering(
 ) -> list[Gathering]:
     """What gathers gradients: in the kernel as it is, or with its short loops written out, or without its strides."""
     for more, strided in _ways_to_gather(kernel):
-        another = partial(copies.get, more, strided)
-        try:
-            copy = another()
-        except (NotDifferentiable, NeedsUnrolling):
+        if not copies.make(more, strided):
             continue
+        another = partial(copies.get, more, strided)
+        copy = another()
         active = activity(copy, wrt)
         found = gathers(copy, active, wrt, partial(sets_once, copy, assumed=assumed), endless=strided)
         if found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import torch
 
 from rawkern.base.border import border
+from rawkern.compile.files import read
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.launching import Backward, Launch, begin, summed
+from rawkern.gradients.reading.preprocess import Headers
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text, base_name
@@ -308,9 +311,11 @@ def derive_kernel(
         )
     where = Where(source.title, name, lambda line: source.place(source.name, line))
     launched = Launched(shape.block, units, shape.shared_mem)
-    headers = [path for path, _ in source.headers]
-    common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched}
-    given: dict[str, Any] = {**common, "headers": headers, "wrt": wrt, "max_iterations": max_iterations}
+    found = {path: read(path) for path, _ in source.headers}
+    texts = {path: data.decode(errors="replace").replace("\r\n", "\n") for path, data in found.items() if data}
+    headers = Headers(texts, source.path and os.path.dirname(source.path), source.include_dirs)
+    common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched, "headers": headers}
+    given: dict[str, Any] = {**common, "wrt": wrt, "max_iterations": max_iterations}
 
     def made(assume: bool) -> Derived:
         text = derive(source.text, name, assume=assume, **given)

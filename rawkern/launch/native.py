@@ -18,7 +18,7 @@ from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
 from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
 from rawkern.base.forking import Lock
-from rawkern.base.llvm import LoadedObject, stored_object
+from rawkern.base.llvm import FULL, QUICK, LoadedObject, stored_object
 from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, extents_at, linked
 from rawkern.base.table import TABLE, TYPE_OFFSET, field, keep, preamble
 from rawkern.errors import UnsupportedError
@@ -81,14 +81,14 @@ def entries() -> Entries:
     """Load what all launchers have in common."""
     body = resources.files("rawkern.launch").joinpath("launcher.ll").read_text()
     text = linked(body.replace("{type_offset}", str(TYPE_OFFSET)), _RECORDS)
-    loaded = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), effort=0)
+    loaded = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), QUICK)
     found = Entries(*(loaded.address(f"rk_{name}") for name in Entries._fields))
     field("forward", found.forward)
     field("relay", found.relay)
     return found
 
 
-def _loaded(text: str, effort: int = 2) -> LoadedObject:
+def _loaded(text: str, effort: int = FULL) -> LoadedObject:
     loaded = LoadedObject(stored_object(text, effort))
     keep(loaded)
     return loaded

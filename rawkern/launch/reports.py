@@ -236,7 +236,10 @@ def _race(it: _Case, f: Finding) -> str:
     order = "a barrier, or a fence and an atomic"
     if "copies" in (it.does, theirs):
         order = "a wait for the copy, and a barrier before other threads use it"
-    return f"{it.does} {what}, which {it.other.who} {theirs} at {it.other.where}; nothing orders the two ({order})"
+    nothing = f"nothing orders the two ({order})"
+    if f.extra:
+        nothing = "what orders the two is who took a lock first, and not both hold it"
+    return f"{it.does} {what}, which {it.other.who} {theirs} at {it.other.where}; {nothing}"
 
 
 def _not_here(it: _Case, f: Finding) -> str:
@@ -270,6 +273,9 @@ KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding],
     "DIVERGENT_BARRIER": (errors.BarrierError,
         "waits at a barrier that other threads of its warp do not come to; __syncthreads() may stand in a branch only "
         "if all threads of the block take it"),
+    "SKIPPED_BARRIER": (errors.BarrierError,
+        "ends without this barrier, to which other threads of its warp come; __syncthreads() may stand in a branch "
+        "only if all threads of the block take it"),
     "DIFFERENT_BARRIERS": (errors.BarrierError,
         "waits at this barrier while {it.other.who} waits at the one of {it.other.where}; all threads of the block "
         "have to come to the same one"),

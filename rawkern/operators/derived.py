@@ -162,11 +162,13 @@ class _Run:
         events: list[tuple[torch.Tensor, str]] = []
         plans: list[tuple[Recorded, Derived | None]] = []
         for launch in self.recording.launches:
-            pointers = {n: t for n, t in launch.arguments.items() if isinstance(t, torch.Tensor) and t.numel()}
+            state = launch.kernel.state()
+            own = {p.name for p in state.signature.params}  # not what a derivation before has called arrays
+            given = {n: t for n, t in launch.arguments.items() if isinstance(t, torch.Tensor) and n in own}
+            pointers = {n: t for n, t in given.items() if t.numel()}
             pointers |= launch.numbers
             memories = {n: m for n, t in pointers.items() if (m := self.recording.memory_of(t)) is not None}
             const = set(launch.numbers)
-            state = launch.kernel.state()
             const |= {p.name for p in state.signature.params if p.takes_tensor and state.may_write(p) is False}
             wrt = tuple(n for n, m in memories.items() if m in active and m.tensor.is_floating_point())
             found = self._wanted(launch, wrt, const) if wrt else None

@@ -128,6 +128,17 @@ extern "C" __global__ void early(int n, const int* x, int* out, int* any) {
     int left = s[threadIdx.x - (threadIdx.x > 0)];
     out[i] = left;
 }
+// threads of which some return before a barrier and others behind it, from inside of branches
+extern "C" __global__ void early_inside(const int* x, int* out) {
+    int t = threadIdx.x;
+    if (t % 2) {
+        if (x[t] > 3) out[t] = 1;
+        return;
+    }
+    __syncthreads();
+    if (x[t] > 3) return;
+    __syncthreads();
+}
 // groups of lanes go their own ways
 extern "C" __global__ void groups(const int* x, int* out) {
     auto tile = cg::tiled_partition<8>(cg::this_thread_block());

@@ -398,6 +398,24 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         __syncthreads();                             // defect
     out[t] = s[t];
 }""", 1, 64, floats(64)),
+    Defect("barrier_before_the_end", "BarrierError", r"""// __syncthreads() that the other half of a warp ends without
+extern "C" __global__ void k(int n, float* x, float* out) {
+    int t = threadIdx.x;
+    if (t % 2 == 0) {
+        float next = x[t + 2];
+        __syncthreads();                             // defect
+        x[t] = next;
+    }
+}""", 1, 64, floats(80)),
+    Defect("group_sync_in_branch", "BarrierError", r"""// sync() of the block's group where only half of a warp comes
+#include <cooperative_groups.h>
+extern "C" __global__ void k(int n, float* x, float* out) {
+    auto block = cooperative_groups::this_thread_block();
+    int t = threadIdx.x;
+    if (t % 2 == 0)
+        block.sync();                                // defect
+    x[t] = t;
+}""", 1, 64, floats(64)),
     Defect("barrier_in_loop", "BarrierError", r"""// a barrier in a loop that threads leave at different times
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ float s[64];

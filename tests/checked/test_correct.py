@@ -28,6 +28,7 @@ LAUNCHES = {
     "named": (1, 64, lambda: (ints(128), ints(128) * 0)),
     "own_atomic": (4, 64, lambda: (X, torch.zeros(1))),
     "early": (2, 64, lambda: (100, ints(128), ints(128) * 0, torch.zeros(1, dtype=torch.int32))),
+    "early_inside": (1, 64, lambda: (ints(64), ints(64) * 0)),
     "early_with_result": (1, 64, lambda: (ints(64), ints(64) * 0)),
     "groups": (1, 64, lambda: (ints(64), ints(64) * 0)),
     "library": (1, 64, lambda: (ints(128), ints(128) * 0)),

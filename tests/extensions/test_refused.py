@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,22 +61,3 @@ def test_it_raises_when_it_is_called(name: str, extension: Any) -> None:
     with pytest.raises(rawkern.UnsupportedError, match=rf"bad_{name} is not translated: ext\.cu:{line}: ") as info:
         getattr(extension, f"bad_{name}")(torch.zeros(3))
     assert what in str(info.value) and instead in str(info.value)
-
-
-def test_structs_with_constructors_of_their_own(tmp_path: Path) -> None:
-    source = """
-struct P { int n; P() { n = 5; } };
-struct Q { int n; Q() {} };
-struct R : P { int m; };
-struct S { P p[2]; int k; };
-struct T { int n = 3; T() : n(4) {} };
-int p() { P x; return x.n; }
-int q() { Q x; x.n = 3; return x.n; }
-int r() { R x; return x.n; }
-int s() { S x; return x.p[0].n; }
-int t() { T x; return x.n; }
-"""
-    e = load(tmp_path, source)
-    assert e.q() == 3 and list(e.untranslated) == ["p", "r", "s", "t"]
-    with pytest.raises(rawkern.UnsupportedError, match="the struct P, which has a constructor"):
-        e.p()

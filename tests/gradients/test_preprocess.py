@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import rawkern
-from rawkern.gradients.reading.preprocess import Unclear, preprocess, tokens
+from rawkern.gradients.reading.preprocess import Headers, Unclear, preprocess, tokens
 
 TEXTS = {
     "numbers and names": '#define T 16\n#define S T\nint a[T], b = S * T2; // T\n/* T\n T */ char* c = "T";\n',
@@ -50,10 +53,12 @@ def test_expands_as_a_compiler_does(what) -> None:
     [
         "#if 1\n",
         "#endif\n",
-        "#if __CUDA_ARCH__ > 7\n#endif\n",
+        "#if __CUDA_ARCH__ == 800\n#endif\n",
         "#error no\n",
         "#if 1 / 0\n#endif\n",
         "#if f(2)\n#endif\n",
+        "#if CUDART_VERSION > 12000\n#endif\n",
+        "#include MACRO\n",
     ],
 )
 def test_what_is_not_followed_is_refused(text) -> None:
@@ -66,16 +71,55 @@ def test_what_it_leaves_alone_is_known_by_name() -> None:
     assert found.left == {"PASTE", "SAY"} and re.sub(r"\s", "", found.text) == "PASTE(x,1);SAY(2);"
 
 
-def test_derived_text_means_what_the_macros_mean() -> None:
-    source = """
+def test_conditions_on_the_architecture_that_are_alike_for_all_are_followed() -> None:
+    text = "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 300\nold\n#elif __CUDA_ARCH__ >= 400 || defined(__HIP_PLATFORM_AMD__)\nnew\n#endif\n"
+    assert preprocess(text).text.split() == ["new"]
+    with pytest.raises(Unclear, match=r"holds for compute capability 8.0 and not for .*, and a backward is for all"):
+        preprocess("#define OLD 800\n#if OLD == __CUDA_ARCH__\n#endif\n")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compares with g++ -E")
+def test_local_headers_are_read_where_they_are_included(tmp_path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    texts = {
+        str(
+            tmp_path / "k.cu"
+        ): '#include "a.h"\n#include <inner/b.h>\n#define W "a.h"\n#include W\n#include "inner/c.h"\nX(3) B N ;\n',
+        str(tmp_path / "a.h"): '#include "inner/c.h"\n#ifndef N\n#define N 4\nfirst\n#else\nagain\n#endif\n',
+        str(inner / "b.h"): '#pragma once\n#include "c.h"\n#ifdef NO\n#include "a.h"\n#endif\n#define B 7\nb',
+        str(inner / "c.h"): "#pragma once\n#define X(v) v * N\nc\n",
+    }
+    for path, text in texts.items():
+        Path(path).write_text(text)
+    command = ["g++", "-E", "-P", "-x", "c++", f"-I{tmp_path}", str(tmp_path / "k.cu")]
+    right = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    source = texts.pop(str(tmp_path / "k.cu"))
+    found = preprocess(source, (), Headers(texts, str(tmp_path), [str(tmp_path)]))
+    assert " ".join(found.text.split()) == " ".join(right.split()) == "c first b again 3 * 4 7 4 ;"
+    assert found.text.count("\n") == len(found.lines)
+    assert [found.lines[found.text[: found.text.index(word)].count("\n")] for word in ("b", "again", "7")] == [
+        (str(inner / "b.h"), 7), (str(tmp_path / "a.h"), 6), (None, 6)
+    ]  # fmt: skip
+    with pytest.raises(Unclear, match="includes itself"):
+        preprocess('#include "a.h"', (), Headers({"/a.h": '#include "a.h"'}, "/", []))
+
+
+def test_derived_text_means_what_the_macros_and_headers_mean(tmp_path) -> None:
+    (tmp_path / "ops.cuh").write_text("""
+    #pragma once
     #define real float
     #define N 8
-    #define OFFSET(col, row) ((col) + (row) * N)
     #if N > 4
     __device__ real bend(real v) { return v * v; }
     #else
     __device__ real bend(real v) { return v; }
     #endif
+    __device__ real unknown(real v) { return nextafterf(v, 1.f); }
+    """)
+    source = """
+    #include "ops.cuh"
+    #define OFFSET(col, row) ((col) + (row) * N)
     extern "C" __global__ void k(const real* x, real* y) {
         int t = threadIdx.x;
     #ifdef TWICE
@@ -83,10 +127,10 @@ def test_derived_text_means_what_the_macros_mean() -> None:
         if (col < N && row > (-1)) y[OFFSET(col, row)] = TWICE * bend(x[t]);
     #endif
     }"""
-    import torch
-
     x = torch.rand(64)
-    grads = rawkern.RawKernel(source, "k", options=("-DTWICE=2.0f",)).derive(block=64)(
-        1, (x, x + 1), {"y": torch.ones(64)}
-    )
-    torch.testing.assert_close(grads["x"], 4 * x)
+    given: dict[str, Any] = {"options": ("-DTWICE=2.0f",), "include_dirs": [tmp_path]}
+    found = rawkern.RawKernel(source, "k", **given).derive(block=64)
+    torch.testing.assert_close(found(1, (x, x + 1), {"y": torch.ones(64)})["x"], 4 * x)
+    assert found.verify(1, (x, x + 1)) < 1e-6
+    with pytest.raises(rawkern.NotDifferentiable, match=r"ops\.cuh:10: k has no derived backward: nextafterf"):
+        rawkern.RawKernel(source.replace("bend(x", "unknown(x"), "k", **given).derive(block=64)

@@ -94,6 +94,7 @@ extern "C" __global__ void k(const float* x, float* y) {
     [
         ("", "extern __shared__ float a[]; float* b = a + 64;"),
         ("extern __shared__ unsigned char bytes[];", "float* a = (float*)bytes; float* b = (float*)(bytes + 64 * sizeof(float));"),
+        ("extern __shared__ int words[];", "float* a = (float*)words; float* b = reinterpret_cast<float*>(words + 64);"),
     ],
 )  # fmt: skip
 def test_shared_memory_of_a_function_and_of_the_launch(top, inside) -> None:
@@ -117,8 +118,12 @@ def test_bytes_that_hold_two_types_are_refused() -> None:
         b[threadIdx.x] = threadIdx.x;
         y[threadIdx.x] = a[b[threadIdx.x]];
     }"""
-    with pytest.raises(rawkern.NotDifferentiable, match=r"the cast|cast to several types"):
-        gradients(source, torch.rand(64), shared_mem=512)
+    words = source.replace("char bytes", "int bytes").replace("(int*)(bytes + 256)", "bytes + 64")
+    for text in (source, words, source.replace("char bytes", "int bytes").replace("b[threadIdx.x]]", "bytes[64]]")):
+        with pytest.raises(
+            rawkern.NotDifferentiable, match=r"the cast|cast to several types|points to another type|used as of"
+        ):
+            gradients(text, torch.rand(64), shared_mem=512)
 
 
 def test_more_elements_than_an_index_counts_are_refused() -> None:

@@ -28,6 +28,20 @@ y[i] = a;""",
 )
 
 
+#: A loop whose iterations load the tile of the next one, into the other of two buffers.
+PREFETCHED = kernel(
+    """__shared__ float s[2][64]; float a = 0.f;
+s[0][threadIdx.x] = x[threadIdx.x];
+__syncthreads();
+for (int k = 0; k < n / 64; ++k) {
+    if (k + 1 < n / 64) s[(k & 1) ^ 1][threadIdx.x] = x[64 * (k + 1) + threadIdx.x];
+    for (int j = 0; j < 64; ++j) a += s[k & 1][j] * s[k & 1][j] * x[i];
+    __syncthreads();
+}
+y[i] = a;"""
+)
+
+
 def accessors(body):
     return kernel(body, "#include <torch/extension.h>",
                   "const at::PackedTensorAccessor32<float, 2> x, at::PackedTensorAccessor32<float, 1> y, int n")  # fmt: skip
@@ -105,6 +119,7 @@ REFUSED = {
                            "for (int k = 0; k < n; ++k) { a += s[0] * s[threadIdx.x]; __syncthreads();"
                            "s[threadIdx.x] = x[k] * s[threadIdx.x]; __syncthreads(); } y[i] = a;"), "of another iteration"),
     "a guarded load of a tile": (GUARDED, r"of another iteration; set s in all threads: in place of an if, load from an index that is clamped, as x\[min\(k, n - 1\)\]"),
+    "the next iteration's tile": (PREFETCHED, r"of another iteration; set s in the iteration that reads it, before a __syncthreads\(\), not in the one before"),
     "struct in memory": (kernel("y[i] = p[i].a;", "struct P { float a; int b; };", "const P* p, float* y, int n"),
                          "p points to structs; pass an array of float"),
     "struct with a gap": (kernel("y[i] = p[i].a;", "struct __align__(8) P { float a; };", "const P* p, float* y, int n"),
@@ -169,6 +184,13 @@ WAYS_OUT = {
         GUARDED.replace("if (k + threadIdx.x < last[0]) s[threadIdx.x] = x[k + threadIdx.x];", "s[threadIdx.x] = x[min(k + threadIdx.x, last[0] - 1)];"),
         lambda x, y: (x, y, torch.tensor([100], dtype=torch.int32), 100)
     ),
+    "the next iteration's tile": (
+        PREFETCHED.replace("s[0][threadIdx.x] = x[threadIdx.x];\n__syncthreads();\n", "").replace(
+            "if (k + 1 < n / 64) s[(k & 1) ^ 1][threadIdx.x] = x[64 * (k + 1) + threadIdx.x];",
+            "s[k & 1][threadIdx.x] = x[64 * k + threadIdx.x];\n    __syncthreads();",
+        ),
+        lambda x, y: (x, y, 128),
+    ),
     "a pointer into an accessor": (accessors("y[i] = x[i][1] * x[i][0];"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),
     "an accessor within a function": (accessors("auto row = x[i]; y[i] = row[0] * row[1];"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),
     "a union": (kernel("float4 v; float* f = (float*)&v; v = ((float4*)x)[i]; y[i] = f[1] * f[2];"), lambda x, y: (x.repeat(4), y, 128)),
@@ -197,11 +219,11 @@ def test_wrt_names_what_is_not_there() -> None:
         rawkern.RawKernel(kernel("y[i] = x[i];"), "k").derive(block=64, wrt=("n",))
 
 
-def test_headers_are_refused(tmp_path) -> None:
+def test_headers_of_options_are_refused(tmp_path) -> None:
     (tmp_path / "own.h").write_text("#define K 2.f\n")
-    (tmp_path / "k.cu").write_text('#include "own.h"\n' + kernel("y[i] = x[i];"))
-    with pytest.raises(rawkern.NotDifferentiable, match=r"it includes .*own\.h"):
-        rawkern.RawKernel(path=tmp_path / "k.cu", name="k").derive(block=64)
+    given = rawkern.RawKernel(kernel("y[i] = K * x[i];"), "k", options=(f"-include={tmp_path}/own.h",))
+    with pytest.raises(rawkern.NotDifferentiable, match=r"own\.h includes a header; write that as an #include"):
+        given.derive(block=64)
 
 
 def test_a_grid_that_it_was_not_derived_for_is_refused() -> None:

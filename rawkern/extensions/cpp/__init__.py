@@ -3,6 +3,8 @@
 from rawkern.extensions.cpp.bindings import Library as Library
 from rawkern.extensions.cpp.bindings import bind as bind
 from rawkern.extensions.cpp.bindings import by_value as by_value
+from rawkern.extensions.cpp.bindings import expose as expose
+from rawkern.extensions.cpp.bindings import overloaded as overloaded
 from rawkern.extensions.cpp.checks import check_contiguous as check_contiguous
 from rawkern.extensions.cpp.checks import check_defined as check_defined
 from rawkern.extensions.cpp.checks import check_device_type as check_device_type
@@ -38,6 +40,7 @@ from rawkern.extensions.cpp.memory import from_blob as from_blob
 from rawkern.extensions.cpp.memory import is_null as is_null
 from rawkern.extensions.cpp.memory import memcpy as memcpy
 from rawkern.extensions.cpp.memory import memset as memset
+from rawkern.extensions.cpp.memory import new as new
 from rawkern.extensions.cpp.memory import offset as offset
 from rawkern.extensions.cpp.memory import overwrite as overwrite
 from rawkern.extensions.cpp.memory import part as part

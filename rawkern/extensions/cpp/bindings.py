@@ -13,6 +13,7 @@ import torch
 
 from rawkern.base.torch_private import destroy
 from rawkern.extensions.cpp.devices import Switch
+from rawkern.extensions.cpp.memory import Struct
 from rawkern.extensions.cpp.numbers import float32
 
 _LIMITS = {
@@ -20,6 +21,10 @@ _LIMITS = {
     for bits in (8, 16, 32, 64)
     for signed in (True, False)
 }
+
+
+class Unfit(TypeError):
+    """Arguments that a function does not take."""
 
 
 class Mismatch(TypeError):
@@ -163,9 +168,9 @@ def bind(
             elif one in given:
                 values.append(given[one])
             else:
-                raise TypeError(f"{shown}() misses its argument {one!r}; it takes ({', '.join(named)})")
+                raise Unfit(f"{shown}() misses its argument {one!r}; it takes ({', '.join(named)})")
         if unknown or len(values) > count:
-            raise TypeError(
+            raise Unfit(
                 f"{shown}() takes ({', '.join(named)}), it was called with {len(arguments)} arguments"
                 + (f" and {', '.join(unknown)}" if unknown else "")
             )
@@ -181,8 +186,8 @@ def bind(
                     if isinstance(value, int | float | str)
                     else type(value).__name__
                 )
-                return TypeError(f"{shown}(): the argument {one!r} is {got}, C++ takes {found}")
-        return TypeError(str(error))
+                return Unfit(f"{shown}(): the argument {one!r} is {got}, C++ takes {found}")
+        return Unfit(str(error))
 
     functools.update_wrapper(call, function)
     call.__name__ = call.__qualname__ = shown
@@ -209,6 +214,85 @@ def by_value(function: Callable[..., Any], *, nothing: bool = False) -> Callable
         return None if nothing else result[0]
 
     return call
+
+
+def overloaded(*functions: Callable[..., Any]) -> Callable[..., Any]:
+    """Several functions under one name: the first that takes the arguments is called."""
+
+    @functools.wraps(functions[0])
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        for one in functions[:-1]:
+            try:
+                return one(*arguments, **keywords)
+            except Unfit:
+                continue
+        return functions[-1](*arguments, **keywords)
+
+    return call
+
+
+def expose(
+    cls: type[Any],
+    name: str,
+    *,
+    init: Sequence[Callable[..., Any]] = (),
+    methods: Mapping[str, Callable[..., Any]] | None = None,
+    static: Mapping[str, Callable[..., Any]] | None = None,
+    properties: Mapping[str, Callable[..., Any]] | None = None,
+    fields: Mapping[str, str] | None = None,
+    namespace: str = "",
+) -> type[Any]:
+    """``py::class_<T>(m, "T").def(...)``: a struct's class, as Python makes objects of it.
+
+    Parameters
+    ----------
+    cls : type
+        The class of the struct.
+    name : str
+        Its name in Python.
+    init : sequence of callable
+        Its constructors.
+    methods, static, properties : mapping
+        What is bound, by name.
+    fields : mapping
+        Members under other names than their own.
+    namespace : str
+        That of ``torch.classes`` where ``torch::class_`` puts it.
+
+    Returns
+    -------
+    type
+        The class.
+    """
+    if "__exposed__" in vars(cls):  # under another name before
+        cls = type(name, (cls,), {})
+    cls.__exposed__ = True
+    construct = overloaded(*init) if init else None
+
+    def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:
+        Struct.__init__(self)
+        if construct is not None:
+            construct(self, *arguments, **keywords)
+        elif arguments or keywords:
+            raise TypeError(f"{name}() takes no arguments")
+
+    cls.__init__ = __init__
+    cls.__name__ = cls.__qualname__ = name
+    for one, function in (methods or {}).items():
+        setattr(cls, one, function)
+    for one, function in (static or {}).items():
+        setattr(cls, one, staticmethod(function))
+    for one, function in (properties or {}).items():
+        setattr(cls, one, property(function))
+    for one, member in (fields or {}).items():
+        setattr(cls, one, property(operator.attrgetter(member), _setter(member)))
+    if namespace:
+        setattr(getattr(torch.classes, namespace), name, cls)
+    return cls
+
+
+def _setter(member: str) -> Callable[[Any, Any], None]:
+    return lambda self, value: setattr(self, member, value)
 
 
 # torch.library ------------------------------------------------------------------------------------------------------

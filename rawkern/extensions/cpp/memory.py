@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from types import FunctionType
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -37,15 +38,21 @@ class Vector(Mapping[str, Any]):
         return len(self.__dict__)
 
 
+_METHODS = (FunctionType, staticmethod, classmethod, property)
+
+
 class Struct(Mapping[str, Any]):
     """A struct of C++: the attributes of its class, with their defaults, are its members in their order.
 
     A kernel takes it by value. A pointer in it is a tensor or None.
     """
 
+    __pointers__: Sequence[str] = ()  # members that are pointers to objects, which a copy has in common
+
     def __init__(self, **members: Any) -> None:
         for name, default in self._members().items():
-            setattr(self, name, copied(members.get(name, default)))
+            value = members.get(name, default)
+            setattr(self, name, shared(value) if name in self.__pointers__ else copied(value))
 
     @classmethod
     def _members(cls) -> dict[str, Any]:
@@ -55,9 +62,14 @@ class Struct(Mapping[str, Any]):
                 found |= {
                     name: value
                     for name, value in vars(one).items()
-                    if not name.startswith("__") and name != "_abc_impl"
+                    if not (name.startswith("__") or name == "_abc_impl" or isinstance(value, _METHODS))
                 }
         return found
+
+    def become(self, other: Struct) -> Self:
+        """``*this = other``: its members become those of a value that nobody else has."""
+        self.__dict__.update(other.__dict__)
+        return self
 
     def clear(self) -> None:
         """Zero, as memset makes it."""
@@ -80,11 +92,29 @@ class Struct(Mapping[str, Any]):
 _WORDS = {"in", "is", "from", "lambda", "len", "max", "min", "sum", "range", "list", "str", "int", "float", "def"}
 
 
+def new(cls: type[Any], **members: Any) -> Any:
+    """An object whose members are zero, or as they are given."""
+    made = object.__new__(cls)
+    Struct.__init__(made, **members)
+    return made
+
+
+def shared(value: Any) -> Any:
+    """A copy of a pointer, or of a list or map of some: of the same objects."""
+    if isinstance(value, list):
+        return [shared(one) for one in value]
+    if isinstance(value, dict):
+        return {key: shared(one) for key, one in value.items()}
+    return tuple(map(shared, value)) if type(value) is tuple else value
+
+
 def copied(value: Any) -> Any:
     """A copy of a struct or an array, as C++ copies what is passed by value; anything else as it is."""
     if isinstance(value, Struct | Vector):
         made = type(value).__new__(type(value))
-        made.__dict__.update({name: copied(one) for name, one in value.__dict__.items()})
+        pointers = value.__pointers__ if isinstance(value, Struct) else ()
+        for name, one in value.__dict__.items():
+            made.__dict__[name] = shared(one) if name in pointers else copied(one)
         return made
     if isinstance(value, list):
         return [copied(one) for one in value]
@@ -171,6 +201,8 @@ def same_pointer(a: Any, b: Any) -> bool:
 
 
 def _address(pointer: Any) -> Any:
+    if isinstance(pointer, Struct):
+        return id(pointer)
     return pointer.data_ptr() if isinstance(pointer, torch.Tensor) else pointer or 0
 
 

@@ -11,6 +11,7 @@ from rawkern.gradients.analysis.must_def import covered
 from rawkern.gradients.index.answers import kept
 from rawkern.gradients.index.injective import injective
 from rawkern.gradients.index.scev import loops_around
+from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import (
     Access,
     Array,
@@ -115,14 +116,29 @@ def any_order(loop: Loop, kernel: Kernel, active: set[Array], injective: Any) ->
     )
 
 
+def _prefetched(inner: Sequence[Store], later: Sequence[Access]) -> bool:
+    """Whether iterations set other places than they read, as those do that load the tile of the next one."""
+    if not inner or not later:
+        return False
+    which = {i.index[0] if isinstance(i, Store) else i.args[0] for i in (*inner, *later)}
+    parts = which if len(inner[0].place.array.sizes) > 1 and all(map(uniform, which)) else set()
+    return min(s.order for s in inner) > max(r.order for r in later) or {s.index[0] for s in inner} < parts
+
+
 @kept
 def late(array: Array, loop: Loop, kernel: Kernel) -> tuple[str, str] | None:
     """Why a shared array cannot be read again in the loop's backward, and the way out; None where it can."""
     inner = stores(loop.body, array)
     way_out = "make the number of iterations a constant of at most 64, or use another array"
     if inner and not fresh(array, loop, kernel):
-        body = _together(loop, [*inner, *reads(loop.body, array)])
-        if not array.private and any(s.block is not body and isinstance(s.block.parent, If) for s in inner):
+        later = reads(loop.body, array)
+        body = _together(loop, [*inner, *later])
+        if not array.private and _prefetched(inner, later):
+            way_out = (
+                f"set {array.name} in the iteration that reads it, before a __syncthreads(), not in the one before; "
+                f"or {way_out}"
+            )
+        elif not array.private and any(s.block is not body and isinstance(s.block.parent, If) for s in inner):
             way_out = (
                 f"set {array.name} in all threads: in place of an if, load from an index that is clamped, as "
                 f"x[min(k, n - 1)]; or {way_out}"

@@ -20,6 +20,7 @@ from rawkern.gradients.code.passes.accumulation_sinking import Added
 from rawkern.gradients.code.tree import Declare, Statement
 from rawkern.gradients.index.injective import AtMost
 from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Value
+from rawkern.gradients.reading.places import Unroll
 from rawkern.gradients.reading.syntax import Where
 
 
@@ -62,6 +63,8 @@ class Adjoints:
     set_whole: set[Array] = field(default_factory=set)  # shared: gradients are set each time before they are taken
     block_sums: dict[str, BlockSum | None] = field(default_factory=dict)
     set_lines: dict[Any, list[Added]] = field(default_factory=dict)  # by place and index
+    #: What has to be written out, as its lines would be wrong; the first is what is done.
+    unrolling: list[Unroll] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.uses = loops.totals(self.kernel)
@@ -72,6 +75,7 @@ class Adjoints:
         self.set_whole |= other.set_whole
         self.read |= other.read
         self.helpers |= other.helpers
+        self.unrolling += other.unrolling
         self.exchanges += other.exchanges
 
     def wants(self, value: Value) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rawkern.errors import NotDifferentiable
 from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.blocks import Deal
 from rawkern.gradients.backward.forward import Frame
@@ -18,7 +17,6 @@ from rawkern.gradients.code.passes.barrier_elimination import sparse
 from rawkern.gradients.code.tree import BARRIER, Assign, If, Note, Run, Statement
 from rawkern.gradients.index import scev
 from rawkern.gradients.ir import Block, Kernel, Loop, Store, Value, operands, walk
-from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
 
 UNKNOWN = "of_all_iterations"  # in place of what one iteration does not know
@@ -71,7 +69,8 @@ class Dealing:
         shared |= {name for s in self.copy.exchanges for name in tree.declared(s)}
         before = [*head.printed(), *out]
         own = expr.special(f"blockIdx.{axis}"), Name(UNKNOWN)  # what other blocks, or one iteration, do not know
-        if any(each in own for e in tree.all_expressions([*before, *begin, *inner, *ends]) for each in expr.nodes(e)):
+        every = tree.all_expressions([*before, *begin, *inner, *ends])
+        if self.copy.unrolling or any(each in own for e in every for each in expr.nodes(e)):
             return None
         grid = expr.special(f"gridDim.{axis}")
         each = tree.counting(
@@ -175,10 +174,7 @@ def dealt(found: list[Deal], again: Callable[[], Kernel], names: Names, where: W
     made: list[Dealing] = []
     for deal in found:
         part = Dealing(deal, again, names, where)
-        try:
-            lines = part.lines()
-        except (NeedsUnrolling, NotDifferentiable):
-            continue
+        lines = part.lines()
         if lines is not None:
             part.found = lines
             made.append(part)

@@ -14,7 +14,7 @@ from rawkern.gradients.code.expressions import Cast, Literal, Name, Node
 from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, If, Run, Scope, Statement
 from rawkern.gradients.index import scev
 from rawkern.gradients.ir import Block, Carried, Loop, Store, Value, walk
-from rawkern.gradients.reading.places import GOES_ON, NeedsUnrolling
+from rawkern.gradients.reading.places import GOES_ON, Unroll
 
 FEW, MOST_READS = 16, 8  # iterations that are rather written out; reads of an iteration that a tape keeps
 ZERO, ONE = Literal("0"), Literal("1")
@@ -324,14 +324,15 @@ class LoopReverse(Adjoints):
             item.line, f"{carry} a value from one iteration to the next other than as a sum",
             "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
         )  # fmt: skip
-        raise NeedsUnrolling(_with_outer(item), error)
+        self.unrolling.append(Unroll(_with_outer(item), error))
+        return 1
 
     def check_late(self, item: Loop, frame: Frame) -> None:
-        """Refuse to read shared memory that may hold something else by now."""
+        """Ask not to read shared memory that may hold something else by now."""
         for array in frame.loads | frame.after:
             why = privatizable.late(array, item, self.kernel)
             if why is not None:
-                raise NeedsUnrolling(_with_outer(item), self.where.refuse(item.line, *why))
+                self.unrolling.append(Unroll(_with_outer(item), self.where.refuse(item.line, *why)))
 
     # Of `TileReverse` and `Reverse`.
     def tiles(self, item: Loop) -> list[tiles.Tile]: ...

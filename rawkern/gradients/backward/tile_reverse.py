@@ -158,6 +158,7 @@ class TileReverse(LoopReverse):
                 inner.contribute(c.next, copy.exchange(c, d.name), body)
         inner.block(item.body, copy, body)
         self.helpers |= inner.helpers
+        self.unrolling += inner.unrolling
         return body
 
     def _owner(self, tile: Tile, digits: dict[Any, str]) -> tuple[Scope | For, list[Statement]]:

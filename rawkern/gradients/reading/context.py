@@ -20,7 +20,7 @@ from rawkern.gradients.reading.handlers import (
     statements,
     type_nodes,
 )
-from rawkern.gradients.reading.places import PLACES, Given, NeedsMemory, NeedsUnrolling, Struct, Var
+from rawkern.gradients.reading.places import PLACES, Given, NeedsUnrolling, Struct, Unroll, Var
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import BY_HAND, TYPES, WAYS_OUT, Where
 from rawkern.gradients.types import Accessor, Aggregate, Type
@@ -261,9 +261,9 @@ class Context:
         """
         error = self.refuse(node, reason, way_out)
         left = [each for each in self.loops if each not in self.settings.unroll]
-        if left:
-            return NeedsUnrolling(tuple(left[::-1]), error, array)
-        return error if array is None else NeedsMemory(array, error)
+        if not left and array is None:
+            return error
+        return NeedsUnrolling(Unroll(tuple(left[::-1]), error, array))
 
     # Names --------------------------------------------------------------------------------------------------------
 

@@ -221,23 +221,24 @@ class NeedsStart(ReadAgain):
         self.start = start
 
 
-class NeedsMemory(ReadAgain):
-    """A local array has to lie in memory, for the reason given: an index that is not known; where it is declared."""
+@dataclass(frozen=True)
+class Unroll:
+    """One of these loops has to be written out, for the reason given; the innermost is the first.
 
-    def __init__(self, array: int, reason: Exception) -> None:
-        super().__init__(str(reason))
-        self.array, self.reason = array, reason
+    `array`: or a local array has to lie in memory; where it is declared.
+    """
+
+    nodes: tuple[int, ...]
+    reason: Exception
+    array: int | None = None
 
 
 class NeedsUnrolling(ReadAgain):
-    """One of these loops has to be written out, for the reason given; the innermost is the first.
+    """The reading needs loops written out."""
 
-    `array`: or a local array has to lie in memory.
-    """
-
-    def __init__(self, nodes: tuple[int, ...], reason: Exception, array: int | None = None) -> None:
-        super().__init__(str(reason))
-        self.nodes, self.reason, self.array = nodes, reason, array
+    def __init__(self, asked: Unroll) -> None:
+        super().__init__(str(asked.reason))
+        self.asked = asked
 
 
 class OfLoop(ReadAgain):

@@ -53,6 +53,8 @@ def _beyond(ctx: Context, node: Any, pointer: Pointer) -> Exception:
 
 def quotient(ctx: Context, node: Any, value: Value, by: int) -> Value | None:
     """A number divided, where it is seen to be a multiple."""
+    if by == 1:
+        return value
     if value.const is not None:
         return ctx.integer(node, value.const // by) if value.const % by == 0 else None
     if value.op == "cast" and not types.is_float(value.args[0].type) and types.bits(value.type) >= 32:
@@ -105,7 +107,7 @@ def cell(ctx: Context, node: Any, base: Any, index: tuple[Value, ...]) -> Any:
     if any(types.is_float(i.type) for i in index):
         raise ctx.refuse(node, "an index that is no integer", "convert it first")
     if array.raw or base.unit:
-        raise ctx.refuse(node, f"{array.name} is of bytes", "cast it to a pointer to what it holds")
+        raise ctx.refuse(node, f"{array.name} is used as of another type", "cast it to a pointer to what it holds")
     if array.shared and not array.sizes:  # the address of a variable
         if base.offset is not None or (index and index[0].const != 0):
             raise ctx.refuse(node, f"{text_of(node)!r} is outside of {array.name}", "use the variable itself")
@@ -181,7 +183,7 @@ def into(ctx: Context, element: Var) -> Any:
 def seen_as(ctx: Context, node: Any, found: Any, kind: Type) -> Any:
     """A pointer, cast to one to another type: a vector of the elements, or from that to the elements again."""
     found = _members(found, kind)
-    if isinstance(found, Pointer) and found.array.raw:
+    if isinstance(found, Pointer) and (found.array.raw or _of_another_type(ctx, found, kind)):
         raise NeedsType(found.array.name, kind)
     if isinstance(found, Pointer) and found.unit and kind == found.array.type:
         return replace(found, unit=0)
@@ -196,6 +198,14 @@ def seen_as(ctx: Context, node: Any, found: Any, kind: Type) -> Any:
             return found.viewed(bytes_alone)
     raise ctx.refuse(node, f"the cast {text_of(node)!r}",
                      "cast pointers only to vectors of their elements, such as float4 of float")  # fmt: skip
+
+
+def _of_another_type(ctx: Context, found: Pointer, kind: Type) -> bool:
+    """Whether dynamic shared memory, declared as of integers, is cast to the floats that it is used as."""
+    own = found.array.type
+    if not found.array.dynamic or found.array.name in ctx.retyped or not isinstance(own, str) or types.is_float(own):
+        return False
+    return types.is_float(kind) and types.size(kind) % types.size(own) == 0
 
 
 def _members(found: Any, kind: Type) -> Any:

@@ -1,11 +1,14 @@
-"""C's preprocessor, as far as sources that are derived may ask for it: macros and conditions, line for line."""
+"""C's preprocessor, as far as sources that are derived may ask for it: macros, conditions, local headers."""
 
 from __future__ import annotations
 
 import operator
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from rawkern.compile.toolchain import nvrtc
 
 _TOKEN = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*|\.?\d(?:[eEpP][+-]|'?[\w.])*|\s+|##|.",
@@ -20,18 +23,44 @@ _OPERATORS: list[dict[str, Callable[[int, int], int]]] = [
     {"*": operator.mul, "/": lambda a, b: int(a / b), "%": lambda a, b: a - b * int(a / b)},
 ]  # fmt: skip
 # What the compiler defines: there with any architecture and version, or never.
-_COMPILERS = {"__CUDACC__": True, "__CUDACC_RTC__": True, "__cplusplus": True, "__NVCC__": False, "__HIPCC__": False}
-
+_COMPILERS = {
+    "__CUDACC__": True, "__CUDACC_RTC__": True, "__CUDA_ARCH__": True, "__cplusplus": True,
+    "__NVCC__": False, "__HIPCC__": False, "__HIP_PLATFORM_AMD__": False, "__HIP_DEVICE_COMPILE__": False,
+}  # fmt: skip
+#: Headers of CUDA and of PyTorch, wherever they lie: what they declare is known by name.
+_KNOWN = re.compile(
+    r"(cuda|cub/|curand|cooperative_groups|device_|driver_types|vector_|math_|mma\.h|sm_|nv/|thrust/|torch/|ATen/|c10/)"
+)
+_DEEPEST = 100  # headers within headers
 
 _Token = tuple[str, frozenset[str]]  # with the macros that it came from, which are not replaced in it again
 
 
 class Unclear(Exception):
-    """A directive that cannot be followed; `line` is where."""
+    """A directive that cannot be followed; `line` is where, in `lines`."""
+
+    lines: Sequence[tuple[str | None, int]] = ()
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
         self.line = line
+
+
+@dataclass(frozen=True)
+class Headers:
+    """The texts of local headers by path, and where an include looks for them."""
+
+    texts: Mapping[str, str]
+    own: str | None  # the folder of the source
+    folders: Sequence[str]
+
+    def find(self, spelled: str, within: str | None) -> str | None:
+        """The path of one as it is spelled, included by a header or the source (None); None for others."""
+        name, quoted = spelled[1:-1], spelled.startswith('"')
+        own = self.own if within is None else os.path.dirname(within)
+        folders = [own, *self.folders] if quoted and own else self.folders
+        paths = (os.path.normpath(os.path.join(folder, name)) for folder in folders)
+        return None if _KNOWN.match(name) else next((path for path in paths if path in self.texts), None)
 
 
 @dataclass(frozen=True)
@@ -42,9 +71,13 @@ class Macro:
 
 @dataclass
 class Preprocessed:
-    """A text without directives but includes and pragmas, of as many lines; macros that are left as they are."""
+    """A text without directives but includes and pragmas; macros that are left as they are.
+
+    It has as many lines as the source, and those of local headers behind the lines that include them.
+    """
 
     text: str = ""
+    lines: list[tuple[str | None, int]] = field(default_factory=list)  # of each: which of a header's, or the source's
     macros: dict[str, Macro] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)  # of #, ## or ..., which are not followed
 
@@ -70,23 +103,18 @@ def defined_by(options: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def preprocess(text: str, options: Sequence[str] = ()) -> Preprocessed:
-    """Expand a source; `Unclear` for what this does not follow."""
-    reading = _Reading()
+def preprocess(text: str, options: Sequence[str] = (), headers: Headers | None = None) -> Preprocessed:
+    """Expand a source with its local headers; `Unclear` for what this does not follow."""
+    reading = _Reading(headers or Headers({}, None, ()))
     for name, value in defined_by(options).items():
         reading.found.macros[name] = Macro(None, tuple(tokens(value)))
     reading.found.macros["__align__"] = Macro(None, ("alignas",))
-    for line, each in _lines(text):
-        directive = re.match(r"\s*#\s*(\w*)(.*)", _spaced(each), re.S)
-        if directive is None:
-            reading.plain.append(each if reading.on else "\n" * each.count("\n"))
-        elif not reading.directive(line, directive[1], directive[2].strip()):
-            reading.plain.append(each)
-        else:
-            reading.plain.append("\n" * each.count("\n"))
+    try:
+        reading.read(text, None)
+    except Unclear as error:
+        error.lines = reading.found.lines
+        raise
     reading.flush()
-    if reading.taken:
-        raise Unclear(text.count("\n") + 1, "an #if without #endif")
     reading.found.text = "".join(reading.out)
     return reading.found
 
@@ -94,11 +122,43 @@ def preprocess(text: str, options: Sequence[str] = ()) -> Preprocessed:
 class _Reading:
     """A source as far as it has been read."""
 
-    def __init__(self) -> None:
-        self.found = Preprocessed()
+    def __init__(self, headers: Headers) -> None:
+        self.found, self.headers = Preprocessed(), headers
+        self.files: list[str | None] = []  # what is read: the source, a header that it includes, one that this does
+        self.once: set[str | None] = set()  # headers that are read once only, as they say, and have been
         self.out: list[str] = []
         self.plain: list[str] = []  # lines since the last change of macros
         self.taken: list[list[bool]] = []  # for each open #if: whether this part is compiled, and whether one was
+
+    def read(self, text: str, file: str | None) -> None:
+        """Read the source, or a header where it is included."""
+        self.files.append(file)
+        open_before, lines = len(self.taken), self.found.lines
+        for line, each in _lines(text):
+            at, count = len(lines) + 1, each.count("\n")
+            lines += [(file, line + k) for k in range(max(count, 1))]
+            directive = re.match(r"\s*#\s*(\w*)(.*)", _spaced(each), re.S)
+            word, rest = (directive[1], directive[2].strip()) if directive else ("", "")
+            header = self._header(at, rest) if word == "include" else None
+            kept = self.on if directive is None else not self.directive(at, word, rest) and header is None
+            self.plain.append(each if kept else "\n" * count)
+            if header is not None and header not in self.once:
+                if len(self.files) > _DEEPEST:
+                    raise Unclear(at, f"{header} includes itself")
+                self.read(self.headers.texts[header].rstrip("\n") + "\n", header)
+        if len(self.taken) > open_before:
+            raise Unclear(len(lines), "an #if without #endif")
+        self.files.pop()
+
+    def _header(self, at: int, said: str) -> str | None:
+        """The path of the local header that a directive includes; None for others."""
+        if not self.on:
+            return None
+        if said[:1] not in ('"', "<"):
+            said = "".join(_expand(tokens(said), self.found.macros)).strip()
+        if not re.fullmatch(r'"[^"]+"|<[^>]+>', said):
+            raise Unclear(at, f"#include {said}")
+        return self.headers.find(said, self.files[-1])
 
     @property
     def on(self) -> bool:
@@ -121,8 +181,10 @@ class _Reading:
             self.flush()
             _define(word, rest, self.found, line)
         elif self.on and word in ("include", "pragma"):
+            if rest == "once":
+                self.once.add(self.files[-1])
             # An #unroll between a loop's head and its body would be no C.
-            return word == "pragma" and re.match(r"(unroll|nounroll)\b", rest) is not None
+            return word == "pragma" and re.match(r"(unroll|nounroll|once)\b", rest) is not None
         elif self.on and word:
             raise Unclear(line, f"#{word}")
         return True
@@ -242,13 +304,26 @@ def _holds(word: str, rest: str, found: Preprocessed, line: int) -> bool:
             raise Unclear(line, f"#{word} {rest} asks for what the compiler defines")
         return False
 
+    def holds(architecture: int) -> bool:
+        given = [str(architecture) if part == "__CUDA_ARCH__" else part for part in joined.split()]
+        return bool(_Condition(given, known, Unclear(line, f"#{word} {rest}")).whole())
+
     if word != "if":
         return known(rest.split()[0] if rest else "") == (word == "ifdef")
     asked = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", lambda m: str(int(known(m[1] or m[2]))), rest)
     parts = [t for t in _expand(tokens(asked), found.macros) if not t.isspace()]
     parts = re.findall(r"\|\||&&|[=!<>]=|<<|>>|\w+|\S", " ".join(parts).replace("& &", "&&").replace("| |", "||"))
     joined = re.sub(r"([=!<>]) =", r"\1=", " ".join(parts)).replace("< <", "<<").replace("> >", ">>")
-    return bool(_Condition(joined.split(), known, Unclear(line, f"#{word} {rest}")).whole())
+    if "__CUDA_ARCH__" not in joined.split():
+        return holds(0)
+    answers = {each: holds(10 * each) for each in nvrtc().architectures}
+    if len(set(answers.values())) == 1:
+        return next(iter(answers.values()))
+    some, others = (next(each for each, answer in answers.items() if answer is which) for which in (True, False))
+    raise Unclear(
+        line, f"#{word} {rest} holds for compute capability {some / 10} and not for {others / 10}, "
+        "and a backward is for all that the compiler knows"
+    )  # fmt: skip
 
 
 class _Condition:

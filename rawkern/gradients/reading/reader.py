@@ -12,7 +12,8 @@ from rawkern.errors import NotDifferentiable
 from rawkern.gradients.ir import Kernel, Store, Value, clone, walk
 from rawkern.gradients.reading.context import Context, Settings
 from rawkern.gradients.reading.lower import lowered
-from rawkern.gradients.reading.places import NeedsMemory, NeedsStart, NeedsType, NeedsUnrolling, OfLoop, ReadAgain
+from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop, ReadAgain, Unroll
+from rawkern.gradients.reading.preprocess import Headers
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.types import Type
@@ -42,12 +43,17 @@ class Reader:
     vectors: bool = True  # whether an array that is only read through a cast to vectors becomes one of them
     outline: bool = True  # whether device functions that compute a number from numbers stay functions
     updated: frozenset[str] = frozenset()  # arrays of which += reads what there is and sets the sum
+    headers: Headers | None = None
     outlined: bool = False  # whether any function stays one
 
     _read: dict[Settings, tuple[Kernel, Any]] = field(default_factory=dict)  # the readings so far
 
     def __post_init__(self) -> None:
-        self.file = File(self.text, tuple(self.options), self.where)
+        forced = [o for o in self.options if o.startswith(("-include", "--pre-include"))]
+        if forced:  # which is there in the derived text, too
+            raise self.where.refuse(1, f"the option {forced[0]} includes a header", "write that as an #include")
+        self.file = File(self.text, tuple(self.options), self.where, self.headers)
+        self.where = self.where.within(self.file.preprocessed.lines)
         self.base, self.arguments = self._called()
         text = self.file.text
         for name, found in self.file.functions.items():
@@ -70,24 +76,27 @@ class Reader:
         other.outlined = False
         return other
 
-    def settle(self, make: Callable[[Kernel], Made]) -> Made:
+    def settle(self, make: Callable[[Kernel], Made | Unroll]) -> Made:
         """Call with the kernel; loops that this asks for, or the reading, are written out."""
         while True:
             try:
-                return make(self._typed())
+                kernel = self._typed()
             except NeedsStart as error:
                 self.settings = replace(self.settings, starts=self.settings.starts | {error.start})
-            except NeedsMemory as error:
-                self.settings = replace(self.settings, in_memory=self.settings.in_memory | {error.array})
             except NeedsUnrolling as error:
-                self.settings = self._unrolled(error)
+                self.settings = self._unrolled(error.asked)
             except OfLoop as error:
                 raise error.reason from None
+            else:
+                made = make(kernel)
+                if not isinstance(made, Unroll):
+                    return made
+                self.settings = self._unrolled(made)
 
-    def _unrolled(self, error: NeedsUnrolling) -> Settings:
+    def _unrolled(self, asked: Unroll) -> Settings:
         """With the fewest loops written out that help; where none can be, with a local array in memory."""
-        single = [frozenset({node}) for node in error.nodes]
-        several = [frozenset(error.nodes[:k]) for k in range(2, len(error.nodes) + 1)]
+        single = [frozenset({node}) for node in asked.nodes]
+        several = [frozenset(asked.nodes[:k]) for k in range(2, len(asked.nodes) + 1)]
         reasons: list[Exception] = []
         for nodes in (*single, *several):
             if not nodes <= self.settings.unroll:
@@ -95,21 +104,25 @@ class Reader:
                 if reason is None:
                     return replace(self.settings, unroll=self.settings.unroll | nodes)
                 reasons.append(reason)
-        if error.array is not None:
-            return replace(self.settings, in_memory=self.settings.in_memory | {error.array})
+        if asked.array is not None:
+            return replace(self.settings, in_memory=self.settings.in_memory | {asked.array})
         others = [r for r in reasons if not isinstance(r, OfLoop)]  # what else is in the way says more
-        raise (others[0] if others else error.reason) from None
+        raise (others[0] if others else asked.reason) from None
 
-    def again(self, more: frozenset[int] = frozenset()) -> Kernel:
-        """Another copy of the kernel that `settle` called with, with more loops written out."""
+    def again(self, more: frozenset[int] = frozenset()) -> Kernel | None:
+        """Another copy of the kernel that `settle` called with, with more loops written out; None where none can be."""
+        try:
+            return self._again(more)
+        except (NotDifferentiable, ReadAgain):
+            return None
+
+    def _again(self, more: frozenset[int]) -> Kernel:
         return self._reading(replace(self.settings, unroll=self.settings.unroll | more))[0]
 
     def added_and_read(self) -> frozenset[str]:
         """Arrays that the kernel adds to with += and reads or sets as well."""
-        try:
-            items = list(walk(self.again().body))
-        except (NotDifferentiable, ReadAgain):
-            return frozenset()
+        kernel = self.again()
+        items = list(walk(kernel.body)) if kernel is not None else []
         own = [i for i in items if isinstance(i, Store) and not i.place.array.shared]
         used = {i.place.array.name for i in own if not i.adds}
         used |= {i.attr.array.name for i in items if isinstance(i, Value) and i.op == "load"}
@@ -118,11 +131,11 @@ class Reader:
     def _hindered(self, nodes: frozenset[int]) -> Exception | None:
         """Why loops cannot be written out: by trying."""
         try:
-            self.again(nodes)
-        except (NeedsStart, NeedsUnrolling):
+            self._again(nodes)
+        except NeedsStart:
             return None
-        except NeedsMemory as error:
-            return error.reason
+        except NeedsUnrolling as error:
+            return None if error.asked.nodes else error.asked.reason
         except (NotDifferentiable, OfLoop) as error:
             return error
         return None

@@ -59,10 +59,10 @@ def _dynamic(ctx: Context, node: Any, name: str, kind: Type) -> tuple[Array, int
         raise ctx.refuse(node, f"{name} is dynamic shared memory, and shared_mem is 0",
                          "give the bytes of the launch as shared_mem")  # fmt: skip
     raw = isinstance(kind, str) and not types.is_float(kind) and types.bits(kind) == 8
-    read = ctx.retyped.get(name, kind) if raw else kind
+    read = ctx.retyped.get(name, kind)
     extents = (ctx.settings.shared_mem // types.size(read),)
     array = Array(name, read, True, extents, dynamic=True, raw=raw and read == kind)
     before = next((a for a in ctx.shared if a.dynamic), array)
     if before.type != array.type or before.raw != array.raw:
         raise ctx.refuse(node, f"{name} shares its memory with {before.name}, of another type", "use one of them")
-    return before, types.size(read) if raw and not array.raw else 0
+    return before, types.size(read) // types.size(kind) if read != kind else 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients.reading.handlers import declarations
-from rawkern.gradients.reading.preprocess import Unclear, defined_by, preprocess
+from rawkern.gradients.reading.preprocess import Headers, Unclear, defined_by, preprocess
 from rawkern.gradients.reading.syntax import Where, assigned, function_name, identifier, words
 
 KEYWORDS = frozenset(
@@ -25,11 +25,11 @@ GROUPS = frozenset(
 class File:
     """What a source declares at its top, by name."""
 
-    def __init__(self, text: str, options: tuple[str, ...], where: Where) -> None:
+    def __init__(self, text: str, options: tuple[str, ...], where: Where, headers: Headers | None) -> None:
         try:
-            self.preprocessed = preprocess(text, options)
+            self.preprocessed = preprocess(text, options, headers)
         except Unclear as error:
-            raise where.refuse(error.line, str(error), "leave the preprocessor out of it") from None
+            raise where.within(error.lines).refuse(error.line, str(error), "leave the preprocessor out of it") from None
         # The grammar wants friend first.
         self.text = re.sub(r"\b((?:__(?:host|device|forceinline)__\s+)+)friend\b", r"friend \1", self.preprocessed.text)
         self.root = parse(self.text)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
@@ -88,7 +88,16 @@ class Where:
 
     title: str
     kernel: str
-    place: Callable[[int], str]  # what messages call a line
+    place: Callable[[int], str]  # what messages call a line of the source
+
+    def within(self, lines: Sequence[tuple[str | None, int]]) -> Where:
+        """The same of a text of lines of the source and of headers."""
+
+        def place(line: int) -> str:
+            header, own = lines[line - 1] if 0 < line <= len(lines) else (None, line)
+            return self.place(own) if header is None else f"{header}:{own}"
+
+        return replace(self, place=place)
 
     def refuse(self, node: Any, reason: str, way_out: str) -> NotDifferentiable:
         """The error for what has no derived backward; `node` is a node of the tree, or a line."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
@@ -61,7 +61,6 @@ class Checks(sites.Checked):
     enter = _event(sites.enter)
     block = _event(meetings.passing)
     branch = _event(undefined.branch)
-    edge = _event(undefined.edge)
     access = _event(memory.access)
     around = _event(memory.around)
     lines = _event(memory.lines)
@@ -72,6 +71,10 @@ class Checks(sites.Checked):
         follow = undefined_tiles.follow if undefined_tiles.follows(instr.op) else undefined.follow
         follow(self.f, instr)
 
+    def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
+        undefined.edge(self.f, target, copies, mask)
+        meetings.leaves(self.f, target, mask)
+
     def malloc(self, size: Val) -> Val:
         return sites.heap_call(self.f, "malloc", size)
 
@@ -81,6 +84,7 @@ class Checks(sites.Checked):
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
         if not self.f.analysis.free_running:
             meetings.is_alone(self.f, instr)
+        meetings.ended(self.f, self.f.block)
         meetings.arrive(self.f, instr, number, counted)
 
     def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:

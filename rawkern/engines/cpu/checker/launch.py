@@ -33,6 +33,8 @@ _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.G
 _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.MEETING}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
 
+_NUMBERS = ("size", "element", "align", "strong", "defers", "kept", "looks", "weak", "swaps")  # of a site, as they are
+
 
 class CheckedLaunch(Session):
     """Records and shadow memory of one checked launch."""
@@ -67,7 +69,7 @@ class CheckedLaunch(Session):
             max_reports=MAX_REPORTS, shared_total=shared_total, reserved=start, reserved_end=start + size,
             all_shared=self._table([(0, shared_total, layout.IS_SHARED, 0)]), row=8 * layout.COLUMNS,
             runs=self._table([table]), weak=int(any(site["weak"] for site in self.sites)),
-            unfenced=int(unfenced),
+            unfenced=int(unfenced), locks=self._new(layout.LOCK.size * layout.LOCKS),
         )  # fmt: skip
 
     def start(self, grid: Dim3, nwarps: int, stack_range: int) -> None:
@@ -82,6 +84,7 @@ class CheckedLaunch(Session):
             heap_low=pile.memory.address, heap_high=pile.memory.address + HEAP_BYTES, heap_next=pile.next,
             heap_table=pile.table.address, heap_count=pile.count, heap_room=HEAP_PIECES, heap_held=limits.HEAP[0],
             heap_limit=limits.HEAP[1], log=self._new(TIMES * 8, large=False), times=TIMES,
+            held=self._new(TIMES * 8, large=False),
             order=self._new(8 * layout.COLUMNS * grid[0] * grid[1] * grid[2], large=False),
         )  # fmt: skip
 
@@ -240,9 +243,7 @@ class CheckedLaunch(Session):
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
             root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
-            row = {
-                name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept", "looks", "weak")
-            }
+            row = {name: site[name] for name in _NUMBERS}
             row |= {"root": root, "what": what, "space": space}
             if self.plain_volatile and site["weak"] & layout.VOLATILE:
                 row |= {"strong": 0, "looks": 0, "weak": 0}
@@ -264,6 +265,8 @@ class CheckedLaunch(Session):
             if kind in ("RACE", "DIFFERENT_BARRIERS"):
                 other = self._place(r["other_site"], r["other_block"], r["other_thread"], grid, block)
             place = self._place(r["site"], r["block"], r["thread"], grid, block)
+            if kind == "SKIPPED_BARRIER":
+                place, other = self._place(r["extra"], r["block"], r["thread"], grid, block), place
             found.append(Finding(kind, place, piece, offset, other, r["extra"]))
         return found
 

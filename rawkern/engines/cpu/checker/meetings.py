@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rawkern.engines.cpu.analysis.graph import Flow, closure
 from rawkern.engines.cpu.checker import undefined
+from rawkern.engines.cpu.checker.native.layout import KINDS
 from rawkern.engines.cpu.checker.sites import add_site, blame, checked, meeting_site, note
 from rawkern.engines.cpu.emit.forms import LANES, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -24,21 +25,25 @@ def _is_aligned(instr: Instr) -> bool:
     return instr.op.meets == "block" and (instr.op.base == "bar" or instr.op.has("aligned"))
 
 
+def _takes_all(instr: Instr) -> bool:
+    """Whether a barrier is one of all the block's threads: it does not say how many it takes."""
+    return instr.op.meets == "block" and len(instr.args) == (3 if instr.op.has("red") else 1)
+
+
 def meeting_points(f: FunctionLowering) -> dict[int, list[int]]:
     """For blocks where lanes meet after a branch: the blocks of barriers and warp instructions passed by."""
     kept = checked(f)
     if kept.meeting_points is None:
         found = kept.meeting_points = {}
-        places = [
-            k
-            for k, block in enumerate(f.flow.blocks)
-            if any(_is_aligned(x) or x.op.meets == "mask" for x in block.instrs)
-        ]
+        every = [(k, x) for k, block in enumerate(f.flow.blocks) for x in block.instrs]
+        places = {k for k, x in every if _is_aligned(x) or x.op.meets == "mask"}
+        last = {k for k, x in every if _takes_all(x)}  # missed by who comes to none behind it
         for i in f.analysis.divergent if f.function.entry else ():
             stop, between = f.flow.ipdom[i], _between(f.flow, i)
             if stop is not None and not _is_shared_end(f, stop):
                 known = found.setdefault(stop, [])
-                known += [k for k in places if k in between and k not in known]
+                here = places if _waits_later(f.flow, stop) else places | last
+                known += [k for k in sorted(here & between) if k not in known]
     return kept.meeting_points
 
 
@@ -81,6 +86,45 @@ def missed(f: FunctionLowering, key: int, came: Val, instr: Instr) -> None:
         e.line(f"store i32 0, ptr %missed{key}")
 
 
+def leaves(f: FunctionLowering, target: int, lanes: Val) -> None:
+    """Lanes go on to a block, perhaps where the kernel ends: others may still come to a barrier."""
+    if any(f.block in blocks for blocks in _ends_beside(f).values()) and _is_end(f.flow, target):
+        old = f.e.let("i32", 1, f"load i32, ptr {f.frame.word(f'ended{f.block}')}")
+        f.e.line(f"store {f.e.bin('or', old, lanes)}, ptr %ended{f.block}")
+
+
+def ended(f: FunctionLowering, key: int) -> None:
+    """Lanes come to the barrier of block `key`: others may have ended without it (`rawkern.checked.skips` says how)."""
+    e, blocks = f.e, _ends_beside(f).get(key, [])
+    words = [e.let("i32", 1, f"load i32, ptr {f.frame.word(f'ended{k}')}") for k in blocks]
+    if words:
+        barrier = add_site(f, meeting_site(f, f.flow.blocks[key].instrs[-1]))
+        with e.where(e.cmp("icmp ne", e.all("or", words), 0), rare=True):
+            for k, lanes in zip(blocks, words, strict=True):
+                block = f.flow.blocks[k]
+                site = add_site(f, meeting_site(f, block.ending or next(iter(reversed(block.instrs)), None)))
+                note(f, "blame", lanes, site, const("i64", KINDS.index("SKIPPED_BARRIER")), barrier)
+
+
+def _ends_beside(f: FunctionLowering) -> dict[int, list[int]]:
+    """For blocks of barriers that take all threads: those from which lanes may end while others come to it."""
+    kept = checked(f)
+    if kept.ends_beside is None:
+        blocks, kept.ends_beside = f.flow.blocks, {}
+        barriers = [k for k, b in enumerate(blocks) if any(map(_takes_all, b.instrs))] if f.function.entry else []
+        ways = [{i, *(_between(f.flow, i) or f.flow.reachable(i))} for i in f.analysis.divergent] if barriers else []
+        ends = [k for k, block in enumerate(blocks) if any(_is_end(f.flow, t) for t in block.targets)]
+        for b in barriers:
+            kept.ends_beside[b] = [k for k in ends if any(b in way and k in way for way in ways)]
+    return kept.ends_beside
+
+
+def _is_end(flow: Flow, block: int) -> bool:
+    """Whether a function ends at a block, other than by ``exit``."""
+    found = flow.blocks[block]
+    return found.exit_only and (found.ending is None or found.ending.op.base == "ret")
+
+
 def is_alone(f: FunctionLowering, instr: Instr, named: Val | None = None) -> None:
     """Where no other lanes can come to an instruction: none that it needs may have passed it by.
 
@@ -96,7 +140,7 @@ def is_alone(f: FunctionLowering, instr: Instr, named: Val | None = None) -> Non
         bits = e.bin("and", e.splat(named, LANES), e.splat(absent, LANES))
         lanes = e.bin("and", f.lanes.mask_of(e.cmp("icmp ne", bits, 0)), f.lanes.act())
         blame(f, "MASK_NOT_HERE", lanes, instr, absent)
-    elif _is_aligned(instr):
+    elif _is_aligned(instr) or _takes_all(instr):
         blame(f, "DIVERGENT_BARRIER", e.select(e.cmp("icmp ne", absent, 0), f.lanes.act(), 0), instr, absent)
 
 
@@ -111,8 +155,10 @@ def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:
     alive = f.e.let("i32", 1, "load i32, ptr %alive")
     for key, lanes in freed.items():
         instr = f.flow.blocks[key].instrs[-1]
-        if _is_aligned(instr):
+        ended(f, key)
+        if _is_aligned(instr) or _takes_all(instr):
             missed(f, key, lanes, instr)
+        if _is_aligned(instr):
             rest = f.e.bin("and", alive, f.e.invert(lanes))
             some = f.e.cmp("icmp ne", rest, 0)
             blame(f, "DIVERGENT_BARRIER", f.e.select(some, lanes, 0), instr, rest)

@@ -11,7 +11,17 @@ from dataclasses import replace
 from rawkern.engines.cpu.analysis.provenance import array_of
 from rawkern.engines.cpu.analysis.storage import RESERVED, local_frame
 from rawkern.engines.cpu.checker import undefined, undefined_tiles
-from rawkern.engines.cpu.checker.native.layout import AT_FENCE, AT_ONCE, BLOCK_SCOPE, BY_CHOICE, UPDATES, VOLATILE
+from rawkern.engines.cpu.checker.native.layout import (
+    AT_FENCE,
+    AT_ONCE,
+    BLOCK_SCOPE,
+    BY_CHOICE,
+    OTHER,
+    SET,
+    SWAP,
+    UPDATES,
+    VOLATILE,
+)  # fmt: skip
 from rawkern.engines.cpu.checker.sites import (
     Site,
     add_site,
@@ -102,18 +112,21 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     kept, weak = a.values is not None, _weak(f, a)
     wide, looks = const("i64", int(not weak & BLOCK_SCOPE)), bool(a.order) and what != WRITE and a.looks
     observes = looks and not used(f).isdisjoint(destinations(f.instr) if f.instr is not None else ())
-    site = Site(what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept, observes, weak)
+    swaps, shown = _swaps(f, a)
+    site = Site(
+        what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept, observes, weak, swaps
+    )
     number = add_site(f, site)
     _tell_frame(f, space)
-    if a.values is not None:
-        _keep_values(f, a.values)
+    if a.values is not None or shown:
+        _keep_values(f, a.values or shown)
     if what in (WRITE, COPY) and undefined.doubtful(f):
         _keep_unset(f, undefined_tiles.stored(f, a), a.size)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
     if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
         note(f, "fence", wide)
     if looks:
-        note(f, "look", wide, const("i64", _acquires(f, a)))
+        note(f, "look", const("i64", 0) if swaps == SWAP else wide, const("i64", _acquires(f, a)))
     ok = _call(f, form, a.mask or f.lanes.act(), number)
     if a.order and what != READ:
         note(f, "pass_on", wide)
@@ -171,6 +184,22 @@ def _weak(f: FunctionLowering, a: Access) -> int:
         return 0
     updates = UPDATES if id(f.instr) in halves_of(f).stores else 0
     return updates | (BLOCK_SCOPE if op.has("cta") else 0) | (VOLATILE if op.has("volatile") else 0)
+
+
+def _swaps(f: FunctionLowering, a: Access) -> tuple[int, list[Val]]:
+    """Whether a strong write may take or leave a lock, as in `layout`, and the values that an update goes by."""
+    instr = f.instr
+    if a.what == READ or not a.order or instr is None or _weak(f, a) & BLOCK_SCOPE:
+        return 0, []
+    single = a.size in (4, 8) and a.count == 1
+    if a.what == WRITE:
+        return SET if single and a.values is not None else OTHER, []
+    shown = 2 if instr.op.has("cas") else int(instr.op.has("exch"))
+    if not single or not shown:
+        return OTHER, []
+    ty = instr.op.type
+    operands = instr.args[2:4] if instr.op.base == "atom" else instr.args[1:3]
+    return (SWAP if shown == 2 else SET), [f.values.number(x, ty.bits, ty.name) for x in operands[:shown]]
 
 
 def _tell_frame(f: FunctionLowering, space: str) -> None:

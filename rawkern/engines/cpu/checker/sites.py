@@ -33,7 +33,7 @@ class Site:
     one; a lane accesses `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when
     the value is used. `lines` are (file, line), from the inside out where code was inlined. `array`: where in local
     memory the array that the address comes from starts and ends. `kept`: that the checker is shown what is written.
-    `looks`: it is strong and somebody uses what it reads. `weak` is as in `layout`.
+    `looks`: it is strong and somebody uses what it reads. `weak` and `swaps` are as in `layout`.
     """
 
     what: str
@@ -49,6 +49,7 @@ class Site:
     kept: bool = False
     looks: bool = False
     weak: int = 0
+    swaps: int = 0
 
 
 class Checked(Watch):
@@ -60,6 +61,7 @@ class Checked(Watch):
         self.halves: Halves | None = None  # of updates
         self.used: frozenset[str] | None = None  # registers that instructions read
         self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by
+        self.ends_beside: dict[int, list[int]] | None = None  # where lanes may end without a barrier
         self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
         self.shadows: dict[str, str] = {}  # and the slots that say so
 
@@ -223,10 +225,10 @@ def table(plan: Plan, sites: Iterable[Site]) -> dict:
 @cache
 def sources() -> dict[Any, str]:
     """The modules of the checker itself, with their texts."""
-    from rawkern.engines.cpu.checker.native import access, conflicts, order, runtime, sync
+    from rawkern.engines.cpu.checker.native import access, conflicts, locks, order, runtime, sync
 
     package = resources.files("rawkern.engines.cpu.checker.native")
-    modules = (runtime, sync, conflicts, order, access)
+    modules = (runtime, sync, locks, conflicts, order, access)
     return {m: package.joinpath(f"{m.__name__.rpartition('.')[2]}.py").read_text() for m in modules}
 
 

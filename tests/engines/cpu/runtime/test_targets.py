@@ -94,7 +94,7 @@ def test_values_meet_where_lanes_do() -> None:
         llvm.parse_assembly(jit.module_text(lowered, base.host()), context) as module,
     ):
         with base.target_machine(base.host()) as machine:
-            base.optimise(llvm, module, machine, base.FULL_PIPELINE_LINES + 1)
+            base.optimise(llvm, module, machine, usual=False)
         assert str(module).count(" = phi <32 x ") < 4 * blocks  # 22 a block once
 
 

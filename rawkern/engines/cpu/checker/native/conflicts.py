@@ -12,6 +12,7 @@ from rawkern.engines.cpu.checker.native.layout import (
     AGENTS, BLOCK_SCOPE, CHECK, COLUMNS, KEPT, LANE_MASK, LOOKED, MASK_AT, OBSERVER, OTHERS, RACE, READ, REPORT, SITE,
     SITE_AT, SITES, STATE, STRONG_AT, TIME_AT, UPDATES, VOLATILE, WARPS, WRITE,
 )  # fmt: skip
+from rawkern.engines.cpu.checker.native.locks import rk_check_is_unlocked
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.sync import ROW
 from rawkern.engines.cpu.checker.native.scalar import inline, load8, load64, lowest_bit
@@ -70,7 +71,9 @@ def rk_check_apart(ck, st, warp, me, who):
             return time > STATE.met[st, warp]
         return time > STATE.seen[st, warp * COLUMNS + other % AGENTS]
     passed = load64(CHECK.order[ck] + block * ROW + other % AGENTS * 8)
-    return passed < time or STATE.seen[st, warp * COLUMNS + LOOKED] <= time
+    if passed < time:
+        return 1
+    return STATE.seen[st, warp * COLUMNS + LOOKED] <= time and rk_check_is_unlocked(ck, st, warp, me, who)
 
 
 def rk_check_replaced(ck, st, warp, cell, plane, me, part, base):
@@ -181,4 +184,6 @@ def rk_check_race(ck, st, warp, lane, a, site, who):
         REPORT.other_site[r] = (who >> SITE_AT) & (SITES - 1)
         REPORT.other_block[r] = other // AGENTS
         REPORT.other_thread[r] = (other % WARPS) * 32 + (who & LANE_MASK)
+        if other // AGENTS != STATE.number[st] and STATE.section[st, warp] > who >> TIME_AT:
+            REPORT.extra[r] = 1
     return 0

@@ -27,7 +27,7 @@ CHECK = Record(
     (
         *_words("unset storing segments nsegments last sites reports nreports max_reports serial"),
         *_words("clock times blind log row runner runner_since owner owner_since copying"),
-        *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs unfenced"),
+        *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs unfenced locks held"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
         *_words("me reader floor span gone need others all_shared lanes"),
         *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
@@ -54,10 +54,17 @@ SITE = Record(
     "Site",
     _words(
         "root size element align what space strong looks weak seen defers unset_address unset_thread unset_block "
-        "start end kept"
+        "start end kept swaps"
     ),
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what
+#: swaps: it is a compare-and-swap, whose two values the checker is shown; another strong write of one value that it is
+#: shown; or one that it is not.
+SWAP, SET, OTHER = 1, 2, 3
+#: A lock that is known, by its address: the value of who may take it and who holds it (+ 1), and when that value was
+#: first there, so that who takes the lock comes after all before. There is room for `LOCKS`.
+LOCK = Record("Lock", _words("address value holder since"))
+LOCKS = 1024
 #: weak, why an access that is strong (atomic or volatile) may race with others: it is of block scope; it is volatile,
 #: which does not order the lanes of a warp; it is the second half of an update, which loses others' writes.
 BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
@@ -68,7 +75,8 @@ GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
 #: of a warp pass on, within the block and to others (`fenced`, `wide`: since when), what such writes have passed on
 #: in the block (`pot`), and what strong reads of a warp have found there and a fence has yet to put in its past
 #: (`held`, if it is `holding` any; `looked`: when it last read what other blocks pass on). Up to `horizon` a warp has
-#: seen all there was in the block.
+#: seen all there was in the block. `lock`: that which it holds (+ 1); `tried`: when it last failed to take one; `taken`
+#: and, behind a fence, `section`: up to when it has seen what others passed on if the order of locks counts.
 STATE = Record(
     "State",
     (
@@ -76,7 +84,8 @@ STATE = Record(
         ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
         ("held", _SEEN), ("seen", _SEEN), ("fenced", _SEEN), ("wide", _SEEN),
         ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("fence_passed", _CLOCKS), ("wide_passed", _CLOCKS),
-        ("holding", _CLOCKS), ("looked", _CLOCKS), ("pot", f"[{COLUMNS} x i64]"),
+        ("holding", _CLOCKS), ("looked", _CLOCKS), ("lock", _CLOCKS), ("tried", _CLOCKS), ("taken", _CLOCKS),
+        ("section", _CLOCKS), ("pot", f"[{COLUMNS} x i64]"),
         ("arrived", f"[{BARRIERS * COLUMNS} x i64]"), ("opened", f"[{BARRIERS * COLUMNS} x i64]"),
         ("all_seen", f"[{BARRIERS} x i64]"),
         ("waiting", f"[{BARRIERS} x i64]"), ("wide_waiting", f"[{BARRIERS} x i64]"),
@@ -117,6 +126,7 @@ def runs() -> list[int]:
 KINDS = (
     "NONE", "BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "UNINITIALIZED", "RACE", "DIVERGENT_BARRIER",
     "DIFFERENT_BARRIERS", "MASK_WITHOUT_SELF", "MASK_NOT_HERE", "INACTIVE_SOURCE", "BAD_FREE",
+    "SKIPPED_BARRIER",
 )  # fmt: skip
 BOUNDS, MISALIGNED, FREED_USE, READ_ONLY_WRITE, UNINITIALIZED, RACE = range(1, 7)
 DIVERGENT_BARRIER, DIFFERENT_BARRIERS, MASK_WITHOUT_SELF, MASK_NOT_HERE, INACTIVE_SOURCE, BAD_FREE = range(7, 13)

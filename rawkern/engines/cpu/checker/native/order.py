@@ -17,6 +17,7 @@ from rawkern.engines.cpu.checker.native.layout import (
     CHECK, KEPT, MASK_AT, OBSERVER, OTHERS, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT, TIME_AT,
     UPDATE, WRITE,
 )  # fmt: skip
+from rawkern.engines.cpu.checker.native.locks import rk_check_lock
 from rawkern.engines.cpu.checker.native.runtime import rk_check_found_unset
 from rawkern.engines.cpu.checker.native.sync import rk_check_limits
 from rawkern.engines.cpu.checker.native.scalar import elsewhere, highest_bit, inline, load64, lowest_bit, store64
@@ -174,6 +175,8 @@ def rk_check_trace(ck, st, warp, mask, site, s, region, base):
 def rk_check_cell(ck, st, warp, lane, a, site, s, region, base):
     """Follow one lane's access: compare it with the last ones of these bytes, and be the last."""
     end = a + SITE.size[s]
+    if SITE.swaps[s]:
+        rk_check_lock(ck, st, warp, lane, a, s, load64(REGION.words[region] + (a >> 2) * 8), base)
     now = STATE.clocks[st, warp]
     if CHECK.copying[ck]:
         now = CHECK.copying[ck]

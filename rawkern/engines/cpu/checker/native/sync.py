@@ -75,6 +75,8 @@ def rk_check_draw(ck, st, agent):
     CHECK.clock[ck] = now
     id = STATE.number[st] * AGENTS + agent
     store64(CHECK.log[ck] + now * 8, id)
+    if agent < WARPS and STATE.lock[st, agent]:
+        store64(CHECK.held[ck] + now * 8, STATE.lock[st, agent])
     if CHECK.runner[ck] != id:
         CHECK.runner[ck] = id
         CHECK.runner_since[ck] = now
@@ -140,8 +142,21 @@ def rk_check_acquire(ck, st, warp, wide):
         rk_check_join(st + STATE_SEEN + warp * ROW, held, CHECK.row[ck])
         if load64(held + CLOCKS + warp * 8) > STATE.met[st, warp]:
             STATE.met[st, warp] = load64(held + CLOCKS + warp * 8)
+    if wide and STATE.tried[st, warp]:
+        STATE.looked[st, warp] = STATE.tried[st, warp]
+        STATE.tried[st, warp] = 0
+    if wide and STATE.taken[st, warp]:
+        STATE.section[st, warp] = STATE.taken[st, warp]
+        STATE.taken[st, warp] = 0
     if wide and STATE.looked[st, warp] > STATE.seen[st, warp * COLUMNS + LOOKED]:
         STATE.seen[st, warp * COLUMNS + LOOKED] = STATE.looked[st, warp]
+    return 0
+
+
+def rk_check_believe(st, warp):
+    """That a warp took a lock after others is no accident: what they passed on lies in its past."""
+    if STATE.section[st, warp] > STATE.seen[st, warp * COLUMNS + LOOKED]:
+        STATE.seen[st, warp * COLUMNS + LOOKED] = STATE.section[st, warp]
     return 0
 
 
@@ -161,6 +176,8 @@ def rk_check_arrive(ck, blk, warp, number, site, same):
     st = BLOCK.session[blk]
     STATE.ordered[st] = 1
     rk_check_acquire(ck, st, warp, 1)
+    if STATE.lock[st, warp]:  # which the whole block may hold
+        rk_check_believe(st, warp)
     number = number & 15
     STATE.at[st, warp] = site + 1
     first = STATE.first[st, number]
