@@ -43,6 +43,9 @@ Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @
 - Matrix instructions need all 32 lanes of a warp, as PTX demands; if some are missing the launch fails with the line.
 - Fragments of `wmma` lie as `mma.sync` documents them. Where the hardware holds an element twice, so does the engine.
 - `cp.async` copies at once; waiting for it then costs nothing.
+- `cp.async.bulk` copies, and `cp.reduce.async.bulk` adds, as late as the program allows: where the barrier that is told
+  of its bytes is waited for, at `wait_group`, or at the end of the warp. A program that does not wait sees what was
+  there before. A cluster is one block, so `.multicast::cluster` is not there.
 - Cache hints, prefetches, scopes and proxies of fences, `setmaxnreg` and `griddepcontrol` are accepted and change no
   result.
 """

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.errors import LaunchError, UnsupportedError
+from rawkern.errors import LaunchError, OutOfBoundsError, RaceError, UnsupportedError
 from tests.engines.cpu import sm90
 
 #: Of each group those whose kernels compile in little time; `python -m tests.engines.cpu.sm90` compares all.
@@ -16,6 +16,7 @@ SAMPLE = {
     "mbarriers": r"mbar/",
     "packed integers, vectors of atomics, fences": r"misc/(?!cooperative_cluster|accepted\d|b128|\w+\.bf16)",
     "conversions": r"cvt/(cvt\.rna\.tf32\.f32|cvt\.f64\.bf16|cvt\.rn\.satfinite\.e5m2x2\.f16x2)",
+    "bulk copies": r"bulk/(g2s_cluster|g2s_hint|s2g_copy|s2g_(add_f32|add_f64|add_f16|min_bf16|inc_u32)|groups|prefetch)",
     "sums of mma": r"mmasum/k(16_f32_f16_f16|8_f32_tf32_tf32|32_f32_e4m3_e5m2|32_f16_e4m3_e4m3)",
     "wgmma": r"wgmma/(f16_n8_tn11|f16_e4m3_e5m2_n8_rs|s32_s8_s8_n16_ss)",
     "sums of wgmma": r"wsum/f16_e4m3_e4m3_r",
@@ -27,6 +28,63 @@ def test_recorded(group: str) -> None:
     names = [name for name in sm90.load() if re.match(SAMPLE[group], name)]
     assert len(names) >= 4
     assert {name: wrong for name in names if (wrong := sm90.run(sm90.load()[name]))} == {}
+
+
+COPIES = r"""
+extern "C" __global__ void copies(const int* x, int* early, int* late, int* back, int size, int waits) {
+    __shared__ __align__(16) int s[64];
+    __shared__ unsigned long long bar;
+    unsigned at = (unsigned)__cvta_generic_to_shared(&bar), to = (unsigned)__cvta_generic_to_shared(s);
+    s[threadIdx.x] = -1;
+    if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(at) : "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(at), "r"(size) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+            :: "r"(to), "l"(x), "r"(size), "r"(at) : "memory");
+    }
+    __syncthreads();
+    if (!waits) early[threadIdx.x] = s[threadIdx.x];
+    asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra L; }" :: "r"(at) : "memory");
+    late[threadIdx.x] = s[threadIdx.x];
+    __syncthreads();
+    s[threadIdx.x] += 1;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 256;" :: "l"(back), "r"(to) : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        if (waits) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    }
+    __syncthreads();
+    s[threadIdx.x] = -7;
+}"""
+
+
+def test_bulk_copies_happen_where_they_are_waited_for(device: str) -> None:
+    """What does not wait sees what was there before: of a copy to shared memory, and of one from it."""
+    if device == "cuda" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no bulk copies")
+    kernel, x = rawkern.RawKernel(COPIES), torch.arange(64, dtype=torch.int32, device=device)
+    early, late, back = (torch.zeros_like(x) for _ in range(3))
+    kernel[1, 64](x, early, late, back, 256, 1)
+    assert late.equal(x) and back.equal(x + 1)
+    if device == "cuda":
+        return
+    with rawkern.check():
+        kernel[1, 64](x, early, late, back, 256, 1)
+        assert late.equal(x) and back.equal(x + 1)
+        with pytest.raises(RaceError, match=r"line 29: .* writes s\[32\], which .* reads at .* line 24"):
+            kernel[1, 64](x, early, late, back, 256, 0)
+    kernel[1, 64](x, early, late, back, 256, 0)
+    assert (early[:32] == -1).all() and late.equal(x) and (back[:32] == -7).all()  # of the warp that runs first
+    with pytest.raises(OutOfBoundsError, match=r"line 13: .* copies s\[64\.\.67\]; s has 64 elements"):
+        kernel[1, 64](x, early, late, back, 272, 1)
+    with pytest.raises(LaunchError, match=r"copies 40 bytes with cp\.async\.bulk, which are not a multiple of 16"):
+        kernel[1, 64](x, early, late, back, 40, 1)
+    kernel[1, 64](x, early, late, back, 256, 1)  # nothing is left of launches that failed
+    assert late.equal(x) and back.equal(x + 1)
 
 
 WAITS = r"""

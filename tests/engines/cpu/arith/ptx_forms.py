@@ -157,7 +157,7 @@ def module(ops: list[str]) -> str:
 """
     for k, op in enumerate(ops):
         text += f""".entry k{k}() {{
-            .reg .pred %p<10>; .reg .b16 %rs<10>; .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .f32 %f<10>; .reg .f64 %d<10>;
+            .reg .pred %p<10>; .reg .b16 %rs<10>; .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg .f32 %f<40>; .reg .f64 %d<10>;
             TABLE: .branchtargets END, END;
             mov.u32 %r1, %tid.x; mov.u64 %rd1, 0; mov.u64 %rd2, 64;
             {op} {operands(op)};

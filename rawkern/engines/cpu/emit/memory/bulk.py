@@ -140,11 +140,24 @@ def _word(e: Emitter, k: int) -> Val:
     return e.let("i64", 1, f"load i64, {e.let('ptr', 1, f'getelementptr i64, ptr %entry, i64 {k}')}")
 
 
+def _commit(f: FunctionLowering, instr: Instr) -> None:
+    """``cp.async.bulk.commit_group``."""
+    f.watch.note("commit")
+    pending.commit(f)
+
+
+def _wait(f: FunctionLowering, instr: Instr) -> None:
+    """``cp.async.bulk.wait_group``; what is read of the sources is written at the same time."""
+    keep = f.values.value(instr.args[0], 32)
+    pending.wait(f, keep)
+    f.watch.note("wait", keep)
+
+
 HANDLERS = {
     **pending.HANDLERS,
     "cp.async.bulk": _copy,
     "cp.reduce.async.bulk": _copy,
     "cp.async.bulk.prefetch": lambda f, instr: None,
-    "cp.async.bulk.commit_group": lambda f, instr: pending.commit(f),
-    "cp.async.bulk.wait_group": lambda f, instr: pending.wait(f, f.values.value(instr.args[0], 32)),
+    "cp.async.bulk.commit_group": _commit,
+    "cp.async.bulk.wait_group": _wait,
 }
