@@ -75,7 +75,8 @@ def test_bulk_copies_happen_where_they_are_waited_for(device: str) -> None:
     with rawkern.check():
         kernel[1, 64](x, early, late, back, 256, 1)
         assert late.equal(x) and back.equal(x + 1)
-        with pytest.raises(RaceError, match=r"line 29: .* writes s\[32\], which .* reads at .* line 24"):
+        early_and_overwritten = r"(?s)line 16: .* reads s\[0\].* line 13; .*line 29: .* writes s\[32\].* line 24"
+        with pytest.raises(RaceError, match=early_and_overwritten):
             kernel[1, 64](x, early, late, back, 256, 0)
     kernel[1, 64](x, early, late, back, 256, 0)
     assert (early[:32] == -1).all() and late.equal(x) and (back[:32] == -7).all()  # of the warp that runs first

@@ -13,7 +13,6 @@ from rawkern.engines.cpu.emit.lanes import define
 from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.emit.memory.addresses import address
 from rawkern.engines.cpu.emit.memory.atomics import OPERATIONS, atomic_step, new_value
-from rawkern.engines.cpu.emit.memory.mbarrier import barrier_address
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem
 from rawkern.engines.cpu.ptx.decode import DType
@@ -43,7 +42,9 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     barrier = None
     if not op.has("bulk_group"):
         f.watch.note("hand_over")
-        barrier = e.splat(f.values.plain(barrier_address(f, instr, more[0], UPDATE)), LANES)
+        # Nobody looks at what is found there: the thread itself has to wait as well.
+        told = Access(UPDATE, more[0], "shared", 8, order="release", looks=False)
+        barrier = e.splat(f.values.plain(f.watch.access(told, address(f, more[0], "shared"))), LANES)
     function = f.module.helper("rk_bulk_copy", _copier)
     if what:
         name = f"rk_bulk_{what}_{op.type.name}_{spaces[0]}"
