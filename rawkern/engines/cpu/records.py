@@ -62,7 +62,7 @@ BLOCK = Record(
         ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"),
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
         ("bars", "[16 x %Bar]"), ("session", "i64"), ("moved", "i32"), ("pad", "i32"),
-        ("pending", "i64"), ("operations", f"[{8 * PENDING} x i64]"),
+        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{8 * PENDING} x i64]"),
     ),
 )  # fmt: skip
 WARP = Record(

@@ -80,6 +80,9 @@ def test_bulk_copies_happen_where_they_are_waited_for(device: str) -> None:
             kernel[1, 64](x, early, late, back, 256, 0)
     kernel[1, 64](x, early, late, back, 256, 0)
     assert (early[:32] == -1).all() and late.equal(x) and (back[:32] == -7).all()  # of the warp that runs first
+    with rawkern.order(0):  # at once
+        kernel[1, 64](x, early, late, back, 256, 0)
+    assert early.equal(x) and late.equal(x) and back.equal(x + 1)
     with pytest.raises(OutOfBoundsError, match=r"line 13: .* copies s\[64\.\.67\]; s has 64 elements"):
         kernel[1, 64](x, early, late, back, 272, 1)
     with pytest.raises(LaunchError, match=r"copies 40 bytes with cp\.async\.bulk, which are not a multiple of 16"):

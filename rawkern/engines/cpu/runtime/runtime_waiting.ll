@@ -92,6 +92,8 @@ define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   store i32 0, ptr %pused
   %ppending = &Block.pending %blk
   store i64 0, ptr %ppending
+  %pissued = &Block.issued %blk
+  store i64 0, ptr %pissued
   %pn = &Launch.nwarps %launch
   %n = load i32, ptr %pn
   %pbn = &Block.nwarps %blk

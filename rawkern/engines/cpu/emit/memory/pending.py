@@ -2,7 +2,8 @@
 
 PTX lets one happen at any time between its issue and the wait that orders it. Here it is as late as that, so that code
 that does not wait sees what was there before: where a barrier is looked at whose phase the operation keeps open, where
-its thread waits for its group, or where its warp ends. The first ones also happen where there is no room for more.
+its thread waits for its group, or where its warp ends. The first ones also happen where there is no room for more. In
+launches in another order (`rawkern.order`) some happen where they are issued: with the seed 0 all of them.
 
 An entry of the block's list has a function, the barrier that is told of bytes (or 0), the thread, how many bytes it is
 told, and three words for the function. An entry without a function ends a group of the thread's.
@@ -19,11 +20,13 @@ from rawkern.engines.cpu.emit.lanes import each_lane
 from rawkern.engines.cpu.emit.memory import mbarrier
 from rawkern.engines.cpu.ir import Emitter, Module, Val
 from rawkern.engines.cpu.ptx.data import Instr
-from rawkern.engines.cpu.records import BLOCK, PENDING
+from rawkern.engines.cpu.records import BLOCK, LAUNCH, ORDER, PENDING, WORKER
 
 TO, FROM, BYTES = 4, 5, 6  # words of an entry
 _WORDS = {
     "{count}": str(BLOCK.offset("pending")), "{list}": str(BLOCK.offset("operations")), "{most}": str(PENDING),
+    "{issued}": str(BLOCK.offset("issued")), "{launch}": str(WORKER.offset("launch")),
+    "{order}": str(LAUNCH.offset("order")), "{factor}": str(ORDER.offset("factor0")),
 }  # fmt: skip
 
 
@@ -161,6 +164,30 @@ put:
   store i64 %c, ptr %p6
   %n1 = add i64 %n, 1
   store i64 %n1, ptr %pn
+  %pissued = getelementptr i8, ptr %blk, i64 {issued}
+  %issued = load i64, ptr %pissued
+  %issued1 = add i64 %issued, 1
+  store i64 %issued1, ptr %pissued
+  %worker = load ptr, ptr %blk
+  %plaunch = getelementptr i8, ptr %worker, i64 {launch}
+  %launch = load ptr, ptr %plaunch
+  %porder = getelementptr i8, ptr %launch, i64 {order}
+  %order = load ptr, ptr %porder
+  %usual = icmp eq ptr %order, null
+  %marks = icmp eq i64 %f, 0
+  %late = or i1 %usual, %marks
+  br i1 %late, label %out, label %choose
+choose:
+  %pfactor = getelementptr i8, ptr %order, i64 {factor}
+  %factor = load i64, ptr %pfactor
+  %mixed = mul i64 %factor, %issued1
+  %chosen = lshr i64 %mixed, 5
+  %bit = trunc i64 %chosen to i1
+  br i1 %bit, label %out, label %early
+early:
+  call void @rk_pending_take(ptr %blk, i64 %n)
+  br label %out
+out:
   ret void
 }
 
