@@ -57,6 +57,12 @@ def wait(f: FunctionLowering, keep: Val) -> None:
     each_lane(f, "rk_pending_wait_each", None, _block(f), [_threads(f), f.e.resize(keep, "i64")], _wait)
 
 
+def begin(plan: Plan) -> list[str]:
+    """What a warp does at its start, in LLVM IR, where no scheduler has emptied the list for the block's warps."""
+    place = f"%pending = getelementptr i8, ptr %blk, i64 {BLOCK.offset('pending')}"
+    return [] if plan.waiting else [place, "store i64 0, ptr %pending"]
+
+
 def finish(m: Module) -> str:
     """What a warp does at its end, in LLVM IR."""
     _define(m)
