@@ -23,25 +23,25 @@ PAGE = ROOT / "docs" / "ptx-support.md"
 COMMAND = "python -m benchmarks.coverage --write"
 HEAD = """# PTX on the CPU engine
 
-Made from the engine's tables by `@COMMAND`; do not edit.
+Generated from the engine's tables by `@COMMAND`; do not edit.
 
-`{.a\\|.b}` is one of the names, `[.a\\|.b]` one of them or none; modifiers are taken in PTX's order, whatever their
-order here. Anything not listed raises `UnsupportedError` before anything runs, with the instruction and its CUDA line.
+`{.a\\|.b}` is one of the names, `[.a\\|.b]` one of them or none; modifiers follow PTX's order, regardless of their
+order here. Anything else raises `UnsupportedError` before anything runs, with the instruction and its line of CUDA.
 
 Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @SHARE of their uses.
 
 ## Notes
 
-- Matrix products (`mma`, `wmma`, `wgmma`): products are exact. In code for compute capability 9.0 sums have an H200's
-  bits: all terms of an instruction are cut to the last bit that counts beside the largest and added at once. Elsewhere,
-  and of f64, sums go over k in ascending order from C, each step one fused multiply-add rounded to nearest even in
-  f32 (f64 for f64), also where C and D are f16, which are rounded once at the end; GPUs cut off low bits, so last bits
-  differ. tf32 operands are cut to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the
-  hardware's.
-- `wgmma` multiplies where each warp executes it, and waiting for it costs nothing. What it reads of shared memory is
-  looked at by no check but that it lies in the block's.
-- Matrix instructions need all 32 lanes of a warp, as PTX demands; if some are missing the launch fails with the line.
-- Fragments of `wmma` lie as `mma.sync` documents them. Where the hardware holds an element twice, so does the engine.
+- Matrix products (`mma`, `wmma`, `wgmma`): products are exact. In code for compute capability 9.0, sums have an H200's
+  bits: all terms of an instruction are truncated relative to the largest and added at once. In other code, and for f64,
+  sums run over k in ascending order from C, each step one fused multiply-add rounded to nearest even in f32 (f64 for
+  f64). If C and D are f16, they are rounded once, at the end. GPUs sum several products at once and truncate low bits;
+  PTX leaves that open, so last bits differ. tf32 operands are
+  truncated to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the hardware's.
+- Each warp computes its rows of a `wgmma` when it executes it. Checks do not see what it reads of shared memory, except
+  that it lies inside the block's.
+- Matrix instructions need all 32 lanes of a warp, as in PTX; otherwise the launch fails with the line.
+- Fragments of `wmma` have the layout that `mma.sync` documents. Elements that the hardware holds twice are held twice.
 - `cp.async` copies at once; waiting for it then costs nothing.
 - `cp.async.bulk` copies, and `cp.reduce.async.bulk` adds, as late as the program allows: where the barrier that is told
   of its bytes is waited for, at `wait_group`, or at the end of the warp. A program that does not wait sees what was
@@ -88,7 +88,7 @@ def page() -> str:
     text += ["## Memory, warps, control", "", *_table(FORMS)]
     rows = {id(r): r for rows in TABLE.values() for r in rows}.values()
     text += ["", "## Registers", "", *_table(r for r in rows if r.base != "mov")]
-    text += ["", "## Refused", "", "| what | instructions that begin with |", "| --- | --- |"]
+    text += ["", "## Not supported", "", "| what | instructions that begin with |", "| --- | --- |"]
     reasons: dict[str, list[str]] = {}
     for start, why in REFUSED.items():
         reasons.setdefault(why, []).append(f"`{start}`")

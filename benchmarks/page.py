@@ -21,6 +21,19 @@ from benchmarks.times import DOCS, write_times
 EDIT, COMPILE_KERNEL = f"{LOAD}, an edit of the CUDA source", "torch.cuda._compile_kernel"
 OWN, OWN_TEXT = "rawkern: k[g, b](...)", "rawkern, a new source text"
 DRIVER = "cuLaunchKernel through CuPy alone (nothing checked, nothing packed)"
+# The picture of the site's front page: who, by the names of the results.
+FRONT_EDITS = {
+    "rawkern": OWN_TEXT,
+    "cupy.RawKernel": "cupy.RawKernel, a new source text",
+    "torch load_inline": EDIT,
+}
+FRONT_LAUNCHES = {
+    "rawkern": OWN,
+    "torch load_inline": LOAD,
+    "Triton": "Triton",
+    "torch.cuda._compile_kernel": COMPILE_KERNEL,
+    "cupy.RawKernel, DLPack": DLPACK,
+}
 CONTENDERS = ("torch", "torch.compile", "Liger", "rawkern")
 SHOWN = ("square", "mul", "softmax", "layer_norm", "cross_entropy")  # in the picture of bandwidth
 DTYPES = ("bfloat16", "float32")
@@ -114,17 +127,17 @@ def gains() -> str:
     return f"""\
 - **Edit and run**: a changed kernel shows its result after {after[OWN_TEXT]}.
   `cupy.RawKernel` takes {[*after.values()][1]}, torch's `load_inline` {after[EDIT]}.
-- **Launch**: {seconds(launch[OWN])} of the host's time, with every argument checked. `load_inline` takes
+- **Launch**: {seconds(launch[OWN])} of host time, with every argument checked. `load_inline` takes
   {own[LOAD]:.2f} times as long, `torch.cuda._compile_kernel` {own[COMPILE_KERNEL]:.1f} times, CuPy with DLPack
   {own[DLPACK]:.1f} times.
 - **Operators**: in bfloat16 torch takes {means[0]} times as long for a forward and {means[1]} times for a backward,
   torch.compile {means[2]} and {means[3]} times (geometric means over {len(found[0])} forwards and {len(found[1])}
-  backwards). torch.compile's forward is the faster one for {", ".join(slow)}.
-- **Loops of your own**: forces between 10,000 bodies take torch.compile {bodies:.1f} times as long.
+  backwards). torch.compile's forward is faster for {", ".join(slow)}.
+- **Your own loops**: forces between 10,000 bodies take torch.compile {bodies:.1f} times as long.
 - **Without a GPU**: one thread of a CPU squares 2^20 floats in {scaled(engine)}, {triton / engine:,.0f} times faster
-  than Triton's interpreter. The check that each access stays inside its memory, which is on, costs kernels there
-  {100 * (bounds - 1):.0f} % (geometric mean).
-- **Right on a GPU**: {len(watched)} tools of compute-sanitizer had {findings or "no"} findings in operators."""
+  than Triton's interpreter. Bounds checks, on by default there, cost kernels
+  {100 * (bounds - 1):.0f}% (geometric mean).
+- **Correct on a GPU**: {len(watched)} tools of compute-sanitizer reported {findings or "no"} findings in operators."""
 
 
 def goals() -> str:
@@ -316,6 +329,12 @@ def draw(folder: Path) -> list[Path]:
         return {name: t["median"] * scale for name, t in times.items() if "median" in t}
 
     made = []
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 1.9), layout="constrained")
+    bars(left, {who: edits()[name]["median"] for who, name in FRONT_EDITS.items()}, "s")
+    left.set_title("From an edit of the CUDA source to its result", fontsize=9)
+    bars(right, {who: launches()[name]["median"] * 1e6 for who, name in FRONT_LAUNCHES.items()}, "us")
+    right.set_title("Host time of a launch", fontsize=9)
+    made.append(save(figure, "front"))
     figure, axes = plt.subplots(figsize=(8, 4.6))
     bars(axes, medians({n: t for n, t in launches().items() if n == TORCH or "square" not in n}, 1e6), "us")
     axes.set_title("Host time of a launch, three tensors and an int, microseconds", fontsize=9)

@@ -77,10 +77,10 @@ def matmul(p: Any, x: Callable[..., torch.Tensor]) -> Runs:
 def tensor_cores(p: Any, x: Callable[..., torch.Tensor]) -> Runs:
     n = 4096
     a, b, c = x(n, n).half(), x(n, n).half(), x(n, n)
-    single = p.kernels.get_function("one_tile<float>")
+    single = p.fragments.get_function("one_tile<float>")
     return {
         "A @ B, float16 result": lambda: a @ b,
-        "four_warps": lambda: p.kernels.four_warps[(n // 64, n // 64), 128](a, b, c, n, n, n),
+        "four_warps": lambda: p.tiles.four_warps[(n // 64, n // 64), 128](a, b, c, n, n, n),
         "one_tile": lambda: single[(n // 16, n // 16), 32](a, b, c, n, n, n),
     }
 

@@ -36,7 +36,7 @@ LINKS = """({
     places: [...document.querySelectorAll('[id]')].map(e => e.id),
     empty: [...document.images].filter(i => i.loading != 'lazy' && !i.naturalWidth).map(i => i.src),
 })"""
-# What scrolls by itself, as code and wide tables do, may be wider than the screen.
+# What scrolls by itself, as code and wide tables do, may be wider than the screen; on a desktop code has to fit.
 SIDES = """(() => {
     const found = [], root = document.scrollingElement, name = e =>
         `<${e.tagName.toLowerCase()} class="${e.className}"> '${e.textContent.trim().slice(0, 40)}'`;
@@ -52,6 +52,12 @@ SIDES = """(() => {
         for (const child of e.children) look(child);
     };
     look(document.querySelector('article') ?? document.body);
+    if (innerWidth > 1200) {
+        const contents = document.querySelector('.toc-drawer:not(.no-toc)')?.getBoundingClientRect();
+        if (contents && contents.right > innerWidth + 1) found.push('the contents are not visible');
+        for (const code of document.querySelectorAll('.highlight pre'))
+            if (code.scrollWidth > code.clientWidth + 1) found.push(`${name(code)} has lines that are cut`);
+    }
     return found;
 })()"""
 
@@ -174,7 +180,7 @@ def browse(site: Path, program: str, pictures: Path | None = None, only: Sequenc
             browser.open(page.as_uri())
             about = browser.run(LINKS)
             links[name], places[page.as_uri()] = about["links"], set(about["places"])
-            wrong += [f"{name}: {source} is no picture" for source in about["empty"]]
+            wrong += [f"{name}: {source} is not a picture" for source in about["empty"]]
             wrong += looks(browser, page, name, pictures)
             wrong += [f"{name}: the console says {error}" for error in browser.errors()]
     finally:

@@ -66,7 +66,7 @@ copybutton_selector = "div:not(.highlight-output):not(.highlight-text) > div.hig
 def prepare(app: Sphinx, page: str, source: list[str]) -> None:
     """Links to the results of benchmarks, which the tree has beside docs/, lead to their pages in the site.
 
-    In tables of these ``kernel[grid, block](...)`` is no link. Tutorials get a link to their notebooks.
+    In tables of these ``kernel[grid, block](...)`` is not a link. Tutorials get a link to their notebooks.
     """
     source[0] = re.sub(
         r"\[([^]]+)\]\((?:\.\./)+benchmarks/results/([\w-]+)\.md\)", r"{doc}`\1 </results/\2>`", source[0]

@@ -89,11 +89,11 @@ def sampling(left: Any, right: Any) -> None:
         axes.set_title(f"5000 draws at {temperature}; dots: softmax", fontsize=9)
 
 
-def quantised_matmul(left: Any, right: Any) -> None:
-    from quantised_matmul import matmul, quantise
+def quantized_matmul(left: Any, right: Any) -> None:
+    from quantized_matmul import matmul, quantize
 
     x, w = torch.randn(200, 256), torch.randn(40, 256)
-    y, expected = matmul(quantise(x), quantise(w)), x @ w.T
+    y, expected = matmul(quantize(x), quantize(w)), x @ w.T
     left.plot(expected.flatten().numpy(), y.flatten().numpy(), ".", color=RED, markersize=1, rasterized=True)
     left.set_title("in 8 bits, by float32's", fontsize=9)
     right.hist((y - expected).flatten().numpy(), bins=60, color=GREY)
@@ -146,7 +146,7 @@ def sparse(left: Any, right: Any) -> None:
 
 
 PICTURES = (transpose, scan, histogram, stencil, convolution, sort, sampling)
-PICTURES += (quantised_matmul, rope, layer_norm, topk, sparse)
+PICTURES += (quantized_matmul, rope, layer_norm, topk, sparse)
 
 
 def draw(folder: Path) -> None:

@@ -25,7 +25,7 @@ def notebook(page: str) -> nbformat.NotebookNode:
         if shown:
             cells[-1].outputs = [nbformat.v4.new_output("stream", text=shown[1])]
             if re.match(r"[\w.]+Error: ", shown[1]):
-                cells[-1].metadata["tags"] = ["raises-exception"]  # "run all" goes on behind it
+                cells[-1].metadata["tags"] = ["raises-exception"]  # "run all" continues after it
             cell.source = cell.source[shown.end() :]
         if cell.source:
             cells.append(cell)

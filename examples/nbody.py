@@ -1,4 +1,4 @@
-"""Gravitation between planets: the forces drawn as arrows, then rawkern against torch's N x N formula.
+"""Gravitation between planets: the forces drawn as arrows, then rawkern against torch's N x N expression.
 
 In torch the distances between all pairs become N x N tensors, which have to be written and read again; torch.compile
 fuses most of them. rawkern.nbody_forces brings the bodies through shared memory and keeps everything else in registers.
@@ -78,7 +78,7 @@ def free_memory(device: str) -> int:
 
 
 def time_torch(rival: str, n: int, device: str) -> float | str:
-    """Seconds of a call of torch's formula, or why there is no figure."""
+    """Seconds of a call of torch's expression, or why there is no figure."""
     needed, free = 4 * MATRICES[rival] * n * n, free_memory(device)
     if needed > free:
         return f"needs about {needed / 1e9:.2g} GB, {free / 1e9:.2g} GB are free"
@@ -131,7 +131,7 @@ def hardware(device: str) -> str:
 
 
 def draw_forces(file: Path, device: str) -> None:
-    """Thirty planets, as large as they are heavy; arrows say where each is pulled, their colours how much."""
+    """Thirty planets, as large as they are heavy; arrows say where each is pulled, their colors how much."""
     import matplotlib.pyplot as plt
     from matplotlib.colors import LogNorm
 

@@ -1,7 +1,7 @@
 """A kernel in a string, and the three ways to launch it.
 
 The kernel's own parameter types decide what an argument becomes: 2.0 arrives as a float because saxpy says float, and
-a tensor of another dtype is refused before anything runs.
+a tensor of another dtype is rejected before anything runs.
 
     python examples/saxpy.py [--device cpu|cuda]
 """
@@ -46,7 +46,7 @@ def main(device: str) -> None:
     try:
         saxpy.forall(n)(n, 2.0, x.double(), y)
     except TypeError as error:
-        print(f"refused: {error}")
+        print(f"rejected: {error}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Shared memory: squares that go through it, and a sum over each block.
 
-The first kernel copies a tile of x into shared memory, waits for its neighbours, and lets each thread square what
+The first kernel copies a tile of x into shared memory, waits for its neighbors, and lets each thread square what
 another one loaded. The second adds up a block by halving, in dynamic shared memory whose size the launch gives.
 
     python examples/shared_memory.py [--device cpu|cuda]

@@ -1,6 +1,6 @@
 """rawkern.square computes and trains in CUDA C, on the GPU if there is one and on the CPU if not.
 
-The forward and the backward pass are kernels made from formulas. Here they fit the radius of a circle to noisy
+The forward and the backward pass are kernels made from expressions. Here they fit the radius of a circle to noisy
 points by gradient descent; values and gradients are compared with torch's own.
 
     python examples/square.py [--device cpu|cuda]
@@ -31,25 +31,25 @@ def check(device: str) -> None:
 
 
 def train(device: str) -> None:
-    """Fit centre and radius of a circle: every square in the loss is rawkern's kernel."""
+    """Fit center and radius of a circle: every square in the loss is rawkern's kernel."""
     generator = torch.Generator().manual_seed(0)
     angle = torch.rand(500, generator=generator) * 6.2832
     noise = 0.02 * torch.randn(500, 2, generator=generator)
     points = torch.stack([3 + 2 * angle.cos(), -1 + 2 * angle.sin()], dim=1).add(noise).to(device)
 
-    centre = torch.zeros(2, device=device, requires_grad=True)
+    center = torch.zeros(2, device=device, requires_grad=True)
     radius = torch.ones((), device=device, requires_grad=True)
-    optimizer = torch.optim.Adam([centre, radius], lr=0.1)
+    optimizer = torch.optim.Adam([center, radius], lr=0.1)
     for step in range(201):
         optimizer.zero_grad()
-        squared_distance = rawkern.square(points - centre).sum(dim=1)
+        squared_distance = rawkern.square(points - center).sum(dim=1)
         loss = rawkern.square(squared_distance - rawkern.square(radius)).mean()
         loss.backward()
         optimizer.step()
         if step % 50 == 0:
             print(f"step {step:3d}  loss {loss.item():10.4f}")
-    x, y = centre.tolist()
-    print(f"centre ({x:.2f}, {y:.2f}), radius {radius.item():.2f}; the points were made with (3, -1) and 2")
+    x, y = center.tolist()
+    print(f"center ({x:.2f}, {y:.2f}), radius {radius.item():.2f}; the points were made with (3, -1) and 2")
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def batches(steps: int, size: int, device: str | torch.device) -> Iterator[tuple
 
 
 def bar(label: str, steps: int, disable: bool | None = None):
-    """tqdm's progress bar, or nothing where tqdm is missing or nobody watches."""
+    """tqdm's progress bar, or nothing without tqdm or a terminal."""
     try:
         from tqdm import tqdm
     except ImportError:

@@ -26,6 +26,8 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
         "script": GOOD.format("", "<script>console.error('told'); undefined_name();</script><img src='gone.png'>"),
         "wide": GOOD.format("", "<div style='width: 500px'>wide</div>"),
         "dark": GOOD.format("", "<style>@media (prefers-color-scheme: dark) { p { width: 1400px } }</style>"),
+        "code": GOOD.format("", f'<div class="highlight"><pre style="overflow: auto">{"y" * 900}</pre></div>'),
+        "contents": GOOD.format("", '<aside class="toc-drawer" style="position: fixed; right: -9em">Contents</aside>'),
         "cut": GOOD.format("", f"<div style='overflow: hidden'>{'x' * 100}</div>"),
     }
     for name, text in pages.items():
@@ -35,15 +37,17 @@ def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     for line in (
         f"inner/also: a link leads to {site}/inner/also.html, which has no place #nowhere",
         f"inner/also: a link leads to {site}/gone.html, which is not there",
-        f"script: {site}/gone.png is no picture",
+        f"script: {site}/gone.png is not a picture",
         "script: the console says told",
         "script: the console says ReferenceError: undefined_name is not defined",
         """wide at 390, light: <div class=""> 'wide' reaches over the side""",
         """dark at 1280, dark: <p class=""> 'Fine.' reaches over the side""",
         "cut at 390, dark: <div",
+        """code at 1280, light: <pre class=""> 'yyyy""",
+        "contents at 1280, dark: the contents are not visible",
     ):
         assert line in wrong
-    for line in ("index", "wide at 1280", "dark at 1280, light", "cut at 1280"):
+    for line in ("index", "wide at 1280", "dark at 1280, light", "cut at 1280", "code at 390"):
         assert line not in wrong
     with pytest.raises(ValueError, match=r"has none of the pages absent; build it"):
         browse(tmp_path, PROGRAM, only=["absent"])

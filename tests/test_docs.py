@@ -401,6 +401,16 @@ def test_table_of_operators() -> None:
     )
 
 
+def test_messages_of_troubleshooting() -> None:
+    """Each message that the page explains is one that its programs raise; those of other programs have a table apart."""
+    page = ROOT / "docs" / "troubleshooting.md"
+    raised = " ".join(block.code for block in blocks_of(page) if block.is_output)
+    tables = re.findall(r"\| message \| cause \| fix \|\n.*\n((?:\|.*\n)+)", page.read_text())
+    messages = re.findall(r"^\| `([^`]+)` \|", "".join(tables), re.M)
+    assert len(tables) == 4 and len(messages) > 20
+    assert [message for message in messages if message not in raised] == []
+
+
 def test_table_of_examples() -> None:
     page = (ROOT / "docs" / "examples.md").read_text()
     rows = re.findall(r"^\| `(\w+\.py)` \|", page, re.M)

@@ -108,11 +108,11 @@ def test_sampling(device: str) -> None:
     assert sample(torch.tensor([[-5.0]]), 1.0, 1).tolist() == [0]
 
 
-def test_quantised_matmul(device: str) -> None:
-    module = load("quantised_matmul")
+def test_quantized_matmul(device: str) -> None:
+    module = load("quantized_matmul")
     x, w = torch.randn(37, 131), torch.randn(50, 131)
     x[3] = 0
-    (qx, sx), (qw, sw) = module.quantise(x), module.quantise(w)
+    (qx, sx), (qw, sw) = module.quantize(x), module.quantize(w)
     torch.testing.assert_close(sx, x.abs().amax(1) / 127)
     assert qx.shape == (37, 132) and not qx[:, 131].any() and qx.abs().amax() == 127
     torch.testing.assert_close(qx[:, :131] * sx[:, None], x, rtol=0, atol=(sx.max() / 2 * 1.001).item())
@@ -120,8 +120,8 @@ def test_quantised_matmul(device: str) -> None:
     torch.testing.assert_close(module.matmul((qx, sx), (qw, sw)), exact.float())
 
 
-@pytest.mark.parametrize("neighbours", [False, True])
-def test_rope(neighbours: bool, device: str) -> None:
+@pytest.mark.parametrize("neighbors", [False, True])
+def test_rope(neighbors: bool, device: str) -> None:
     module = load("rope")
     q, k = torch.randn(33, 4, 20), torch.randn(33, 2, 20)
     positions = torch.randint(0, 500, (33,), dtype=torch.int32)
@@ -129,12 +129,12 @@ def test_rope(neighbours: bool, device: str) -> None:
     def turned(x: torch.Tensor) -> torch.Tensor:
         frequency = 10000.0 ** (-torch.arange(0, 20, 2, dtype=torch.float64) / 20)
         turn = torch.polar(torch.ones(33, 1, 10, dtype=torch.float64), positions.double()[:, None, None] * frequency)
-        pairs = x.double().unflatten(2, (10, 2)) if neighbours else x.double().unflatten(2, (2, 10)).transpose(2, 3)
+        pairs = x.double().unflatten(2, (10, 2)) if neighbors else x.double().unflatten(2, (2, 10)).transpose(2, 3)
         result = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * turn)
-        return (result if neighbours else result.transpose(2, 3)).flatten(2).float()
+        return (result if neighbors else result.transpose(2, 3)).flatten(2).float()
 
     expected = turned(q), turned(k)
-    module.rope_(q, k, positions, neighbours=neighbours)
+    module.rope_(q, k, positions, neighbors=neighbors)
     torch.testing.assert_close((q, k), expected, rtol=1e-4, atol=2e-4)
     with pytest.raises(ValueError, match="D is even"):
         module.rope_(q, k[:, :, :10].contiguous(), positions)

@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE) of queries and keys, in place and in one launch.
 
 Pairs of features turn by an angle that grows with the position and falls with the feature. The pairs are the two halves
-of a head (as in GPT-NeoX and Llama's checkpoints on Hugging Face) or neighbours (as in the paper, Su and others, 2021).
+of a head (as in GPT-NeoX and Llama's checkpoints on Hugging Face) or neighbors (as in the paper, Su and others, 2021).
 """
 
 import torch
@@ -12,7 +12,7 @@ import rawkern
 kernels = rawkern.RawModule(r"""
 // A thread for each pair of a head of q, then of k; both are tokens x heads x D, and heads may differ.
 extern "C" __global__ void rope(float* q, float* k, const int* positions, long long pairs_q, long long pairs_k,
-                                int heads_q, int heads_k, int D, float base, bool neighbours) {
+                                int heads_q, int heads_k, int D, float base, bool neighbors) {
     long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     float* x = q;
     int heads = heads_q;
@@ -22,21 +22,21 @@ extern "C" __global__ void rope(float* q, float* k, const int* positions, long l
     long long head = i / half;
     float angle = positions[head / heads] * powf(base, -2.0f * pair / D), sine, cosine;
     sincosf(angle, &sine, &cosine);
-    float* a = x + head * D + (neighbours ? 2 * pair : pair);
-    float* b = a + (neighbours ? 1 : half);
+    float* a = x + head * D + (neighbors ? 2 * pair : pair);
+    float* b = a + (neighbors ? 1 : half);
     float u = *a, v = *b;
     *a = u * cosine - v * sine;
     *b = u * sine + v * cosine;
 }""")
 
 
-def rope_(q: Tensor, k: Tensor, positions: Tensor, base: float = 10000.0, neighbours: bool = False) -> None:
+def rope_(q: Tensor, k: Tensor, positions: Tensor, base: float = 10000.0, neighbors: bool = False) -> None:
     """Turn q and k, contiguous float32 of tokens x heads x D; positions are int32, one for each token."""
     if q.shape[2] != k.shape[2] or q.shape[2] % 2 or not len(q) == len(k) == len(positions):
         raise ValueError(f"q is {tuple(q.shape)}, k {tuple(k.shape)}: tokens and D are the same, and D is even")
     pairs = q.numel() // 2 + k.numel() // 2
     sizes = q.numel() // 2, k.numel() // 2, q.shape[1], k.shape[1], q.shape[2]
-    kernels.rope.forall(pairs)(q, k, positions, *sizes, base, neighbours)
+    kernels.rope.forall(pairs)(q, k, positions, *sizes, base, neighbors)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A sparse matrix in CSR by a vector and by a matrix: a warp for each row.
 
-By a vector, the lanes take neighbouring entries of the row and add up by shuffles. By a matrix, they take neighbouring
+By a vector, the lanes take neighboring entries of the row and add up by shuffles. By a matrix, they take neighboring
 columns, and go through the entries together: each entry is read once for 32 columns, and rows of the matrix are read in
 whole sectors.
 """

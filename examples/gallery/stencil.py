@@ -9,7 +9,7 @@ from torch import Tensor
 import rawkern
 
 kernels = rawkern.RawModule(r"""
-// y = x after one step: each inner element moves by alpha towards its four neighbours. Blocks that cover the matrix.
+// y = x after one step: each inner element moves by alpha towards its four neighbors. Blocks that cover the matrix.
 extern "C" __global__ void step(const float* x, float* y, int rows, int columns, float alpha) {
     int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
     if (r >= rows || c >= columns) return;

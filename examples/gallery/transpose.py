@@ -1,6 +1,6 @@
 """Transpose a matrix of any dtype: both sides in rows, through a tile of shared memory.
 
-A warp reads 32 neighbours of a row and writes 32 neighbours of a row of the result. In between they lie in a tile whose
+A warp reads 32 neighbors of a row and writes 32 neighbors of a row of the result. In between they lie in a tile whose
 rows are one element longer than its columns, so that a column of it is spread over all banks.
 """
 

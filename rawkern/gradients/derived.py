@@ -183,7 +183,9 @@ class Derived:
         try:
             for n, v in here.items():
                 v.copy_(named[n])
-            return verify.verify(self._original, self._twin(), self._text, named, shape, seed, self._where)
+            called = [p.name for p in self._original.state().signature.params]
+            whole = dict(zip(called, args, strict=True))
+            return verify.verify(self._original, self._twin(), self._text, named, shape, seed, self._where, whole)
         finally:
             for n, v in here.items():
                 v.copy_(before[n])
@@ -218,16 +220,35 @@ class Derived:
 
     def named(self, args: Sequence[Any]) -> dict[str, Any]:
         """The forward's arguments by name."""
-        names = [p.name for p in self._original.state().signature.params]
+        params = self._original.state().signature.params
+        names = [p.name for p in params]
         if len(args) != len(names):
             raise TypeError(
                 f"{self._text.name}: {len(args)} arguments, the forward takes {len(names)}: {', '.join(names)}"
             )
-        for p, value in zip(self._original.state().signature.params, args, strict=True):
-            if p.takes_tensor and value is not None and not isinstance(value, torch.Tensor):
-                raise TypeError(f"{self._text.name}: {p.name} is {type(value).__name__}; pass a torch.Tensor")
-        named = dict(zip(names, args, strict=True))
+        members, named = self._text.members, dict[str, Any]()
+        for p, value in zip(params, args, strict=True):
+            own = {n: path[1:] for n, (path, _) in members.items() if path[0] == p.name}
+            named |= {n: self._member(p.name, value, path) for n, path in own.items()} if own else {p.name: value}
+        tensors = {p.name for p in params if p.takes_tensor} - {path[0] for path, _ in members.values()}
+        for n in (n for n in named if n in tensors or n in self._text.pointers):
+            if named[n] is not None and not isinstance(named[n], torch.Tensor):
+                raise TypeError(f"{self._text.name}: {n} is {type(named[n]).__name__}; pass a torch.Tensor")
         return named | self.variables(named) | {name: named[of] for name, of in self.before.items()}
+
+    def _member(self, name: str, value: Any, path: Sequence[str]) -> Any:
+        """A member of an argument that is a struct or list."""
+        for step in path:
+            if isinstance(value, Mapping) and step in value:
+                value = value[step]
+            elif isinstance(value, list | tuple) and step.isdigit() and int(step) < len(value):
+                value = value[int(step)]
+            else:
+                raise TypeError(
+                    f"{self._text.name}: {name} is {type(value).__name__} without {step}; "
+                    "pass a struct as a dict by member, a list of arrays as a list of tensors"
+                )
+        return value
 
     def variables(self, named: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """The variables that the kernel reads, as they are now on the device of its arguments."""
@@ -273,8 +294,9 @@ class Derived:
         if isinstance(value, torch.Tensor):
             return begin(value, run.certain.get(name))
         like = next(t for t in named.values() if isinstance(t, torch.Tensor))
-        kind = next(p.ctype for p in self._original.state().signature.params if p.name == name)
-        return torch.zeros(1, device=like.device, dtype=torch.float64 if "double" in str(kind.name) else torch.float32)
+        params = self._original.state().signature.params
+        kind = next((str(p.ctype.name) for p in params if p.name == name), None) or self._text.members[name][1]
+        return torch.zeros(1, device=like.device, dtype=torch.float64 if "double" in kind else torch.float32)
 
     def _gradient(self, named: Mapping[str, Any], name: str, grads: Mapping[str, torch.Tensor | None]) -> torch.Tensor:
         grad, output = grads.get(name), named[name]
@@ -319,7 +341,7 @@ def derive_kernel(
 
     def made(assume: bool) -> Derived:
         text = derive(source.text, name, assume=assume, **given)
-        own = {p.name for p in kernel.state().signature.params} | set(text.before) | set(text.variables)
+        own = {p.name for p in kernel.state().signature.params} | {*text.before, *text.variables, *text.members}
         for kind, each in text.parameters:
             if kind != "blocks" and each not in own:  # a call could not tell what it means
                 raise where.refuse(1, f"a macro declares the parameter {each}", "write it out in the kernel's head")

@@ -67,6 +67,9 @@ class Text:
     #: Of `before`: those whose gradients begin with 0, and get in the end what is left in those of the outputs.
     rest: frozenset[str] = frozenset()
     variables: Mapping[str, str] = field(default_factory=dict)  # of the device, which it reads: with namespaces
+    #: Parameters that are members of one of the forward's, a struct or list: of which, where in it, and of which type.
+    members: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    pointers: frozenset[str] = frozenset()  # of these: those that take tensors
     updated: frozenset[str] = frozenset()  # arrays of which += was read as setting the sum
     written: frozenset[str] = frozenset()  # pointers that the forward stores to
     #: By parameter, what its gradient is called; not ``grad_x`` in a plain text, as what is derived of that has those.
@@ -122,6 +125,8 @@ def backward_text(
         tuple((n, of) for n, (of, _) in made.passed.items()), made.rows,
         made.more.most if made.more else 1, _records(kernel),
         tuple(reverse.assumed or ()), kernel.before, made.rest, kernel.variables,
+        members={n: (kernel.members[n], str(kind)) for n, kind, _ in kernel.params if n in kernel.members},
+        pointers=frozenset(n for n, _, pointer in kernel.params if pointer and n in kernel.members),
         written=frozenset(i.place.array.name for i in walk(kernel.body) if isinstance(i, Store)), gradients=gradients,
     )  # fmt: skip
 

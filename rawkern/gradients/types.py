@@ -42,6 +42,24 @@ Type = str | Aggregate
 
 
 @dataclass(frozen=True)
+class PointerTo:
+    """A pointer that is a member of a struct: to what, and whether that is const."""
+
+    type: Type
+    const: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.type if isinstance(self.type, str) else self.type.name}*"
+
+
+def pointers(kind: Any) -> bool:
+    """Whether a struct has pointers."""
+    inner = (each for _, each in kind.fields) if isinstance(kind, Aggregate) else ()
+    return isinstance(kind, PointerTo) or any(map(pointers, inner))
+
+
+@dataclass(frozen=True)
 class Accessor:
     """PyTorch's accessor of a tensor: the type of its elements, its dimensions, and the type that it counts in."""
 
@@ -99,6 +117,10 @@ def scalar(spelled: str) -> str | None:
 
 def size(kind: Type) -> int:
     """Bytes; of structs with their padding."""
+    if isinstance(kind, PointerTo):
+        return 8
+    if kind == "void":  # pointers to which none reads
+        return 1
     if not isinstance(kind, Aggregate):
         return {"float": 4, "double": 8, "__half": 2, "__nv_bfloat16": 2}.get(kind) or max(_RANKS[kind], 8) // 8
     at = 0

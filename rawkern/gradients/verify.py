@@ -42,11 +42,12 @@ def apart(t: torch.Tensor) -> bool:
 
 
 def verify(
-    original: Any, twin: Mapping[str, Any], text: Text, named: Mapping[str, Any], grid: Any, seed: int, where: str
-) -> float:
-    """Compare; the relative difference, or ArithmeticError."""
+    original: Any, twin: Mapping[str, Any], text: Text, named: Mapping[str, Any], grid: Any, seed: int, where: str,
+    whole: Mapping[str, Any],
+) -> float:  # fmt: skip
+    """Compare; the relative difference, or ArithmeticError. `whole`: the arguments as they were given."""
     here = {n: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for n, v in named.items()}
-    _same_reading(original, twin["single"], here, text, (grid, text.block, twin["shared_mem"]), where)
+    _same_reading(original, twin["single"], here, text, (grid, text.block, twin["shared_mem"]), where, whole)
     draw = np.random.default_rng(seed)  # torch's numbers cannot be drawn inside of vmap
     wide = {n: v.double() if _is_float(v) else v for n, v in here.items()}  # as floats are in the twins
     wide |= {n: _beside(wide[n], draw) for n in text.wrt}
@@ -140,13 +141,30 @@ def _like(value: Any, draw: np.random.Generator) -> torch.Tensor | float:
     return torch.from_numpy(np.asarray(draw.standard_normal(tuple(value.shape))))
 
 
-def _same_reading(original: Any, single: Any, here: Mapping[str, Any], text: Text, at: Any, where: str) -> None:
+def _rebuilt(value: Any, members: Mapping[tuple[str, ...], Any], path: tuple[str, ...]) -> Any:
+    """An argument as it was given, with these values for members of it, and all on the CPU."""
+    if path in members:
+        return members[path]
+    if isinstance(value, Mapping):
+        return {n: _rebuilt(v, members, (*path, n)) for n, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rebuilt(v, members, (*path, str(k))) for k, v in enumerate(value)]
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+
+
+def _same_reading(
+    original: Any, single: Any, here: Mapping[str, Any], text: Text, at: Any, where: str, whole: Mapping[str, Any]
+) -> None:
     """The kernel and the kernel as it was understood have to do the same."""
     results = []
     for kernel, left_out in ((original, (*text.before, *text.variables)), (single, ())):
         args = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in here.items() if n not in left_out}
         args |= {n: torch.zeros_like(here[n]) for n in text.outputs if n not in text.before.values()}
-        kernel[at](*(packed(v, n, text) for n, v in args.items()))
+        given = {n: packed(v, n, text) for n, v in args.items()}
+        if kernel is original and text.members:
+            members = {path: given.pop(n) for n, (path, _) in text.members.items()}
+            given = {n: given[n] if n in given else _rebuilt(v, members, (n,)) for n, v in whole.items()}
+        kernel[at](*given.values())
         results.append({n: args[n].double() for n in text.outputs})
     for n in text.outputs:
         a, b = results[0][n], results[1][n]

@@ -17,7 +17,7 @@ from rawkern.arguments.accessors import native_accessor
 from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
 from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
-from rawkern.base.forking import Lock
+from rawkern.base.forking import Lock, compiling
 from rawkern.base.llvm import FULL, QUICK, LoadedObject, stored_object
 from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, extents_at, linked
 from rawkern.base.table import TABLE, TYPE_OFFSET, field, keep, preamble
@@ -60,8 +60,11 @@ class Making(threading.Thread):
         self.signature = signature
 
     def run(self) -> None:
-        """Make it; where that fails the launch that asks for the function says why."""
-        with contextlib.suppress(Exception):
+        """Make it; where that fails the launch that asks for the function says why.
+
+        A fork waits for the whole of it: what is imported here must not stay half imported in the child.
+        """
+        with contextlib.suppress(Exception), compiling():
             function(self.signature)
 
 

@@ -18,19 +18,19 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         out[i] =                                     // defect
             2 * x[i];                                // defect
 }""", 4, 256, floats(1000), says=r"x\[1000\]; x has 1000 elements"),
-    Defect("no_guard", BOUNDS, r"""// no test for the last, partial block
+    Defect("no_guard", BOUNDS, r"""// no bounds test for the last, partial block
 extern "C" __global__ void k(int n, const float* x, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     out[i] = x[i] + 1;                               // defect
 }""", 4, 256, floats(1000), says=r"thread \(232,0,0\) of block \(3,0,0\)"),
-    Defect("wrong_grid", BOUNDS, r"""// rows and columns of the index exchanged
+    Defect("wrong_grid", BOUNDS, r"""// rows and columns of the index swapped
 extern "C" __global__ void k(int rows, int columns, const float* x, float* out) {
     int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
     if (r < rows && c < columns)
         out[c * columns + r] =                       // defect
             x[r * columns + c];
 }""", (3, 2), (16, 8), lambda d: (10, 40, torch.randn(10, 40, device=d), torch.zeros(10, 40, device=d))),
-    Defect("halo", BOUNDS, r"""// a stencil reads its left neighbour at the first element
+    Defect("halo", BOUNDS, r"""// a stencil reads its halo before the first element
 extern "C" __global__ void k(int n, const float* x, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n - 1)
@@ -72,7 +72,7 @@ extern "C" __global__ void k(int n, const long long* index, const float* x, floa
         out[i] = x[index[i]];                        // defect
 }""", 1, 64, lambda d: (40, torch.arange(40, device=d) * 3, torch.randn(100, device=d), torch.zeros(40, device=d)),
            says=r"thread \(34,0,0\) .* reads x\[102\]; x has 100"),
-    Defect("null", BOUNDS, r"""// an optional tensor that is not there
+    Defect("null", BOUNDS, r"""// an optional tensor that is None
 extern "C" __global__ void k(int n, const float* x, const float* bias, float* out) {
     int i = threadIdx.x;
     if (i < n)
@@ -97,7 +97,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
             taps[t];                                 // defect
     out[i] = sum;
 }""", 1, 32, floats(64), says=r"taps\[5\]; taps has 5"),
-    Defect("shared_small", BOUNDS, r"""// shared memory of one element for each warp less than there are
+    Defect("shared_small", BOUNDS, r"""// shared memory has one element per warp, but one too few
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ float part[4];
     float v = x[threadIdx.x];
@@ -145,7 +145,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     const float4 v = *(const float4*)(x + 1 + 4 * i);  // defect
     out[i] = v.x + v.y + v.z + v.w;
 }""", 1, 8, floats(64), says="no multiple of 16"),
-    Defect("shared_double", "MisalignedError", r"""// doubles behind an odd number of floats in shared memory
+    Defect("shared_double", "MisalignedError", r"""// doubles after an odd number of floats in shared memory
 extern "C" __global__ void k(int n, const float* x, double* out) {
     extern __shared__ float s[];
     double* d = (double*)(s + n);
@@ -155,7 +155,7 @@ extern "C" __global__ void k(int n, const float* x, double* out) {
     d[i] = 2.0 * s[i];                               // defect
     out[i] = d[i];                                   // defect
 }""", 1, 33, lambda d: (33, torch.randn(33, device=d), torch.zeros(33, dtype=torch.float64, device=d)), shared=33 * 12),
-    Defect("const_write", "ReadOnlyError", r"""// const cast away: what the kernel may only read is written
+    Defect("const_write", "ReadOnlyError", r"""// const cast away: the kernel writes what it may only read
 extern "C" __global__ void k(int n, const float* x, float* out) {
     int i = threadIdx.x;
     out[i] = x[i];
@@ -177,7 +177,7 @@ extern "C" __global__ void k(int n, const int* x, int* out) {
     __syncthreads();
     free(p);                                         // defect
 }""", 1, 32, ints(32)),
-    Defect("heap_bounds", BOUNDS, r"""// one more element than malloc was asked for
+    Defect("heap_bounds", BOUNDS, r"""// one more element than malloc allocated
 extern "C" __global__ void k(int n, const int* x, int* out) {
     int m = threadIdx.x + 1;
     int* p = (int*)malloc(m * sizeof(int));
@@ -212,7 +212,7 @@ extern "C" __global__ void k(int n, const float* a, float* out) {
     }
     out[y * 8 + x] = sum;
 }""", 1, (8, 8), lambda d: (32, torch.randn(8, 32, device=d), torch.zeros(64, device=d))),
-    Defect("missing_sync_transpose", "RaceError", r"""// no barrier between filling a tile and reading it turned
+    Defect("missing_sync_transpose", "RaceError", r"""// no barrier between filling a tile and reading it transposed
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ float tile[16][17];
     int i = threadIdx.x, j = threadIdx.y;
@@ -256,7 +256,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     if (i < n)
         out[0] += x[i];                              // defect
 }""", 4, 64, floats(256)),
-    Defect("last_block", "RaceError", r"""// the last block sums up what others wrote, without __threadfence()
+    Defect("last_block", "RaceError", r"""// the last block sums what others wrote, without __threadfence()
 __device__ unsigned done;
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ bool last;
@@ -272,7 +272,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         out[0] = sum;
     }
 }""", 8, 32, floats(64)),
-    Defect("grid_sync", "RaceError", r"""// neighbours' results of the same launch are read as if all blocks had finished
+    Defect("grid_sync", "RaceError", r"""// results of neighboring blocks are read as if all blocks had finished
 extern "C" __global__ void k(int n, const float* x, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     out[i] = x[i];                                   // defect
@@ -280,21 +280,21 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     if (i + 1 < n)
         out[n + i] = out[i + 1];                     // defect
 }""", 4, 64, lambda d: (256, torch.randn(256, device=d), torch.zeros(512, device=d))),
-    Defect("in_place", "RaceError", r"""// a stencil launched in place: what it reads through const it writes as well
+    Defect("in_place", "RaceError", r"""// a stencil launched in place: it writes what it reads through const
 extern "C" __global__ void k(int n, const float* x, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n - 1)
         out[i] =                                     // defect
             x[i] + x[i + 1];                         // defect
 }""", 4, 64, lambda d: (256, *[torch.arange(256.0, device=d)] * 2)),
-    Defect("normalise", "RaceError", r"""// a total that other blocks still add to is divided by
+    Defect("normalise", "RaceError", r"""// division by a total that other blocks still add to
 extern "C" __global__ void k(int n, const float* x, float* total, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     atomicAdd(total, x[i]);                          // defect
     __syncthreads();
     out[i] = x[i] / *total;                          // defect
 }""", 4, 64, lambda d: (256, torch.rand(256, device=d), torch.zeros(1, device=d), torch.zeros(256, device=d))),
-    Defect("copy_not_awaited", "RaceError", r"""// an asynchronous copy that is read before it is waited for
+    Defect("copy_not_awaited", "RaceError", r"""// the result of an asynchronous copy is read without waiting for it
 #include <cuda_pipeline.h>
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ float s[64];
@@ -304,7 +304,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     out[t] = s[t];                                   // defect
     __pipeline_wait_prior(0);
 }""", 1, 64, floats(64), says=r"reads s\[0\], which thread \(0,0,0\) .* copies at .*a wait for the copy"),
-    Defect("copy_without_barrier", "RaceError", r"""// each thread waits for its own copies and then reads its neighbour's
+    Defect("copy_without_barrier", "RaceError", r"""// each thread waits for its own copies and then reads its neighbor's
 #include <cuda_pipeline.h>
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ float s[32];
@@ -357,7 +357,7 @@ extern "C" __global__ void k(int n, const int* x, int* out) {
     p[threadIdx.x] = x[threadIdx.x];                 // defect
     out[threadIdx.x] = p[63 - threadIdx.x];          // defect
 }""", 1, 64, ints(64), says="memory from malloc"),
-    Defect("uninitialized_shared", "UninitializedReadError", r"""// counters in shared memory that nobody sets to zero
+    Defect("uninitialized_shared", "UninitializedReadError", r"""// counters in shared memory without initialization
 extern "C" __global__ void k(int n, const int* x, int* out) {
     __shared__ int bins[64];
     for (int i = threadIdx.x; i < n; i += blockDim.x)
@@ -365,7 +365,7 @@ extern "C" __global__ void k(int n, const int* x, int* out) {
     __syncthreads();
     if (threadIdx.x < 61) out[threadIdx.x] = bins[threadIdx.x];
 }""", 1, 128, ints(1000, 64)),
-    Defect("early_return", "UninitializedReadError", r"""// threads that return early leave their part of the tile unset
+    Defect("early_return", "UninitializedReadError", r"""// threads that return early leave their part of the tile uninitialized
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ float s[64];
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -374,7 +374,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     __syncthreads();
     out[i] = s[63 - threadIdx.x];                    // defect
 }""", 2, 64, floats(100)),
-    Defect("uninitialized_local", "UninitializedReadError", r"""// a local array of which only half is set
+    Defect("uninitialized_local", "UninitializedReadError", r"""// a local array of which only half is initialized
 extern "C" __global__ void k(int n, const int* x, int* out) {
     int count[8];
     for (int j = 0; j < 4; j++) count[j] = 0;
@@ -389,7 +389,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         sum += x[i];                                 // defect
     out[threadIdx.x] = sum;
 }""", 1, 32, floats(100)),
-    Defect("barrier_in_branch", "BarrierError", r"""// __syncthreads() where only half of a warp comes
+    Defect("barrier_in_branch", "BarrierError", r"""// __syncthreads() that only half of a warp reaches
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ float s[64];
     int t = threadIdx.x;
@@ -398,7 +398,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         __syncthreads();                             // defect
     out[t] = s[t];
 }""", 1, 64, floats(64)),
-    Defect("barrier_before_the_end", "BarrierError", r"""// __syncthreads() that the other half of a warp ends without
+    Defect("barrier_before_the_end", "BarrierError", r"""// __syncthreads() that half of a warp skips by ending
 extern "C" __global__ void k(int n, float* x, float* out) {
     int t = threadIdx.x;
     if (t % 2 == 0) {
@@ -407,7 +407,7 @@ extern "C" __global__ void k(int n, float* x, float* out) {
         x[t] = next;
     }
 }""", 1, 64, floats(80)),
-    Defect("group_sync_in_branch", "BarrierError", r"""// sync() of the block's group where only half of a warp comes
+    Defect("group_sync_in_branch", "BarrierError", r"""// sync() of the block's group that only half of a warp reaches
 #include <cooperative_groups.h>
 extern "C" __global__ void k(int n, float* x, float* out) {
     auto block = cooperative_groups::this_thread_block();
@@ -427,7 +427,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     }
     out[t] = s[t];
 }""", 1, 64, floats(100)),
-    Defect("different_barriers", "BarrierError", r"""// warps wait at different barriers, which count as one
+    Defect("different_barriers", "BarrierError", r"""// warps wait at different barriers, which the hardware counts as one
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ float s[64];
     int t = threadIdx.x;
@@ -448,7 +448,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         __syncthreads();                             // defect
     out[threadIdx.x] = x[threadIdx.x];
 }""", 1, 128, floats(128)),
-    Defect("shuffle_in_branch", "WarpSyncError", r"""// a shuffle with a full mask where half of the warp comes
+    Defect("shuffle_in_branch", "WarpSyncError", r"""// a shuffle with a full mask that only half of the warp reaches
 extern "C" __global__ void k(int n, const float* x, float* out) {
     float v = x[threadIdx.x];
     if (threadIdx.x < 16)
@@ -492,8 +492,8 @@ def page() -> str:
             "# Planted defects",
             "",
             f"{len(DEFECTS)} kernels with one bug each (`tests/checked/planted.py`). The tests run all of them under "
-            "`rawkern.check()`: each bug is found,",
-            "as this exception, at its line, and nothing else is reported.",
+            "`rawkern.check()`:",
+            "it reports each bug as this exception, at its line, and nothing else.",
             "",
             "| defect | found as |",
             "| --- | --- |",

@@ -52,6 +52,7 @@ def test_a_wrong_command_line_ends_with_2(arguments: list[str], capsys: pytest.C
         ("RAWKERN_CHECK", "fulll", "'fulll'; it is one of off, bounds, full; did you mean 'full'?"),
         ("RAWKERN_ARCH", "h100", "'h100'; it is one of sm_70"),
         ("RAWKERN_ORDER", "-1", "'-1'; a seed is an int, 0 or more"),
+        ("RAWKERN_OPTIMIZE", "3", "'3'; it is 2, for fast kernels, or 0"),
         ("RAWKERN_TIME_LIMIT", "soon", "'soon'; a time limit is a number of seconds"),
     ],
 )

@@ -158,6 +158,7 @@ def test_the_page_has_the_kept_rows_and_their_figures_hold():
     rows = json.loads(benchmark.RECORDED.read_text())["rows"]
     page = benchmark.DOCS.read_text()
     assert benchmark.rendered(page, rows) == page, "run python -m benchmarks.estimates"
+    assert benchmark.table(rows) == benchmark.DETAILS.read_text(), "run python -m benchmarks.estimates"
     left_out, roofline = (benchmark.figures(rows, benchmark.column(name)) for name in ("left_out", "roofline"))
     assert left_out["median"] <= 0.2 and left_out["p90"] <= 0.5 and left_out["right"] >= 0.93 * left_out["pairs"]
     assert left_out["median"] < roofline["median"] / 3 and left_out["p90"] < roofline["p90"] / 2

@@ -436,3 +436,46 @@ def julia(x, c, ptr, n):
         out = torch.where(hit, m, out)
         live = live & ~hit
     return {"ptr": torch.where(live, 0.5 * (a.real**2 + a.imag**2), out)}
+
+
+# Structs with pointers by value, and lists of pointers.
+
+
+@case(r"""
+struct View {
+    const float* x; const float* __restrict__ w; int n; float scale;
+    __device__ float at(int i) const { return i < n ? x[i] : 0.f; }
+};
+struct Out { float* y; };
+struct Params { View in; Out out; const int* order; float* extra[2]; const void* none; };
+__device__ float weighted(const View& v, int i) { return v.at(i) * v.w[i % 4]; }
+extern "C" __global__ void views(const __grid_constant__ Params p, float bias) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < p.in.n) {
+        View v = p.in;
+        const float* q = p.in.x;
+        p.out.y[i] = weighted(v, p.order[i]) * p.in.scale + bias * q[i];
+        p.extra[0][i] = q[i] * q[i];
+        p.extra[1][i] = v.w[1];
+    }
+}""", 64, 2, lambda r: ({"in": {"x": r(100), "w": r(4), "n": 100, "scale": 2.0}, "out": {"y": r(100)},
+                         "order": torch.arange(99, -1, -1, dtype=torch.int32), "extra": [r(100), r(100)], "none": None}, 3.0),
+      wrt=("p_in_x", "p_in_w", "p_in_scale", "bias"))  # fmt: skip
+def views(x, w, n, scale, y, order, first, second, none, bias):
+    at = order.long()
+    return {"p_out_y": x[at] * w[at % 4] * scale + bias * x, "p_extra_0": x * x, "p_extra_1": w[1].expand(n)}
+
+
+@case(r"""
+extern "C" __global__ void listed(const float* const* xs, float** ys, const void* scales, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const void* given = scales;
+    const float* scale = static_cast<const float*>(given);
+    float s = 0.f;
+    for (int k = 0; k < 3; ++k) s += xs[k][i] * xs[(k + 1) % 3][n - 1 - i];
+    ys[1][i] = s * scale[i];
+    ys[0][i] = tanhf(ys[0][i]) * xs[2][i];
+}""", 64, 2, lambda r: ([r(100) for _ in range(4)], [r(100), r(100)], r(100), 100))  # fmt: skip
+def listed(a, b, c, first, second, scale, n, before):
+    return {"ys_0": before.tanh() * c, "ys_1": scale * (a * b.flip(0) + b * c.flip(0) + c * a.flip(0))}

@@ -13,13 +13,13 @@ from tests.gradients.test_refused import REFUSED
 
 PAGE = Path(__file__).parents[2] / "docs" / "gradients-support.md"
 COMMAND = "python -m tests.gradients.page --write"
-HEAD = f"""# What is derived, what is refused
+HEAD = f"""# What is derived, and what is not supported
 
-Made from the tests by `{COMMAND}`; do not edit. [Gradients of kernels](gradients.md) says how.
+Generated from the tests by `{COMMAND}`; do not edit. See [Gradients of kernels](gradients.md).
 
 ## Kernels
 
-The derived backward of each agrees with torch's autograd in double, under the checked mode.
+The derived backward of each agrees with torch's autograd in double, in checked launches.
 
 """
 FILES = {
@@ -51,8 +51,8 @@ def functions() -> list[str]:
     fast = sorted(n for n in {*RULES, *ALIASES} if n.startswith("__") and not n.endswith(("_rz", "_ru", "_rd")))
     whole = sorted(n for n in {*TESTS, *PAIRS} if not n.endswith(("_rz", "_ru", "_rd")))
     lists = {
-        "With a derivative, for float (with an f behind) and double": [*smooth, *sorted(BOTH)],
-        "Of float or double alone (each `_rn` also as `_rz`, `_ru`, `_rd`)": fast,
+        "With a derivative, for double and, with the suffix f, for float": [*smooth, *sorted(BOTH)],
+        "For only float or double (each `_rn` also as `_rz`, `_ru`, `_rd`)": fast,
         "Constant almost everywhere": steps,
         "Without a gradient": whole,
     }
@@ -74,7 +74,17 @@ def refusals() -> list[str]:
 
 
 def page() -> str:
-    rest = ["", "## Functions", "", *functions(), "## Refused", "", "With the line, and a way out.", "", *refusals()]
+    rest = [
+        "",
+        "## Functions",
+        "",
+        *functions(),
+        "## Not supported",
+        "",
+        "The error also has the line.",
+        "",
+        *refusals(),
+    ]
     return HEAD + "\n".join([*kernels(), *rest]) + "\n"
 
 

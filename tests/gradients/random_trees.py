@@ -39,7 +39,7 @@ class Trees:
                 *self._tree(r.choice(["s1", "s1", "s2"]), value, "a" if r.random() < 0.5 else "b"),
             ]
         if r.random() < 0.3:
-            body = ["for (int turn = 0; turn < 2; ++turn) {", *body, "__syncthreads();", "a = a * 0.5f;", "}"]
+            body = ["for (int turn = 0; turn < 2; ++turn) {", *body, "__syncthreads();", "a = a * 0.01f;", "}"]
         last = r.choice(
             ["if (i < n) y[i] = a * b;", "if (i < n) y[i] = sinf(b) + a;", "if (t == 0) y[row] = b + a * 0.1f;"]
         )

@@ -15,7 +15,16 @@ from tests.gradients.all_cases import CASES
 def arguments(case, device):
     draw = torch.Generator().manual_seed(3)
     args = case.make(lambda *shape: torch.rand(shape, generator=draw) * 2 - 1 + 0.01)
-    return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
+    return moved(args, lambda t: t.to(device))
+
+
+def moved(args, change):
+    """Arguments with all tensors changed, those in structs and lists, too."""
+    if isinstance(args, torch.Tensor):
+        return change(args)
+    if isinstance(args, dict):
+        return {n: moved(a, change) for n, a in args.items()}
+    return type(args)(moved(a, change) for a in args) if isinstance(args, list | tuple) else args
 
 
 def derived(case):
@@ -33,7 +42,7 @@ def test_agrees_with_autograd(name, device, monkeypatch) -> None:
     case, draw = CASES[name], torch.Generator().manual_seed(5)
     args, here = arguments(case, "cpu"), arguments(case, device)
     found = derived(case)
-    wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    wide = moved(args, lambda t: t.double() if t.is_floating_point() else t)
     named, own = found.named(wide), found.named(here)
     for each in found.wrt:
         named[each] = torch.as_tensor(named[each], dtype=torch.float64).detach().clone().requires_grad_()

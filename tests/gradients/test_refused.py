@@ -56,14 +56,18 @@ REFUSED = {
     "a union within": (kernel("union { float4 v; float f[4]; } u; u.v = ((float4*)x)[i]; y[i] = u.f[1];"), "is a union; declare one of its members"),
     "a choice that is assigned to": (kernel("float a = 0.f, b = 1.f; (n > 3 ? a : b) = x[i]; y[i] = a * b;"),
                                      "is computed, and not a variable or an element, as it has to be here; .* to assign to one of two, write an if"),
-    "a struct of pointers": (kernel("y[i] = p.x[i] * p.n;", "struct P { const float* x; int n; };", "P p, float* y"),
-                             "struct P has the pointer x; pass pointers as parameters of their own"),
+    "a struct of pointers in memory": (kernel("y[i] = p->x[i] * p->n;", "struct P { const float* x; int n; };", "const P* p, float* y"),
+                                       "P has pointers, and lies in memory; pass it as a parameter by value"),
+    "a member called as a parameter": (kernel("y[i] = p.x[i] * p_x[i];", "struct P { const float* x; };", "P p, const float* p_x, float* y"),
+                                       "p_x, as p.x is called here, is also a parameter; give that another name"),
     "a pointer into an accessor": (accessors("const float* row = &x[i][0]; y[i] = row[1] * row[0];"),
                                    r"'row\[1\]' counts from an element of the accessor x; index x itself"),
     "the memory of an accessor": (accessors("y[i] = x[i].data()[1];"), r"data\(\)' of an accessor; use its elements, size\(k\) and stride\(k\)"),
     "a dimension that is not known": (accessors("if (i < x.size(n)) y[i] = x[i][0];"), r"the dimension of 'x.size\(n\)'; name one that it has"),
     "an accessor within a function": (accessors("at::TensorAccessor<float, 1> row = x[i]; y[i] = row[0];"), "take accessors as parameters, and call a row of one auto"),
-    "a list of arrays": (kernel("y[i] = xs[0][i] * xs[1][i];", params="const float* const* xs, float* y"), "for a list of arrays a parameter for each"),
+    "an array of a list by a number": (kernel("y[i] = xs[n][i];", params="const float* const* xs, float* y, int n"),
+                                       "the index of the list xs is not known when deriving; make it a constant, or the bounds"),
+    "a list of lists": (kernel("y[i] = xs[0][0][i];", params="const float** const* xs, float* y"), "use numbers, pointers and lists of pointers"),
     "a struct with a union": (kernel("S s; s.f[0] = x[i]; y[i] = s.v.x;", "struct S { union { float4 v; float f[4]; }; };"), "struct S has a union"),
     "a scan of cub": (kernel("using C = cub::BlockScan<float, 64>; __shared__ typename C::TempStorage s; float v; C(s).ExclusiveSum(x[i], v); y[i] = v;",
                              "#include <cub/cub.cuh>"), "cub::BlockScan<float, 64>; write the backward by hand"),
@@ -127,7 +131,7 @@ REFUSED = {
     "macro type": (kernel("real v = x[i]; y[i] = v;", "#define real half_of_mine"), "the type half_of_mine is not known"),
     "macro of a parameter": (kernel("if (i < m) y[i] = x[i];", "#define SIZE int m", "const float* x, float* y, SIZE"), "declares the parameter m"),
     "macro that pastes": (kernel("y[i] = x[i] * K(1);", "#define K(v) v ## .f"), "the call of K"),
-    "#if of the compiler's": (kernel("y[i] = x[i];", "#if __CUDA_ARCH__ >= 800\n#endif"), "asks for what the compiler defines"),
+    "#if of the compiler's": (kernel("y[i] = x[i];", "#if __CUDA_ARCH__ >= 800\n#endif"), "holds for compute capability 8.0 and not for 7.5"),
     "#error": (kernel("y[i] = x[i];", "#ifndef N\n#error N\n#endif"), "#error"),
     "macro of a function that is not known": (kernel("y[i] = F(x[i]);", "#define F tgamma_of_mine"), "tgamma_of_mine"),
     "recursion": (kernel("y[i] = f(x[i]);", "__device__ float f(float v) { return v > 1.f ? f(v - 1.f) : v; }"), "calls itself"),
@@ -191,6 +195,10 @@ WAYS_OUT = {
         ),
         lambda x, y: (x, y, 128),
     ),
+    "a struct of pointers in memory": (kernel("y[i] = p.x[i] * p.x[i] * p.n;", "struct P { const float* x; int n; };", "P p, float* y"),
+                                       lambda x, y: ({"x": x, "n": 3}, y)),
+    "an array of a list by a number": (kernel("const float* p = n > 0 ? xs[1] : xs[0]; float v = 0.f; for (int k = 0; k < 2; ++k) v += xs[k][i] * p[i]; y[i] = v * v;",
+                                              params="const float* const* xs, float* y, int n"), lambda x, y: ([x, x.flip(0)], y, 1)),
     "a pointer into an accessor": (accessors("y[i] = x[i][1] * x[i][0];"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),
     "an accessor within a function": (accessors("auto row = x[i]; y[i] = row[0] * row[1];"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),
     "a union": (kernel("float4 v; float* f = (float*)&v; v = ((float4*)x)[i]; y[i] = f[1] * f[2];"), lambda x, y: (x.repeat(4), y, 128)),
@@ -233,6 +241,23 @@ def test_a_grid_that_it_was_not_derived_for_is_refused() -> None:
         found((2, 3), (x, y, 100), {"y": y})
     wide = rawkern.RawKernel(kernel("if (i < n) y[i] = x[i];"), "k").derive(block=64, grid=(2, 3))
     assert found.atomics == 0 and wide.atomics == 1
+
+
+def test_arguments_without_a_member_are_refused() -> None:
+    source = kernel(
+        "y[i] = p.x[i] * xs[1][i];", "struct P { const float* x; int n; };", "P p, const float** xs, float* y"
+    )
+    found, x = rawkern.RawKernel(source, "k").derive(block=64), torch.rand(64)
+    for args, reason in (
+        (({"n": 1}, [x, x], x), "p is dict without x; pass a struct as a dict by member"),
+        (({"x": x, "n": 1}, [x], x), "xs is list without 1; pass .* a list of arrays as a list of tensors"),
+        (({"x": x, "n": 1}, x, x), "xs is Tensor without 1"),
+        (({"x": 3, "n": 1}, [x, x], x), "p_x is int; pass a torch.Tensor"),
+    ):
+        with pytest.raises(TypeError, match=reason):
+            found(1, args, {})
+    with pytest.raises(rawkern.LaunchError, match="y and p_x share memory"):
+        found(1, ({"x": x, "n": 1}, [x, x[:]], x), {})
 
 
 def test_outputs_that_overlap_inputs_are_refused() -> None:

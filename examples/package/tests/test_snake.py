@@ -1,4 +1,4 @@
-"""The operator against its formula, on every device; ``pytest --rawkern-check`` also checks the launches."""
+"""The operator against torch, on every device; ``pytest --rawkern-check`` also checks the launches."""
 
 import pytest
 import torch

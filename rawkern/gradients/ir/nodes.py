@@ -196,6 +196,8 @@ class Kernel:
     functions: dict[str, Function] = field(default_factory=dict)  # that stay functions, after those that they call
     variables: dict[str, str] = field(default_factory=dict)  # of the device, parameters here: with namespaces
     assumed: list[Any] = field(default_factory=list)  # numbers of a launch that have to be at most others
+    #: Parameters here that are members of one of the forward's, a struct or list: of which, and where in it.
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 COLLECTIVE = ("shfl", "reduce")  # what threads make together

@@ -20,7 +20,7 @@ from rawkern.gradients.reading.handlers import (
     statements,
     type_nodes,
 )
-from rawkern.gradients.reading.places import PLACES, Given, NeedsUnrolling, Struct, Unroll, Var
+from rawkern.gradients.reading.places import PLACES, Given, NeedsUnrolling, PointerList, Struct, Unroll, Var
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import BY_HAND, TYPES, WAYS_OUT, Where
 from rawkern.gradients.types import Accessor, Aggregate, Type
@@ -80,6 +80,8 @@ class Context:
     body: Block = field(default_factory=Block)  # the kernel's
     params: list[tuple[str, Type, bool]] = field(default_factory=list)
     arrays: dict[str, Array] = field(default_factory=dict)
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)  # see `Kernel.members`
+    lists: dict[str, PointerList] = field(default_factory=dict)  # parameters that are lists of pointers
     shared: list[Array] = field(default_factory=list)
     structs: dict[str, tuple[Aggregate, str]] = field(default_factory=dict)  # those that the derived text declares
     outlined: dict[str, Function | None] = field(default_factory=dict)  # by name; None: put in where they are called

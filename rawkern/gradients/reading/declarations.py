@@ -1,4 +1,4 @@
-"""Declarations: parameters, variables, arrays, and names of types."""
+"""Declarations: variables, arrays, and names of types."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, Place, Value, suffix
-from rawkern.gradients.reading import accessors
+from rawkern.gradients.ir import Array, Place, Value
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.groups import Storage, Team, collective_type, group_type
 from rawkern.gradients.reading.handlers import declarators, globals_, statements
 from rawkern.gradients.reading.kinds import in_memory
 from rawkern.gradients.reading.memory import assign
 from rawkern.gradients.reading.objects import construct, fill, local, made_of, plainly
-from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Pointer, Var, aggregate, as_pointer, fresh
+from rawkern.gradients.reading.parameters import QUALIFIERS
+from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Pointer, Var, as_pointer, fresh
 from rawkern.gradients.reading.pointers import cell
 from rawkern.gradients.reading.shared import fits, private, share
 from rawkern.gradients.reading.syntax import INSTEAD_OF_UNIONS, TYPES, contains, extents_of, identifier, without, words
-from rawkern.gradients.types import Accessor, Aggregate, Type
+from rawkern.gradients.types import Aggregate, Type
 
 DEVICE = {"__constant__", "__device__", "__managed__", "const", "extern", "static", ";", ","}
-QUALIFIERS = {"const", "constexpr", "__shared__", "extern", "__restrict__", ";", ","}
 NAMED = (*TYPES, "struct_specifier", "template_type", "qualified_identifier", "dependent_type")
 
 
@@ -47,47 +46,6 @@ class Declared:
 
 
 # Outside of the kernel's body -------------------------------------------------------------------------------------
-
-
-def parameter(ctx: Context, node: Any) -> None:
-    """A parameter of the kernel."""
-    declarator, name = node.child_by_field_name("declarator"), identifier(node.child_by_field_name("declarator"))
-    if name in ctx.file.unclear or name in ctx.file.options:
-        raise ctx.refuse(node, f"the parameter {name} is a macro, too", "give it a name of its own")
-    if declarator is None or name is None or node.type != "parameter_declaration":
-        raise ctx.refuse(node, f"the parameter {text_of(node)!r}", "give it a plain type and a name")
-    kind = ctx.parameter_type(node.child_by_field_name("type"))
-    if words(node) - QUALIFIERS:
-        raise ctx.refuse(node, f"the parameter {name} is {' '.join(words(node) - QUALIFIERS)}", "leave that out")
-    inner = [c for c in named(declarator) if c.type not in ("type_qualifier", "ms_pointer_modifier")]
-    if isinstance(kind, Accessor):
-        if declarator.type != "identifier":
-            raise ctx.refuse(node, f"the parameter {text_of(node)!r}", "take the accessor by value")
-        accessors.parameter(ctx, node, name, kind)
-    elif declarator.type == "identifier":
-        ctx.params.append((name, kind, False))
-        ctx.scopes[-1][name] = _by_value(ctx, node, name, kind)
-    elif declarator.type == "array_declarator" or (
-        declarator.type == "pointer_declarator" and inner[0].type == "identifier"
-    ):
-        read = ctx.retyped.get(name, kind)
-        in_memory(ctx, node, read)
-        ctx.params.append((name, read, True))
-        ctx.arrays[name] = array = Array(name, read, const="const" in words(node))
-        unit = len(read.fields) if isinstance(read, Aggregate) and read != kind else 0
-        ctx.scopes[-1][name] = Var(name, None, Pointer(array, unit=unit))
-    else:
-        raise ctx.refuse(node, f"the parameter {text_of(node)!r}",
-                         "use numbers and plain pointers, for a list of arrays a parameter for each")  # fmt: skip
-
-
-def _by_value(ctx: Context, node: Any, name: str, kind: Type) -> Var:
-    if kind in types.HALVES:
-        raise ctx.refuse(node, f"the parameter {name} is {kind} by value", "pass a float")
-    if isinstance(kind, str):
-        return Var(name, kind, ctx.value(node, kind, "param", attr=name, name=name))
-    in_memory(ctx, node, kind)
-    return aggregate(name, kind, lambda path, inner: ctx.value(node, inner, "param", attr=name + suffix(path)))
 
 
 @globals_("dynamic")
@@ -140,7 +98,8 @@ def declare(ctx: Context, node: Any) -> None:
         raise ctx.refuse(node, f"the type {text_of(kind_node)!r}", "use numbers and plain structs")
     if contains(node, ("bitfield_clause", "attribute_specifier", "alignas_specifier", "ERROR")):
         raise ctx.refuse(node, text_of(node), "write it in simpler terms")
-    kind = None if kind_node.type == "placeholder_type_specifier" else ctx.type_of(kind_node)
+    auto = kind_node.type == "placeholder_type_specifier" or (text_of(kind_node) == "void" and pointers)
+    kind = None if auto else ctx.type_of(kind_node)
     for each in node.children_by_field_name("declarator"):
         value = each.child_by_field_name("value") if each.type == "init_declarator" else None
         declarator = each.child_by_field_name("declarator") if each.type == "init_declarator" else each

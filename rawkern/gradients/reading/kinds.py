@@ -24,7 +24,7 @@ from rawkern.gradients.reading.syntax import (
     words,
 )
 from rawkern.gradients.reading.templates import bind, bound, within_template
-from rawkern.gradients.types import Accessor, Aggregate, Type
+from rawkern.gradients.types import Accessor, Aggregate, PointerTo, Type
 
 #: What the members of a struct may be called besides their types.
 MEMBERS = {"inline", "static", "constexpr", "const", ";", ",", "explicit", "__forceinline__", "=", "__device__"}
@@ -178,9 +178,12 @@ def _fields(ctx: Context, made: Struct, node: Any) -> list[tuple[str, Type]]:
     no_number = ctx.refuse(node, f"struct {made.type.name} has {text_of(node)!r}", "use structs of plain numbers")
     if said - MEMBERS or "static" in said or not declared:
         raise no_number
-    kind = ctx.type_of(node.child_by_field_name("type"))
+    given = node.child_by_field_name("type")
+    kind = "void" if all(of_nothing(given, each) for each in declared) else ctx.type_of(given)
     for each in declared:
-        own, (sizes, inner) = kind, extents_of(each)
+        pointer = each.type == "pointer_declarator"
+        own: Any = PointerTo(kind, "const" in said) if pointer else kind
+        sizes, inner = extents_of(named(each)[-1] if pointer else each)
         for extent in reversed(sizes):
             size = ctx.scalar(extent).const if extent is not None else None
             if size is None or not 0 < size <= 256:
@@ -188,9 +191,6 @@ def _fields(ctx: Context, made: Struct, node: Any) -> list[tuple[str, Type]]:
             own = types.array(own, size)
         if inner.type == "function_declarator":  # declared here, defined elsewhere or not at all
             raise ctx.refuse(node, f"{text_of(node)!r} is defined elsewhere", "define it in the struct")
-        if inner.type == "pointer_declarator":
-            reason = f"struct {made.type.name} has the pointer {identifier(inner)}"
-            raise ctx.refuse(node, reason, "pass pointers as parameters of their own, and index those")
         if inner.type != "field_identifier":
             raise no_number
         found.append((text_of(inner), own))
@@ -198,6 +198,11 @@ def _fields(ctx: Context, made: Struct, node: Any) -> list[tuple[str, Type]]:
         if after is not None and after.type in ("=", "initializer_list"):
             made.initial[text_of(inner)] = after if after.type == "initializer_list" else after.next_sibling
     return found
+
+
+def of_nothing(kind: Any, declarator: Any) -> bool:
+    """Whether a pointer is declared to void, to which only casts say what it points to."""
+    return text_of(kind) == "void" and declarator.type == "pointer_declarator"
 
 
 def copies(base: str, definition: Any) -> bool:
@@ -227,6 +232,8 @@ def in_memory(ctx: Context, node: Any, kind: Any) -> None:
     """Note a struct that the derived text has to declare, as it lies in memory."""
     if not isinstance(kind, Aggregate) or kind in types.VECTORS.values() or kind.name in ctx.structs:
         return
+    if types.pointers(kind):
+        raise ctx.refuse(node, f"{kind.name} has pointers, and lies in memory", "pass it as a parameter by value")
     lines = []
     for name, inner in kind.fields:
         extents = ""

@@ -8,14 +8,25 @@ from typing import Any
 from rawkern.base.tree import named
 from rawkern.gradients import types
 from rawkern.gradients.ir import Kernel, Loop, Value, renumber, substitute, walk
-from rawkern.gradients.reading import assignments, calls, expressions, intrinsics, loops, philox, targets, warps
+from rawkern.gradients.reading import (
+    assignments,
+    calls,
+    declarations,
+    expressions,
+    intrinsics,
+    loops,
+    philox,
+    targets,
+    warps,
+)
 from rawkern.gradients.reading.context import Context
-from rawkern.gradients.reading.declarations import parameter
+from rawkern.gradients.reading.parameters import parameter
 from rawkern.gradients.reading.syntax import function_name, parameters_of, unclear
 from rawkern.gradients.reading.templates import bind, template_arguments
+from rawkern.gradients.types import Type
 
 #: The modules whose handlers nothing else imports.
-HANDLERS = (assignments, calls, expressions, intrinsics, loops, philox, targets, warps)
+HANDLERS = (assignments, calls, declarations, expressions, intrinsics, loops, philox, targets, warps)
 
 
 def lowered(ctx: Context, definition: Any, template: Any, arguments: Sequence[str]) -> Kernel:
@@ -34,15 +45,25 @@ def lowered(ctx: Context, definition: Any, template: Any, arguments: Sequence[st
     _widen(ctx)
     renumber(ctx.body)
     read = {i.attr.array for i in walk(ctx.body) if isinstance(i, Value) and i.op == "load"}
+    params = [each for given in ctx.params for each in _listed(ctx, *given)]
     variables = {n: ctx.file.full(n) for n in ctx.file.variables if ctx.arrays.get(n) in read}
-    ctx.params += [(n, ctx.arrays[n].type, True) for n in variables]
+    params += [(n, ctx.arrays[n].type, True) for n in variables]
     outlined = {n: f for n, f in ctx.outlined.items() if f is not None}
     for function in outlined.values():
         renumber(function.body)
     return Kernel(
-        ctx.where.kernel, ctx.where.title, ctx.params, ctx.arrays, ctx.shared, ctx.body, ctx.structs,
+        ctx.where.kernel, ctx.where.title, params, ctx.arrays, ctx.shared, ctx.body, ctx.structs,
         ctx.settings.block, ctx.settings.grid, functions=outlined, variables=variables,
+        members={n: ctx.members[n] for n, *_ in params if n in ctx.members},
     )  # fmt: skip
+
+
+def _listed(ctx: Context, name: str, kind: Type, pointer: bool) -> list[tuple[str, Type, bool]]:
+    """A parameter; of a list of pointers those that the kernel uses."""
+    if name not in ctx.lists:
+        return [(name, kind, pointer)]
+    used = ctx.lists[name].used
+    return [(used[k].array.name, used[k].array.type, True) for k in sorted(used)]
 
 
 def _widen(ctx: Context) -> None:

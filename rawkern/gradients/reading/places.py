@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.gradients.ir import Array, Place, Value
-from rawkern.gradients.types import Accessor, Aggregate, Type
+from rawkern.gradients.types import Accessor, Aggregate, PointerTo, Type
 
 #: What a reference may refer to.
 PLACES = (
@@ -71,6 +71,17 @@ class Pointer:
 
 class Marker:
     """What a variable may stand for that is no value: a group of threads."""
+
+
+@dataclass(frozen=True, eq=False)
+class PointerList(Marker):
+    """A list of pointers, a parameter; of those that the kernel uses, the arrays, by their place in it."""
+
+    node: Any
+    name: str
+    kind: Type
+    const: bool
+    used: dict[int, Pointer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -172,7 +183,7 @@ def aggregate(name: str, kind: Aggregate, make: Any, path: tuple[str, ...] = ())
         var.fields[each] = (
             aggregate(f"{name}_{each}", inner, make, full)
             if isinstance(inner, Aggregate)
-            else Var(f"{name}_{each}", inner, make(full, inner))
+            else Var(f"{name}_{each}", None if isinstance(inner, PointerTo) else inner, make(full, inner))
         )
     return var
 

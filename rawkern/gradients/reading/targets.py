@@ -11,7 +11,8 @@ from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.handlers import expressions, places
 from rawkern.gradients.reading.memory import part, read, valued
 from rawkern.gradients.reading.methods import operator
-from rawkern.gradients.reading.places import Cell, Local, Pointer, Var
+from rawkern.gradients.reading.parameters import listed
+from rawkern.gradients.reading.places import Cell, Local, Pointer, PointerList, Var
 from rawkern.gradients.reading.pointers import advance, cell, into, pointee, seen_as
 from rawkern.gradients.reading.syntax import TYPES
 from rawkern.gradients.reading.values import convert, test
@@ -58,6 +59,8 @@ def element(ctx: Context, node: Any) -> Any:
     if isinstance(base, (Var, Cell)) and isinstance(base.type, Aggregate) and not base.type.array:
         return operator(ctx, node, "operator[]", base, index)
     at = ctx.scalar(index[0])
+    if isinstance(base, Var) and isinstance(base.value, PointerList):
+        return listed(ctx, node, base.value, at)
     if isinstance(base, Cell):
         which = "0" if ctx.kind_alone else str(at.const)
         inner = base.type.of(which) if isinstance(base.type, Aggregate) else None

@@ -11,7 +11,7 @@ import rawkern
 from rawkern.engines.cpu.runtime import order as orders
 from rawkern.errors import LaunchError
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.usefixtures("optimized"), pytest.mark.timeout(60)]
 SEEDS = (0, 1, 2, 7, 12345678901234567890)
 
 MODULE = rawkern.RawModule(r"""

@@ -6,11 +6,14 @@ import os
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rawkern
+
+pytestmark = pytest.mark.usefixtures("optimized")
 
 N = 77
 EFFORT = int(os.environ.get("RAWKERN_RANDOM_EFFORT", "1"))  # how many times as many programs as usual

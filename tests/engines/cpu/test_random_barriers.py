@@ -12,6 +12,8 @@ import rawkern
 
 from .test_random import EFFORT, QUICK, SLOTS, TABLE, Jumps, N, State, X, Y, blocks, execute, program_text
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 BLOCK = 48  # threads: the last warp is half full, and the second block has threads that end at once
 ABSENT = -9  # what threads that end at once leave in shared memory
 

@@ -9,6 +9,8 @@ import torch
 
 import rawkern
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 BLOCKS, FUEL, KERNELS, WARPS = 8, 24, 12, 3
 MASK = 0xFFFFFFFF
 

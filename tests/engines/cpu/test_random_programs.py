@@ -15,7 +15,10 @@ SEED = int(os.environ["RAWKERN_RANDOM_SEED"])  # drawn in tests/conftest.py
 CASES, COUNT = 4, 15
 FOUND = sorted((Path(__file__).parents[2] / "random_programs" / "found").glob("*.cu"))
 
-pytestmark = pytest.mark.skipif(not available(), reason="there is no g++, which compiles the reference")
+pytestmark = [
+    pytest.mark.usefixtures("optimized"),
+    pytest.mark.skipif(not available(), reason="there is no g++, which compiles the reference"),
+]
 
 
 @pytest.mark.parametrize("case", range(CASES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 import rawkern
 
 from .test_random import EFFORT, QUICK
+
+pytestmark = pytest.mark.usefixtures("optimized")
 
 N = 77
 C_TYPES = {

@@ -15,7 +15,7 @@ from rawkern.engines.cpu.analysis.plan import make_plan
 from rawkern.engines.cpu.analysis.polling import polling_loops
 from rawkern.engines.cpu.runtime import jit
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.usefixtures("optimized"), pytest.mark.timeout(60)]
 TEST = (
     'asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"'
     ' : "=r"(ok) : "r"(place) : "memory");'

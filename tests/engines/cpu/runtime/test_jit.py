@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import rawkern
+from rawkern.base.llvm import FULL, QUICK
+from rawkern.engines.cpu.runtime import jit
 
 FAR_APART = r'''
 import ctypes, mmap, sys
@@ -58,3 +63,30 @@ def test_code_and_constants_lie_together(how: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     done = subprocess.run([sys.executable, "-c", FAR_APART, how], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_quick_code_has_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is compiled beside the other, which stays in the cache."""
+    compiled, efforts = jit.object_file, []
+    monkeypatch.setattr(jit, "object_file", lambda *args, **more: efforts.append(args[4:]) or compiled(*args, **more))
+    x, found = torch.linspace(-3, 3, 1000), {}
+    for effort in (FULL, QUICK):
+        kernel = rawkern.RawKernel(
+            r"""extern "C" __global__ void quick(const float* x, float* y, int n) {
+                __shared__ float s[64];
+                int i = blockIdx.x * 64 + threadIdx.x;
+                s[threadIdx.x] = i < n ? expf(x[i]) / 3 : 0;
+                __syncthreads();
+                for (int k = 0; k < (i & 15); k++) s[threadIdx.x] += s[threadIdx.x] * 0.1f;
+                if (i < n) y[i] = s[threadIdx.x] + sinf(x[i]);
+            }"""
+            + f"// {effort}"
+        )
+        found[effort] = torch.empty_like(x)
+        with jit.effort.asked(effort):
+            kernel[16, 64](x, found[effort], 1000)
+        assert (effort,) in efforts
+        efforts.clear()
+    assert torch.equal(found[FULL], found[QUICK])
+    with pytest.raises(ValueError, match="RAWKERN_OPTIMIZE is '1'; it is 2, for fast kernels, or 0"):
+        jit.parse_effort("1", jit.OPTIMIZE)

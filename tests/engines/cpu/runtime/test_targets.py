@@ -20,6 +20,8 @@ from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines.cpu.checker.instrument import Checker
 from rawkern.engines.cpu.runtime import jit
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 KERNELS = Path(__file__).parents[4] / "benchmarks" / "compiled"
 LIMIT = 10  # seconds of processor time; about a tenth is usual
 CODE = r"""

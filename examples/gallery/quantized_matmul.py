@@ -11,7 +11,7 @@ import rawkern
 kernels = rawkern.RawModule(r"""
 // q = x / scale of the row, rounded; scales[row] = the largest magnitude of the row / 127. A warp for each row of
 // `words` words of four bytes; what is beyond n is 0. Eight rows a block.
-extern "C" __global__ void quantise(const float* x, int* q, float* scales, int rows, int n, int words) {
+extern "C" __global__ void quantize(const float* x, int* q, float* scales, int rows, int n, int words) {
     int row = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (row >= rows) return;
     x += (long long)row * n, q += (long long)row * words;
@@ -45,16 +45,16 @@ extern "C" __global__ void multiply(const int* a, const int* b, const float* sca
 }""")
 
 
-def quantise(x: Tensor) -> tuple[Tensor, Tensor]:
+def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of a contiguous float32 matrix as int8, zeros up to a multiple of 4 columns, and a scale for each row."""
     (rows, n), words = x.shape, -(-x.shape[1] // 4)
     q, scales = torch.empty(rows, 4 * words, dtype=torch.int8, device=x.device), x.new_empty(rows)
-    kernels.quantise[-(-rows // 8), 256](x, q.view(torch.int32), scales, rows, n, words)
+    kernels.quantize[-(-rows // 8), 256](x, q.view(torch.int32), scales, rows, n, words)
     return q, scales
 
 
 def matmul(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
-    """``a @ b.T`` of what `quantise` returns, as float32; exact up to 133,000 columns."""
+    """``a @ b.T`` of what `quantize` returns, as float32; exact up to 133,000 columns."""
     (qa, sa), (qb, sb) = a, b
     M, N, out = qa.shape[0], qb.shape[0], sa.new_empty(qa.shape[0], qb.shape[0])
     grid = -(-N // 16), -(-M // 16)
@@ -65,7 +65,7 @@ def matmul(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
 if __name__ == "__main__":
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x, w = torch.randn(65, 301, device=device), torch.randn(130, 301, device=device)
-    y, expected = matmul(quantise(x), quantise(w)), x @ w.T
+    y, expected = matmul(quantize(x), quantize(w)), x @ w.T
     error = ((y - expected).norm() / expected.norm()).item()
     assert error < 0.02
     print(f"65 x 301 by 301 x 130 in 8 bits on {device}: {error:.1%} from the product in float32")
