@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.errors import LaunchError, OutOfBoundsError, RaceError, UnsupportedError
+from rawkern.errors import CompileError, LaunchError, OutOfBoundsError, RaceError, UnsupportedError
 from tests.engines.cpu import sm90
 
 #: Of each group those whose kernels compile in little time; `python -m tests.engines.cpu.sm90` compares all.
@@ -123,6 +123,18 @@ def test_which_architecture_code_is_for() -> None:
     with rawkern.architecture("sm_80"), pytest.raises(UnsupportedError, match=r"needs compute capability 9\.0.* sm_80"):
         hopper[1, 1](out, *arguments)
     assert plain.unit.current().source.cpu_arch == "compute_90a"  # for complete_tx
+    for words, fits in ((58112, True), (58113, False)):  # of static shared memory, more than other code may have
+        declared = f"__shared__ int s[{words}]; s[threadIdx.x] = out[1]; __syncthreads(); out[1] = s[bytes];"
+        code = WAITS.replace(
+            "__shared__ unsigned long long bar;", f"{declared} extern __shared__ unsigned long long dyn[];"
+        )
+        code = code.replace("&bar", "dyn")
+        large = rawkern.RawKernel(code)
+        if fits:
+            assert large.attributes["shared_size_bytes"] == 4 * words
+        else:
+            with pytest.raises(CompileError, match=r"0x38c04 bytes, 0x38c00 max"):
+                large.attributes  # noqa: B018
 
 
 GEMM = r"""
