@@ -19,7 +19,7 @@ SAMPLE = {
     "bulk copies": r"bulk/(g2s_cluster|g2s_hint|s2g_copy|s2g_(add_f32|add_f64|add_f16|min_bf16|inc_u32)|groups|prefetch)",
     "sums of mma": r"mmasum/k(16_f32_f16_f16|8_f32_tf32_tf32|32_f32_e4m3_e5m2|32_f16_e4m3_e4m3)",
     "wgmma": r"wgmma/(f16_n8_tn11|f16_e4m3_e5m2_n8_rs|s32_s8_s8_n16_ss)",
-    "sums of wgmma": r"wsum/f16_e4m3_e4m3_r",
+    "sums of wgmma": r"wsum/f16_e5m2_e5m2_s",
 }
 
 

@@ -168,7 +168,7 @@ class _Core:
         e.line(f"br label %{met}")
         e.label(met)
         total = e.let("float", COLUMNS, f"phi {first.t} [ {first.ref}, %{fast} ], [ {second.ref}, %{slow} ]")
-        return self.numbers(total)
+        return self.numbers(e.bin("fadd", total, 0.0))  # what is cut or rounded to zero has no sign
 
     def cut(self, x: Val) -> Val:
         """A float with as many bits as the result keeps."""
