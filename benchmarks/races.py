@@ -4,13 +4,15 @@
 comes with rawkern. Device code is compiled as it is; host code is left out, and the launches are those of the set.
 
 - ``indigo``, labelled by names (``_atomicBug``, ``_boundsBug``): github.com/JohnJacobsonIII/HiRace-Artifact-SC24
-- ``scor``, microbenchmarks labelled by names (``race_``, ``norace_``): github.com/csl-iisc/ScoR
+- ``scor``, microbenchmarks labelled by names (``race_``, ``norace_``), and four applications, which are racy with
+  ``-DRACEY``; by PTX's memory model, and by the set's rules: github.com/csl-iisc/ScoR
 - ``gpuverify``, labelled by first lines and, where these do not say what fails, by `RACY`:
   github.com/mc-imperial/gpuverify
 - ``faial``, labelled by the status that examples/drf/test.ml expects: Faial's sources
+- ``esbmc``, labelled by the "data race" that test.desc expects: github.com/ssvlab/esbmc-gpu
 
-The last two have kernels without a host program: pointers get arrays of ascending numbers, and integers each of
-`VALUES` in turn; a race counts that any of these launches has.
+The last three get arguments of ours: pointers the arrays of `FILLS`, and integers each of `VALUES` in turn; a race
+counts that any of these launches has. Accesses that the compiler deletes count, as those tools read the source.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
+import random
 import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +39,16 @@ from benchmarks.harness import Report, Table, short
 SECONDS = 10.0  # of a launch, which may wait for what never comes
 THREADS, BLOCK, SHARED = 1 << 17, 1024, 32 << 10  # at most, of launches that a set leaves open
 VALUES = ("all", 1, 0, 2)  # of integers that a set leaves open; "all" is the number of threads
+#: What is in arrays that a set leaves open, of ascending numbers.
+FILLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "ascending": lambda x: x, "descending": lambda x: len(x) - 1 - x, "zeros": torch.zeros_like
+}  # fmt: skip
+AS_WRITTEN = {"": {"optimized": False}}
+#: ScoR takes volatile for what C++ says of it, and a flag that is read for one that orders.
+SCOR = {
+    "PTX's memory model": {"orders": (0,)},
+    "the set's rules": {"volatile": "plain", "acquire": "read", "orders": (0,)},
+}
 RACES = {"RaceError", "BarrierError"}
 ANY = "any of them"  # of a case's inputs
 Dims = tuple[int, ...]
@@ -52,6 +65,8 @@ class Case:
     outside: bool | None = None  # whether it leaves its memory; None: no label says
     options: tuple[str, ...] = ()
     cooperative: bool = False
+    rules: dict[str, dict] = field(default_factory=lambda: {"": {}})  # by the name of the input, arguments of check
+    also: list[torch.Tensor] = field(default_factory=list)  # that variables lead to
 
 
 @dataclass
@@ -120,7 +135,53 @@ def scor(folder: Path) -> list[Case]:
         def launches(_: rawkern.RawModule, grid=grid, block=block) -> Iterator:
             yield "", "kmain", (grid,), (block,), 0, [torch.zeros(1, dtype=torch.uint32)]
 
-        found.append(Case(path.stem, code, path.stem.startswith("race_"), launches))
+        found.append(Case(path.stem, code, path.stem.startswith("race_"), launches, rules=SCOR))
+    return found + scor_applications(folder)
+
+
+def scor_applications(folder: Path) -> list[Case]:
+    """Those whose inputs are arrays of any numbers, on few blocks, as they are and as their authors broke them."""
+
+    def ones(n: int) -> torch.Tensor:
+        return torch.ones(n, dtype=torch.int32)
+
+    def zeros(n: int) -> torch.Tensor:
+        return torch.zeros(n, dtype=torch.int32)
+
+    def convolution(_: rawkern.RawModule) -> Iterator:
+        arguments = [torch.ones(9), 9, torch.ones(500), 500, torch.zeros(500)]
+        yield "", "initKernel", (4,), (128,), 0, arguments
+        yield "", "convolveKernel", (4,), (128,), 0, arguments
+
+    def rule_110(_: rawkern.RawModule) -> Iterator:
+        arguments = [ones(1024), zeros(1024), zeros(512), 1024]
+        for step in (1, 2):
+            yield "", "rule110Kernel", (4,), (128,), 0, [*arguments, step]
+
+    def reduction(_: rawkern.RawModule) -> Iterator:
+        arguments = [ones(4096), zeros(4), zeros(512), zeros(512), 4096]
+        yield "", "reduceSinglePass<128, true>", (4,), (128,), 0, arguments
+
+    def multiplication(_: rawkern.RawModule) -> Iterator:
+        arguments = [ones(4 * 256), ones(256 * 32), zeros(4 * 32), 4, 256, 32, zeros(128), zeros(128), zeros(1024)]
+        yield "", "matMultKernel", (4,), (128,), 0, arguments
+
+    found = []
+    names = {
+        "1dconv": convolution,
+        "rule-110": rule_110,
+        "reduction": reduction,
+        "matrix-multiplication": multiplication,
+    }
+    for name, launches in names.items():
+        for path in folder.glob(f"benchmarks/{name}/*_kernel.cu"):
+            header = path.with_suffix(".cuh")
+            code = header.read_text() + path.read_text() if header.exists() else path.read_text()
+            code = re.sub(r"^\s*(#include .*|using namespace std;)$", "", code, flags=re.MULTILINE)
+            for racy in (True, False):
+                options = ("-DNBLOCKS=4", "-DNTHREADS=128", *(["-DRACEY"] if racy else []))
+                title = f"{name}{' -DRACEY' if racy else ''}"
+                found.append(Case(title, code, racy, launches, None, options, rules=SCOR))
     return found
 
 
@@ -193,7 +254,7 @@ def faial(folder: Path) -> list[Case]:
         keep = [word for word in words if re.match(r"-D|--gridDim|--blockDim", word)]
         keep += [f"-p{value}" for option, value in pairwise(words) if option == "-p"]
         if racy or not between:
-            said[(test[0], *["--gridDim=2"] * between, *keep)] = racy
+            said[(test[0], f"--gridDim={1 + between}", *keep)] = racy
     found = []
     for (name, *words), racy in said.items():
         code = (top / name).read_text()
@@ -202,9 +263,25 @@ def faial(folder: Path) -> list[Case]:
     return found
 
 
+def esbmc(folder: Path) -> list[Case]:
+    """Kernels of programs that are verified with two or more threads, of as many as the program says."""
+    found = []
+    top = folder / "regression" / "cuda"
+    for path in sorted(top.rglob("main.cu")):
+        code, expected = path.read_text(errors="replace"), (path.parent / "test.desc").read_text()
+        defined = dict(re.findall(r"^#define\s+(\w+)\s+(\d+)\b", code, re.MULTILINE))
+        call = re.search(r"ESBMC_verify_kernel\w*\s*\(\s*\w+(?:<[^>]*>)?\s*,\s*(\w+)\s*,\s*(\w+)", code)
+        grid, block = (defined.get(x, x) for x in call.groups()) if call else ("1", "2")
+        words = [f"--{k}Dim={n}" for k, n in (("grid", grid), ("block", block)) if n.isdigit()]
+        unknown = r"^\s*#include\s*[<\"](call_kernel|cutil|sm_atomic).*$"
+        code = re.sub(unknown, "", without(code, "main"), flags=re.MULTILINE)
+        found.append(annotated(path.parent.relative_to(top).as_posix(), code, "data race" in expected, words))
+    return found
+
+
 def annotated(name: str, code: str, racy: bool, words: Sequence[str]) -> Case:
     """A kernel without a host program, with the options of a tool that say how it is launched."""
-    dims: dict[str, Dims] = {"gridDim": (1,), "blockDim": (256,)}
+    dims: dict[str, Dims] = {"gridDim": (1,), "blockDim": (256,)}  # the last that is said counts
     fixed, options = {}, []
     for word in words:
         if match := re.match(r"(?://)?--(gridDim|blockDim)=\[?([\d,]+)\]?$", word):
@@ -217,25 +294,30 @@ def annotated(name: str, code: str, racy: bool, words: Sequence[str]) -> Case:
     grid = scaled(dims["gridDim"], max(1, THREADS // int(np.prod(block))))
     threads = int(np.prod(grid) * np.prod(block))
     shared = SHARED if re.search(r"extern\s+__shared__", code) else 0
+    pointers = re.findall(r"^__device__\s+float\s*\*\s*(\w+)\s*;", code, re.MULTILINE)
+    arrays = {pointer: torch.zeros(threads + 4096) for pointer in pointers}
 
     def launches(module: rawkern.RawModule) -> Iterator[tuple[str, str, Dims, Dims, int, list]]:
         instances = [f"{name}<float>" for name in re.findall(r"template\s*<[^>]*>\s*__global__\s+void\s+(\w+)", code)]
         for kernel in instances or module.kernels:
             signature = module.get_function(kernel).signature
             parameters = [p for p in re.sub(r"^.*?\((.*)\)$", r"\1", signature).split(", ") if p]
-            for value in VALUES:
+            numbers = any(re.search(r"\b(?:int|long|short|char|bool)\b[^*]*$", p) for p in parameters)
+            for value, fill in product(VALUES if numbers else VALUES[:1], FILLS):
                 number = threads if value == "all" else int(value)
-                arguments = [given(p, threads, number, fixed) for p in parameters]
+                arguments = [given(p, threads, number, fixed, fill) for p in parameters]
                 if name in STRUCTS:
                     arguments = [STRUCTS[name](torch.arange(threads + 4096.0))]
-                yield str(value), kernel, grid, block, shared, arguments
-                if not any(re.search(r"\b(?:int|long|short|char|bool)\b[^*]*$", p) for p in parameters):
-                    break  # no integer to try values of
+                for pointer, array in arrays.items():
+                    module.get_global(pointer, "cpu").view(torch.int64).fill_(array.data_ptr())
+                yield f"{value}, {fill}", kernel, grid, block, shared, arguments
 
     headers = {"cooperative_groups": "cooperative_groups.h", "curand": "curand_kernel.h"}
     includes = "".join(f"#include <{header}>\n" for word, header in headers.items() if word in code)
     source = f'{includes}{WORDS}#line 1 "{name.split(" ")[0]}"\n{code}'
-    return Case(name, source, racy, launches, None, tuple(options), "grid_group" in code)
+    return Case(
+        name, source, racy, launches, None, tuple(options), "grid_group" in code, AS_WRITTEN, [*arrays.values()]
+    )
 
 
 def scaled(dims: Dims, most: int) -> Dims:
@@ -251,8 +333,8 @@ TYPES = {"float": torch.float32, "double": torch.float64, "int": torch.int32, "u
          "unsigned char": torch.uint8, "bool": torch.bool}  # fmt: skip
 
 
-def given(parameter: str, threads: int, number: int, fixed: dict[str, int]) -> object:
-    """What a parameter gets: an array of ascending numbers (bytes for structs), the number, or what is fixed."""
+def given(parameter: str, threads: int, number: int, fixed: dict[str, int], fill: str = "ascending") -> object:
+    """What a parameter gets: an array of numbers (bytes for structs), the number, or what is fixed."""
     match = re.fullmatch(r"(.*?)(\w+)", parameter)
     if match is None:
         raise NotImplementedError(f"a parameter that is a function or an array: {parameter}")
@@ -261,12 +343,15 @@ def given(parameter: str, threads: int, number: int, fixed: dict[str, int]) -> o
     kind = " ".join(word for word in words if word not in ("", "const", "volatile", "__restrict__"))
     if "*" not in before:
         return 1.5 if kind in ("float", "double") else fixed.get(name, number)
-    numbers = torch.arange((4 * threads // 960 + 5) * 960)  # a multiple of any small struct's size
+    count = (4 * threads // 960 + 5) * 960  # a multiple of any small struct's size
+    numbers = FILLS[fill](torch.arange(count))
     dtype = TYPES.get(re.sub(r"^u(?=[a-z]+\d$)", "unsigned ", kind).rstrip("1234"))
     return (numbers % 251).to(torch.uint8) if dtype is None else numbers.to(dtype)
 
 
-SETS: dict[str, Callable[[Path], list[Case]]] = {"indigo": indigo, "scor": scor, "gpuverify": gpuverify, "faial": faial}
+SETS: dict[str, Callable[[Path], list[Case]]] = {
+    "indigo": indigo, "scor": scor, "gpuverify": gpuverify, "faial": faial, "esbmc": esbmc,
+}  # fmt: skip
 
 
 # Runs ---------------------------------------------------------------------------------------------------------
@@ -279,12 +364,12 @@ def run(case: Case, orders: Sequence[int | None]) -> Outcome:
     """
     outcome, start = Outcome(), time.process_time()
     try:
-        for order in orders:  # each with variables as the source has them
+        for (rules, asked), order in product(case.rules.items(), orders):  # each with variables as the source has them
             module = rawkern.RawModule(case.source, options=case.options, enable_cooperative_groups=case.cooperative)
             for name, kernel, grid, block, shared, arguments in case.launches(module):
                 try:
                     launch = module.get_function(kernel)[grid, block, shared]
-                    with rawkern.check(), rawkern.time_limit(SECONDS), ordered(order):
+                    with rawkern.check(*case.also, **asked), rawkern.time_limit(SECONDS), ordered(order):
                         launch(*arguments)
                     kinds = set()
                 except rawkern.CheckError as error:
@@ -292,7 +377,7 @@ def run(case: Case, orders: Sequence[int | None]) -> Outcome:
                 except Exception as error:
                     outcome.failed = outcome.failed or said(error)
                     continue
-                outcome.kinds.setdefault(name, set()).update(kinds)
+                outcome.kinds.setdefault(rules or name, set()).update(kinds)
     except Exception as error:
         outcome.failed = said(error)
     outcome.seconds = time.process_time() - start
@@ -346,20 +431,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--orders", type=int, nargs="*", default=[], help="besides the usual one: seeds of rawkern.order"
     )
+    parser.add_argument("--sample", type=int, default=0, help="so many of the files, by chance; nothing is kept")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/races-SET.json and .md")
     options = parser.parse_args(arguments)
     if not (cases := SETS[options.set](options.folder)):
         parser.error(f"--from {options.folder}: no files of the set {options.set} there; give the top of its checkout")
-    if options.only and options.keep:
-        parser.error("--keep is for whole sets: leave --only out")
+    if (options.only or options.sample) and options.keep:
+        parser.error("--keep is for whole sets: leave --only and --sample out")
     cases = [case for case in cases if re.search(options.only, case.name)]
+    if options.sample:
+        cases = random.Random(0).sample(cases, min(options.sample, len(cases)))
     if not cases:
         parser.error(f"--only {options.only}: no file of the set has such a name")
     outcomes = {case.name: run(case, [None, *options.orders]) for case in cases}
     report = Report(f"races-{options.set}", f"Published races: {options.set}")
     report.notes.append(f"{len(cases)} files; {version(options.folder)}. Orders: {[None, *options.orders]}.")
     inputs = dict.fromkeys(name for outcome in outcomes.values() for name in outcome.kinds)
-    show(report, cases, outcomes, [*(inputs if options.set == "indigo" else ()), ANY])
+    show(report, cases, outcomes, {"indigo": [*inputs, ANY], "scor": [*inputs]}.get(options.set, [ANY]))
     if options.keep:
         report.write()
 

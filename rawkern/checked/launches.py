@@ -23,7 +23,8 @@ from rawkern.base import gpus
 from rawkern.base import torch_private as private
 from rawkern.base.asked import Asking
 from rawkern.base.nested import tensors_in
-from rawkern.checked import skips
+from rawkern.checked import skips, trials
+from rawkern.checked.trials import CHECKED, COVERED, PLAIN
 from rawkern.compile import cubin, programs
 from rawkern.compile.toolchain import nvrtc
 from rawkern.engines.devices import CPU
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
-_builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
+_builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, tuple[str, ...]], Any]] = weakref.WeakKeyDictionary()
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
+UNOPTIMIZED = "-G"
 
 
 def _follow(now: str) -> None:
@@ -75,6 +77,25 @@ class check(Asking):
     acquire : {"fence", "read"}
         What has to follow an atomic or volatile read before a thread may use what another one has released. "fence": a
         fence, or a barrier. "read": nothing, but after a compare-and-swap, which takes a lock.
+    optimized : bool
+        False: each launch is checked a second time in a build that the compiler does not optimize, for accesses that it
+        deletes otherwise, as nobody needs what they read or write.
+    orders : sequence of int
+        Seeds of `rawkern.order`: each launch is checked under each of these orders, too.
+    inputs : int
+        Each launch is checked with up to so many other values of the integers that decide on branches: those that the
+        code compares them with, and neighbours. Values with which the kernel leaves its memory are passed over.
+
+    Attributes
+    ----------
+    untaken : list of str
+        With `inputs`, the branches of the kernels launched inside that have not been seen to go both ways, by file and
+        line.
+
+    Notes
+    -----
+    What `optimized`, `orders` and `inputs` ask for are launches besides the one that is made, on the same memory, which
+    is put back. What they find is raised with a note that tells how.
 
     Raises
     ------
@@ -94,11 +115,26 @@ class check(Asking):
         level: Literal["off", "bounds", "full"] = "full",
         volatile: Literal["relaxed", "plain"] = "relaxed",
         acquire: Literal["fence", "read"] = "fence",
+        optimized: bool = True,
+        orders: Sequence[int] = (),
+        inputs: int = 0,
     ) -> None:
         self.also, self.level = also, levels.parse(level, "level")
         given = {"volatile": volatile, "acquire": acquire}
         self.rules = {name: levels.one_of(levels.RULES[name], value, name) for name, value in given.items()}
-        super().__init__((levels.setting, self.level), (levels.lent, also), (levels.rules, self.rules))
+        if isinstance(inputs, bool) or not isinstance(inputs, int) or inputs < 0:
+            raise ValueError(f"inputs is {inputs!r}; it is how many values to try, an int, 0 or more")
+        if isinstance(orders, (int, str)):
+            raise TypeError(f"orders is {orders!r}; it is a sequence of seeds, as (0, 1, 2)")
+        seeds = tuple(modes.parse_seed(seed, "orders") for seed in orders)
+        self.trials = levels.Trials(bool(optimized), seeds, inputs)
+        asked = (levels.setting, self.level), (levels.lent, also), (levels.rules, self.rules)
+        super().__init__(*asked, (levels.trials, self.trials))
+
+    @property
+    def untaken(self) -> list[str]:
+        """Branches that have gone one way only, or that no thread has come to."""
+        return trials.untaken(self.trials)
 
 
 def _checked(given: intercept.Launch) -> None:
@@ -134,36 +170,78 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         tensors = [*tensors_in(given), *bound.tensors]
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
     pieces = [*bound.pieces, *map(_whole, [*behind, *levels.also()])]
-    kernel = _kernel(state)
     with state.build.lock:
         usual = state.engine_kernel(device)
     config = plan.settled(launcher, usual)
     if device.type == "cpu":
         _compare_registers(state, usual, config)
-    pieces = _placed(signature, bound.values, pieces)
-    from rawkern.engines.cpu.checker import launch as check_launch
-
-    with check_launch.lock, _variables(state, kernel.module, device) as theirs:
-        pieces += theirs
-        rules = levels.rules.current
-        shape = config.grid, config.block, config.shared_mem, config.attributes
-        found, error = check_launch.run(
-            kernel, *shape, bound, pieces,
-            plain_volatile=rules["volatile"] == "plain", unfenced=rules["acquire"] == "read",
-        )  # fmt: skip
-    if found := skips.without_returns(found, state.build.source):
+    checked = Launch(state, device, config, bound, pieces)
+    also = list(trials.made(checked, levels.trials.current))
+    runs = [("", checked.run()), *also]
+    how, run = next(((how, run) for how, run in runs if run.found), runs[0])
+    if run.found:
         first: dict[Any, reports.Report] = {}
-        for report in map(state.report, found):
+        for report in map(state.report, run.found):
             first.setdefault((report.error, report.file, report.line), report)
         raised = reports.error_of(tuple(first.values()))
         for listener in listeners:
             listener(raised)
-        if error is not None:
-            raised.add_note(f"the launch ended with: {error}")
+        if how:
+            raised.add_note(f"found {how}, not in the launch as it is")
+        if run.error is not None:
+            raised.add_note(f"the launch ended with: {run.error}")
         raise raised
-    if error is not None:
-        raise error
+    if run.error is not None:
+        raise run.error
     return device
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """A checked launch that can be made more than once, on memory in the host's reach."""
+
+    state: State
+    device: torch.device
+    config: LaunchConfig
+    bound: careful.Bound
+    pieces: list[Piece]
+
+    def run(self, build: str = CHECKED, values: tuple[Any, ...] | None = None) -> trials.Run:
+        """Make it, with other values of parameters if there are any."""
+        from rawkern.engines.cpu.checker import launch as check_launch
+
+        state, config = self.state, self.config
+        bound = self.bound if values is None else self.bound._replace(values=values)
+        kernel = _kernel(state, build)
+        pieces = _placed(state.signature, bound.values, self.pieces)
+        with check_launch.lock, _variables(state, kernel.module, self.device) as theirs:
+            rules = levels.rules.current
+            shape = config.grid, config.block, config.shared_mem, config.attributes
+            found, error, made = check_launch.run(
+                kernel, *shape, bound, [*pieces, *theirs],
+                plain_volatile=rules["volatile"] == "plain", unfenced=rules["acquire"] == "read",
+            )  # fmt: skip
+        return trials.Run(skips.without_returns(found, state.build.source), error, made.checks, made.sides())
+
+    def sites(self) -> list[dict[str, Any]]:
+        """The accesses of the build of all checked launches."""
+        from rawkern.engines.cpu.runtime.grid import shape_of
+
+        return _kernel(self.state, CHECKED).loaded(shape_of(self.config.block))[0].table["sites"]
+
+    @contextlib.contextmanager
+    def undone(self) -> Iterator[None]:
+        """Put back what launches write to meanwhile."""
+        ranges = {(p.address, p.size) for p in self.pieces if p.size and not p.read_only}
+        usual = self.state.build.engine_module(self.device, self.state.asked)
+        if self.device.type == "cpu":
+            ranges.add((usual.globals_address, usual.layout.size))
+        before = [(address, ctypes.string_at(address, size)) for address, size in ranges]
+        try:
+            yield
+        finally:
+            for address, content in before:
+                ctypes.memmove(address, content, len(content))
 
 
 def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
@@ -187,16 +265,18 @@ def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
         )
 
 
-def _kernel(state: State) -> Any:
-    """The kernel in the checked build of its source."""
+def _kernel(state: State, build: str) -> Any:
+    """The kernel in a checked build of its source."""
     known = _builds.setdefault(state.build, {})
-    if state.asked not in known:
+    if (build, state.asked) not in known:
         from rawkern.engines.cpu import Module
+        from rawkern.engines.cpu.checker.coverage import Coverage
         from rawkern.engines.cpu.checker.instrument import Checker
 
-        program = _program(state)
-        known[state.asked] = program, Module(program.ptx, Checker, program.source.readable), {}
-    program, module, kernels = known[state.asked]
+        program = _program(state, UNOPTIMIZED if build == PLAIN else LESS_OPTIMISED)
+        instrument = Coverage if build == COVERED else Checker
+        known[build, state.asked] = program, Module(program.ptx, instrument, program.source.readable), {}
+    program, module, kernels = known[build, state.asked]
     mode = modes.current()
     if (state.entry.symbol, mode) not in kernels:
         kernels[state.entry.symbol, mode] = module.kernel(state.entry_in(program).symbol, state.signature, mode=mode)
@@ -253,14 +333,14 @@ def _relocate(address: int, size: int, moved: Sequence[tuple[int, int, int]]) ->
                 break
 
 
-def _program(state: State) -> programs.Program:
+def _program(state: State, option: str) -> programs.Program:
     source, names = state.build.source, (*state.build.settings.name_expressions, *state.asked)
     if not any(
         "fast-compile" in option or option.startswith(("-Ofc", "-G", "--device-debug")) for option in source.options
     ):
         # An NVRTC that does not know the option, or a source that looks different with it.
         with contextlib.suppress(CompileError, ValueError):
-            less = dataclasses.replace(source, options=(*source.options, LESS_OPTIMISED))
+            less = dataclasses.replace(source, options=(*source.options, option))
             program = programs.compile_program(less, source.cpu_arch, names)
             state.entry_in(program)
             return program

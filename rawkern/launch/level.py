@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -21,6 +22,22 @@ lent: Asked[Sequence[torch.Tensor]] = Asked(())
 #: Where checks may follow other rules than PTX's memory model, its own first.
 RULES = {"volatile": ("relaxed", "plain"), "acquire": ("fence", "read")}
 rules: Asked[dict[str, str]] = Asked({name: choices[0] for name, choices in RULES.items()})
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How else each checked launch is made, besides as it is: see `rawkern.check`.
+
+    `branches`: which sides of each branch lanes have gone, by the kernel, the lines and a number.
+    """
+
+    optimized: bool = True
+    orders: tuple[int, ...] = ()
+    inputs: int = 0
+    branches: dict[tuple, int] = field(default_factory=dict)
+
+
+trials: Asked[Trials] = Asked(Trials())
 
 
 def parse(text: str, source: str) -> str:

@@ -85,12 +85,13 @@ class Checks(sites.Checked):
         if not self.f.analysis.free_running:
             meetings.is_alone(self.f, instr)
         meetings.ended(self.f, self.f.block)
-        meetings.arrive(self.f, instr, number, counted)
+        meetings.arrive(self.f, instr, number, counted, goes_on=instr.op.has("arrive"))
 
     def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:
         meetings.part_ways(self.f, lanes)
         first = self.f.flow.blocks[next(iter(lanes))].instrs[-1]
-        meetings.arrive(self.f, first, number, counted=True)
+        goes_on = any(self.f.flow.blocks[k].instrs[-1].op.has("arrive") for k in lanes)
+        meetings.arrive(self.f, first, number, counted=True, goes_on=goes_on)
 
     def depart(self, number: Val) -> None:
         sites.note(self.f, "depart", number)

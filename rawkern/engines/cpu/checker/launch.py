@@ -238,13 +238,13 @@ class CheckedLaunch(Session):
         self._set(segments=table, nsegments=len(rows))
 
     def _site_table(self, roots: dict[tuple, int]) -> None:
-        rows = []
+        rows, locks = [], any(site["swaps"] == layout.SWAP for site in self.sites)
         for site in self.sites:
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
             root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
             row = {name: site[name] for name in _NUMBERS}
-            row |= {"root": root, "what": what, "space": space}
+            row |= {"root": root, "what": what, "space": space, "swaps": site["swaps"] if locks else 0}
             if self.plain_volatile and site["weak"] & layout.VOLATILE:
                 row |= {"strong": 0, "looks": 0, "weak": 0}
             row |= zip(("start", "end"), site["array"] or (0, 0), strict=True)
@@ -282,6 +282,15 @@ class CheckedLaunch(Session):
                     found[site - 1] = Finding("DEADLOCK", place, None, 0, None)
         return list(found.values())
 
+    def sides(self) -> dict[tuple[tuple[tuple[str, int], ...], int], int]:
+        """Which sides lanes have gone at each branch, by its lines and number, as in `layout`; if they are followed."""
+        found, at = {}, self._get("sites") + SITE.offset("sides")
+        for k, site in enumerate(self.sites):
+            if site["what"] == "branches":
+                lines = tuple((file, line) for file, line in site["lines"])
+                found[lines, site["branch"]] = ctypes.c_uint64.from_address(at + k * SITE.size).value
+        return found
+
     def _near(self, address: int) -> Piece | None:
         if self._get("heap_low") <= address < self._get("heap_next"):
             return heap().piece(address)
@@ -312,8 +321,8 @@ def run(
     bound: Bound,
     pieces: Sequence[Piece],
     **rules: bool,
-) -> tuple[list[Finding], LaunchError | None]:
-    """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did.
+) -> tuple[list[Finding], LaunchError | None, CheckedLaunch]:
+    """Run one launch of a checked kernel; returns what was found, the error it ended with, if it did, and its side.
 
     `rules` are those of `CheckedLaunch`.
     """
@@ -338,4 +347,4 @@ def run(
     found = checked.findings(grid, block)
     if not found and error is not None and "deadlock" in str(error):
         found = checked.stuck(grid, block)
-    return found, error
+    return found, error, checked

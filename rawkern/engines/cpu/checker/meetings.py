@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rawkern.engines.cpu.analysis.graph import Flow, closure
 from rawkern.engines.cpu.checker import undefined
-from rawkern.engines.cpu.checker.native.layout import KINDS
+from rawkern.engines.cpu.checker.native.layout import KINDS, ON
 from rawkern.engines.cpu.checker.sites import add_site, blame, checked, meeting_site, note
 from rawkern.engines.cpu.emit.forms import LANES, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -13,11 +13,11 @@ from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr
 
 
-def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool) -> None:
-    """A warp comes to a barrier; `counted`: the barrier says how many threads it takes."""
+def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool, goes_on: bool) -> None:
+    """A warp comes to a barrier; `counted`: the barrier says how many threads it takes; it `goes_on` at once."""
     same = _is_aligned(instr) and not counted
     site = add_site(f, meeting_site(f, instr))
-    note(f, "arrive", number, site, const("i64", int(same)))
+    note(f, "arrive", number, site, const("i64", same | goes_on * ON))
 
 
 def _is_aligned(instr: Instr) -> bool:

@@ -30,6 +30,7 @@ from rawkern.engines.cpu.checker.sites import (
     halves_of,
     identity,
     note,
+    ordinal,
     place,
     put_field,
     root_of,
@@ -114,8 +115,9 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     observes = looks and not used(f).isdisjoint(destinations(f.instr) if f.instr is not None else ())
     swaps, shown = _swaps(f, a)
     site = Site(
-        what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept, observes, weak, swaps
-    )
+        what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept, observes, weak, swaps,
+        ordinal(f),
+    )  # fmt: skip
     number = add_site(f, site)
     _tell_frame(f, space)
     if a.values is not None or shown:

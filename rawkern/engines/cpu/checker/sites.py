@@ -34,6 +34,7 @@ class Site:
     the value is used. `lines` are (file, line), from the inside out where code was inlined. `array`: where in local
     memory the array that the address comes from starts and ends. `kept`: that the checker is shown what is written.
     `looks`: it is strong and somebody uses what it reads. `weak` and `swaps` are as in `layout`.
+    `ordinal`: tells instructions of one place apart. `branch`: the block that a branch ends.
     """
 
     what: str
@@ -50,6 +51,8 @@ class Site:
     looks: bool = False
     weak: int = 0
     swaps: int = 0
+    ordinal: int = 0
+    branch: int = 0
 
 
 class Checked(Watch):
@@ -63,6 +66,7 @@ class Checked(Watch):
         self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by
         self.ends_beside: dict[int, list[int]] | None = None  # where lanes may end without a barrier
         self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
+        self.ordinals: dict[tuple[tuple[str, int], ...], dict[int, int]] = {}
         self.shadows: dict[str, str] = {}  # and the slots that say so
 
 
@@ -109,6 +113,12 @@ def place(f: FunctionLowering, instr: Instr | None = None) -> tuple[tuple[str, i
     instr = instr or f.instr
     loc = instr.loc if instr is not None else 0
     return lines_of(f.plan.ptx.locs[loc] if 0 <= loc < len(f.plan.ptx.locs) else None)
+
+
+def ordinal(f: FunctionLowering) -> int:
+    """How many other instructions of the place of the one at hand have been asked for before it."""
+    known = checked(f).ordinals.setdefault(place(f), {})
+    return known.setdefault(id(f.instr), len(known))
 
 
 def identity(f: FunctionLowering) -> tuple[Val, Val, Val]:

@@ -54,10 +54,11 @@ SITE = Record(
     "Site",
     _words(
         "root size element align what space strong looks weak seen defers unset_address unset_thread unset_block "
-        "start end kept swaps"
+        "start end kept swaps sides"
     ),
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what
+TAKEN, PASSED = 1, 2  # sides of a branch that lanes have gone
 #: swaps: it is a compare-and-swap, whose two values the checker is shown; another strong write of one value that it is
 #: shown; or one that it is not.
 SWAP, SET, OTHER = 1, 2, 3
@@ -70,17 +71,19 @@ LOCKS = 1024
 BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
 #: How a strong read puts in the past what it saw passed on: at the next fence, at once, or by choice (`unfenced`).
 AT_FENCE, AT_ONCE, BY_CHOICE = 0, 1, 2
+ON = 2  # of a barrier at which a warp only arrives
 GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
 #: What is known of one block: clocks of its warps, and what of all agents each has seen (`seen`), what strong writes
 #: of a warp pass on, within the block and to others (`fenced`, `wide`: since when), what such writes have passed on
 #: in the block (`pot`), and what strong reads of a warp have found there and a fence has yet to put in its past
 #: (`held`, if it is `holding` any; `looked`: when it last read what other blocks pass on). Up to `horizon` a warp has
-#: seen all there was in the block. `lock`: that which it holds (+ 1); `tried`: when it last failed to take one; `taken`
-#: and, behind a fence, `section`: up to when it has seen what others passed on if the order of locks counts.
+#: seen all there was in the block, and up to `common` all have. A warp waits `at` a site + 1, the
+#: barrier `number_at`. `lock`: that which it holds (+ 1); `tried`: when it last failed to take one; `taken` and, behind
+#: a fence, `section`: up to when it has seen what others passed on if the order of locks counts.
 STATE = Record(
     "State",
     (
-        *_words("number serial base shadow window region ordered"),
+        *_words("number serial base shadow window region ordered common"),
         ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
         ("held", _SEEN), ("seen", _SEEN), ("fenced", _SEEN), ("wide", _SEEN),
         ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("fence_passed", _CLOCKS), ("wide_passed", _CLOCKS),
@@ -90,7 +93,7 @@ STATE = Record(
         ("all_seen", f"[{BARRIERS} x i64]"),
         ("waiting", f"[{BARRIERS} x i64]"), ("wide_waiting", f"[{BARRIERS} x i64]"),
         ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
-        ("at", _CLOCKS),
+        ("at", _CLOCKS), ("number_at", _CLOCKS),
         ("copies", _CLOCKS), ("latest", _CLOCKS), ("met", _CLOCKS), ("groups", _CLOCKS),
         ("group_times", f"[{WARPS * GROUPS} x i64]"),
     ),

@@ -2,8 +2,9 @@
 
 A lock is a place where a compare-and-swap has found one value and left another, until the same warp sets it back. Who
 takes it next comes after who held it before, but by accident: it might have come first. So that order stands between
-two accesses only if both are made by who holds the lock, or if who holds it now has read what was written by another
-who held it. Each warp has one lock at a time, which is enough for most; where it has more their order counts.
+two accesses only if both are made by who holds the lock and has come to a fence, or if who holds it now has read what
+was written by another who held it. Each warp has one lock at a time, which is enough for most; where it has more their
+order counts.
 
 Every number is a 64-bit unsigned integer. `ck` is the launch's CHECK record, `st` the block's STATE, `s` the SITE of
 an instruction, `k` a LOCK; `who` and `me` are words of shadow.
@@ -17,9 +18,15 @@ from rawkern.engines.cpu.checker.native.layout import (
     AGENTS, CHECK, LOCK, LOCKS, READ, SET, SITE, SITE_AT, SITES, STATE, SWAP, TIME_AT,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.sync import rk_check_believe, rk_check_tick
-from rawkern.engines.cpu.checker.native.scalar import load32, load64
+from rawkern.engines.cpu.checker.native.scalar import inline, load32, load64
 
 LOCK_SIZE, SITE_SIZE = LOCK.size, SITE.size
+
+
+@inline
+def rk_check_may_lock(ck, a, s):
+    """Whether a strong write or an update has to do with locks."""
+    return SITE.swaps[s] == SWAP or LOCK.address[CHECK.locks[ck] + ((a >> 2) & (LOCKS - 1)) * LOCK_SIZE] == a
 
 
 def rk_check_lock(ck, st, warp, lane, a, s, last, base):
@@ -67,9 +74,9 @@ def rk_check_lock(ck, st, warp, lane, a, s, last, base):
     LOCK.value[k] = value
     LOCK.holder[k] = mine
     LOCK.since[k] = since
+    STATE.taken[st, warp] = CHECK.clock[ck]
     STATE.lock[st, warp] = index + 1
     STATE.tried[st, warp] = 0
-    STATE.taken[st, warp] = CHECK.clock[ck]
     if since > STATE.looked[st, warp]:
         STATE.looked[st, warp] = since
     rk_check_tick(ck, st, warp)

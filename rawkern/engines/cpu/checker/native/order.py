@@ -14,10 +14,10 @@ from rawkern.engines.cpu.checker.native.conflicts import (
     rk_check_replaced,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.layout import (
-    CHECK, KEPT, MASK_AT, OBSERVER, OTHERS, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT, TIME_AT,
-    UPDATE, WRITE,
+    CHECK, KEPT, LANE_MASK, MASK_AT, OBSERVER, OTHERS, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT,
+    TIME_AT, UPDATE, WRITE,
 )  # fmt: skip
-from rawkern.engines.cpu.checker.native.locks import rk_check_lock
+from rawkern.engines.cpu.checker.native.locks import rk_check_lock, rk_check_may_lock
 from rawkern.engines.cpu.checker.native.runtime import rk_check_found_unset
 from rawkern.engines.cpu.checker.native.sync import rk_check_limits
 from rawkern.engines.cpu.checker.native.scalar import elsewhere, highest_bit, inline, load64, lowest_bit, store64
@@ -25,6 +25,7 @@ from rawkern.engines.cpu.checker.native.scalar import elsewhere, highest_bit, in
 SITE_SIZE = SITE.size
 ALL_SET = 15 << REST_AT
 NONE = (1 << 64) - 1
+SAME = NONE ^ LANE_MASK ^ (((1 << TIME_AT) - 1) >> SITE_AT << SITE_AT)  # all but the lane and the site
 rk_run_read1 = rk_run_read2 = rk_run_write1 = rk_run_write2 = elsewhere  # in check_runs
 
 
@@ -162,20 +163,42 @@ def rk_check_trace(ck, st, warp, mask, site, s, region, base):
         return 0
     reads = SITE.what[s] == READ
     last = 0
+    me = 0  # of an update that nobody looks at
+    if SITE.what[s] == UPDATE and SITE.size[s] == 4 and (SITE.looks[s] | SITE.swaps[s] | CHECK.weak[ck]) == 0:
+        me = (STATE.clocks[st, warp] << TIME_AT) | (1 << STRONG_AT) | (site << SITE_AT) | ALL_SET | (15 << MASK_AT)
     while mask:
         lane = lowest_bit(mask)
         mask = mask & (mask - 1)
         a = CHECK.addresses[ck, lane]
-        if reads == 0 or a != last or mask == 0 or CHECK.addresses[ck, lowest_bit(mask)] != a:
+        if me and rk_check_adds(region, a, me | lane, base):
+            last = a
+        elif reads == 0 or a != last or mask == 0 or CHECK.addresses[ck, lowest_bit(mask)] != a:
             last = a
             rk_check_cell(ck, st, warp, lane, a, site, s, region, base)
     return 0
 
 
+@inline
+def rk_check_adds(region, a, me, base):
+    """Follow an update of a word that the warp has just updated; 0 if more may stand against it."""
+    cell = REGION.words[region] + (a >> 2) * 8
+    who = load64(cell)
+    if (who ^ me) & SAME or a & 3 or load64(cell + REGION.plane[region]) > base:
+        return 0
+    if REGION.kept[region] | REGION.observed[region]:
+        return 0
+    if who != me:
+        if (who ^ me) & LANE_MASK:
+            REGION.others[region] = 1
+            store64(cell + REGION.plane[region] * OTHERS, who)
+        store64(cell, me)
+    return 1
+
+
 def rk_check_cell(ck, st, warp, lane, a, site, s, region, base):
     """Follow one lane's access: compare it with the last ones of these bytes, and be the last."""
     end = a + SITE.size[s]
-    if SITE.swaps[s]:
+    if SITE.swaps[s] and rk_check_may_lock(ck, a, s):
         rk_check_lock(ck, st, warp, lane, a, s, load64(REGION.words[region] + (a >> 2) * 8), base)
     now = STATE.clocks[st, warp]
     if CHECK.copying[ck]:
@@ -258,7 +281,7 @@ def rk_check_write(ck, st, warp, lane, a, site, s, region, cell, plane, me, part
     if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
         if rk_check_is_observed(ck, st, warp, cell, plane, me, who, base) == 0:
             writer = who
-    elif REGION.kept[region] | REGION.others[region]:
+    elif REGION.kept[region] or (REGION.others[region] and (SITE.strong[s] == 0 or CHECK.weak[ck])):
         writer = rk_check_replaced(ck, st, warp, cell, plane, me, part, base)
     reader = 0
     if (writer >> MASK_AT) & part != part:
@@ -287,11 +310,18 @@ def rk_check_keep(ck, st, warp, region, s, cell, plane, me, who, base):
     """Keep a write that a strong one replaces, where an access that comes after the latter may race with the former."""
     looks = SITE.looks[s]
     if who and who >> STRONG_AT & 1 == 0:
-        REGION.kept[region] = 1
-        store64(cell + plane * KEPT, who)
-    elif who and rk_check_is_mine(ck, st, warp, me, who) == 0 and rk_check_is_seen(ck, st, warp, who) == 0:
+        if base == 0 or who >> TIME_AT > STATE.common[st]:
+            REGION.kept[region] = 1
+            store64(cell + plane * KEPT, who)
+    elif who and (  # of the same time it is by another lane of the warp, which have not met since
+        ((who ^ me) >> TIME_AT == 0 and (who ^ me) & LANE_MASK)
+        or (rk_check_is_mine(ck, st, warp, me, who) == 0 and rk_check_is_seen(ck, st, warp, who) == 0)
+    ):
         plain = me & (NONE ^ (1 << STRONG_AT))
-        if looks == 0 and rk_check_is_observed(ck, st, warp, cell, plane, plain, who, base) == 0:
+        observed = looks
+        if observed == 0 and REGION.observed[region]:
+            observed = rk_check_is_observed(ck, st, warp, cell, plane, plain, who, base)
+        if observed == 0:
             REGION.others[region] = 1
             store64(cell + plane * OTHERS, who)
     if looks:

@@ -10,8 +10,8 @@ threads.
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, BAD_FREE, CHECK, COLUMNS, ENTRY, INACTIVE_SOURCE, IS_FREED, LOCAL, MEETING, REGION, REPORT, SITE, STATE,
-    UNINITIALIZED, WORD,
+    AGENTS, BAD_FREE, CHECK, COLUMNS, ENTRY, INACTIVE_SOURCE, IS_FREED, LOCAL, MEETING, PASSED, REGION, REPORT, SITE,
+    STATE, TAKEN, UNINITIALIZED, WORD,
 )  # fmt: skip
 from rawkern.engines.cpu.records import BLOCK
 from rawkern.engines.cpu.checker.native.scalar import clear, lowest_bit, store64
@@ -43,6 +43,7 @@ def rk_check_enter(ck, blk):
         CHECK.blind[ck] = 1
         return 0
     STATE.base[st] = stamp
+    STATE.common[st] = 0
     STATE.window[st] = BLOCK.shared[blk]
     REGION.words[STATE.region[st]] = STATE.shadow[st] - (BLOCK.shared[blk] >> 2) * WORD
     w = 0
@@ -100,6 +101,18 @@ def rk_check_blame(ck, blk, warp, lanes, site, kind, other):
         r = rk_check_report(ck, BLOCK.session[blk], kind, site, warp * 32 + lowest_bit(lanes), 0, 0)
         if r:
             REPORT.extra[r] = other
+    return 0
+
+
+def rk_check_branch(ck, blk, warp, site, taken, rest):
+    """Lanes choose between the sides of a branch."""
+    s = CHECK.sites[ck] + site * SITE_SIZE
+    sides = SITE.sides[s]
+    if taken:
+        sides = sides | TAKEN
+    if rest:
+        sides = sides | PASSED
+    SITE.sides[s] = sides
     return 0
 
 

@@ -14,7 +14,7 @@ after that.
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, AT_ONCE, BY_CHOICE, CHECK, COLUMNS, DIFFERENT_BARRIERS, GROUPS, LOOKED, REPORT, STATE, TIME_AT, WARPS,
+    AGENTS, AT_ONCE, BY_CHOICE, CHECK, COLUMNS, DIFFERENT_BARRIERS, GROUPS, LOOKED, ON, REPORT, STATE, TIME_AT, WARPS,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.scalar import clear, elsewhere, load64, store64
@@ -75,7 +75,7 @@ def rk_check_draw(ck, st, agent):
     CHECK.clock[ck] = now
     id = STATE.number[st] * AGENTS + agent
     store64(CHECK.log[ck] + now * 8, id)
-    if agent < WARPS and STATE.lock[st, agent]:
+    if agent < WARPS and STATE.lock[st, agent] and STATE.taken[st, agent] == 0:  # behind a fence
         store64(CHECK.held[ck] + now * 8, STATE.lock[st, agent])
     if CHECK.runner[ck] != id:
         CHECK.runner[ck] = id
@@ -172,7 +172,7 @@ def rk_check_warp_sync(ck, blk, warp):
 
 
 def rk_check_arrive(ck, blk, warp, number, site, same):
-    """A warp comes to a barrier; `same`: to that instruction all the block's warps must come."""
+    """A warp comes to a barrier; `same`: to that instruction all the block's warps must come (`ON`: it goes on)."""
     st = BLOCK.session[blk]
     STATE.ordered[st] = 1
     rk_check_acquire(ck, st, warp, 1)
@@ -180,6 +180,10 @@ def rk_check_arrive(ck, blk, warp, number, site, same):
         rk_check_believe(st, warp)
     number = number & 15
     STATE.at[st, warp] = site + 1
+    if same & ON:
+        STATE.at[st, warp] = 0
+        same = same ^ ON
+    STATE.number_at[st, warp] = number
     first = STATE.first[st, number]
     if same and first and first != site + 1:
         r = rk_check_report(ck, st, DIFFERENT_BARRIERS, site, warp * 32, 0, 0)
@@ -212,8 +216,10 @@ def rk_check_open(blk, number):
     clear(arrived, ROW)
     STATE.first[st, number] = 0
     all = NEVER
+    everyone = 1
     w = 0
     while w < BLOCK.nwarps[blk]:
+        everyone = everyone and STATE.at[st, w] and STATE.number_at[st, w] == number
         seen = load64(opened + w * 8)
         first = seen + 1  # of the warp's times that are not seen
         if seen >= STATE.before[st, w]:
@@ -224,6 +230,8 @@ def rk_check_open(blk, number):
             all = load64(opened + CLOCKS + w * 8)
         w += 1
     STATE.all_seen[st, number] = all
+    if everyone:
+        STATE.common[st] = all
     return 0
 
 
