@@ -13,8 +13,7 @@ from typing import Any
 from benchmarks.harness import Report, Table, scaled
 from rawkern.base import llvm as base
 from rawkern.compile.nvrtc import run_nvrtc
-from rawkern.compile.programs import CPU_ARCH
-from rawkern.compile.source import Source, from_text
+from rawkern.compile.source import CPU_ARCH, Source, from_text
 from rawkern.engines.cpu.analysis.storage import lay_out_globals
 from rawkern.engines.cpu.runtime import jit
 

@@ -32,14 +32,23 @@ Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @
 
 ## Notes
 
-- Matrix products (`mma`, `wmma`): products are exact. Sums run over k in ascending order from C, each step one fused
-  multiply-add rounded to nearest even in f32 (f64 for f64). If C and D are f16, they are rounded once, at the end.
-  GPUs sum several products at once and truncate low bits; PTX leaves that open, so last bits differ. tf32 operands are
+- Matrix products (`mma`, `wmma`, `wgmma`): products are exact. In code for compute capability 9.0, sums have an H200's
+  bits: all terms of an instruction are truncated relative to the largest and added at once. In other code, and for f64,
+  sums run over k in ascending order from C, each step one fused multiply-add rounded to nearest even in f32 (f64 for
+  f64). If C and D are f16, they are rounded once, at the end. GPUs sum several products at once and truncate low bits;
+  PTX leaves that open, so last bits differ. tf32 operands are
   truncated to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the hardware's.
+- Each warp computes its rows of a `wgmma` when it executes it. Checks do not see what it reads of shared memory, except
+  that it lies inside the block's.
 - Matrix instructions need all 32 lanes of a warp, as in PTX; otherwise the launch fails with the line.
 - Fragments of `wmma` have the layout that `mma.sync` documents. Elements that the hardware holds twice are held twice.
 - `cp.async` copies at once; waiting for it then costs nothing.
-- Cache hints, prefetches and scopes of fences are accepted and change no result.
+- `cp.async.bulk` copies, and `cp.reduce.async.bulk` adds, as late as the program allows: where the barrier that is told
+  of its bytes is waited for, at `wait_group`, or at the end of the warp. A program that does not wait sees what was
+  there before. [In another order](checking.md#another-order) some happen at once, with the seed 0 all of them. A
+  cluster is one block, so `.multicast::cluster` is not there.
+- Cache hints, prefetches, scopes and proxies of fences, `setmaxnreg` and `griddepcontrol` are accepted and change no
+  result.
 """
 
 

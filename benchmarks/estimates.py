@@ -1,6 +1,7 @@
-"""Estimates of GPU time beside recorded times, and beside a plain roofline; the table of docs/estimates.md.
+"""Estimates of GPU time beside recorded times, and beside a plain roofline; the tables of docs/estimates.md.
 
-Families are left out of the fit one after the other: each figure is that of a model which has not seen the family.
+Families are left out of the fit one after the other: each figure is that of a model which has not seen the family. New
+kernels are estimated first and measured then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,43 +24,63 @@ from benchmarks.harness import RESULTS
 from rawkern.base import torch_private as private
 from rawkern.base.timing import gpu_seconds
 from rawkern.estimation.cards import CARDS, Card, Constants
-from rawkern.estimation.estimate import needs_of_launch
+from rawkern.estimation.estimate import SPREAD, needs_of_launch
 from rawkern.estimation.model import Needs, roofline, time_of
 
 RECORDED, NEW = RESULTS / "estimates-recorded.json", RESULTS / "estimates-new.json"
 DOCS, DETAILS = RESULTS.parent.parent / "docs" / "estimates.md", RESULTS / "estimates.md"
-BEGIN, END = "<!-- table -->\n", "<!-- /table -->\n"
-FIXED = ("hot", "step")  # constants that one family alone tells
+MARKS = {name: (f"<!-- {name} -->\n", f"<!-- /{name} -->\n") for name in ("new", "table")}
+#: Constants that small kernels told (`rawkern calibrate`, and loops like it): rows tell them too little.
+FIXED = ("l2_latency", "scattered", "scattered_writes", "hot", "step")
+SHARES = ("dram_share", "issue", "l1")  # at most 1
 #: Where fits begin, and stay near where rows tell nothing: round numbers, those that are published where there are any.
 START = Constants(
-    l2_latency=270, dram_latency=500, dram_share=0.9, l2_sectors=1.0, partial=4.0, block_latency=500, warp_latency=10,
-    block_interval=0.5, l2_lines=0.5, scattered=1.4, hot=1.755, step=0.732, issue=0.95, l1=0.95, barrier=30, power=2.0,
-    launch=2.0,
+    l2_latency=280, dram_latency=500, dram_share=0.9, l2_sectors=1.0, partial=4.0, block_latency=500, warp_latency=10,
+    block_interval=0.5, l2_lines=0.5, scattered=1.35, scattered_writes=1.95, hot=1.755, step=0.732, issue=0.95,
+    l1=0.95, barrier=30, power=2.0, launch=2.0,
 )  # fmt: skip
+TITLES = {"left_out": "family left out", "estimated": "estimate", "roofline": "roofline"}
+#: Families whose variants do the same with the same data; the words before the first space name the problem.
+TUNED = ("copy", "transpose", "sum", "matmul", "softmax", "n-body", "stencil", "scan", "convolution", "sparse product")
+COLUMNS = tuple(TITLES)
 COLD, WARM = "cold", "warm"
 Row = dict[str, Any]
 Cell = tuple[str, str]  # GPU, and cold or warm
 
 
 def arguments(row: Row, device: str = "cpu") -> list[Any]:
-    """Of a row: ``f:N`` is N uniform float32, ``i:N:M`` int32 below M, ``p:N`` a permutation, ``n:V`` a number."""
-    draw, found = torch.Generator().manual_seed(0), []
+    """Tensors and numbers of a row's texts, always the same ones.
+
+    Of N elements: ``f:N`` uniform float32, ``d:N`` float64, ``h:N`` float16; ``i:N:M`` int32 below M, ``u:N:M`` uint32,
+    ``s:N:M`` sorted int32; ``l:N`` int64 zeros; ``p:N`` a permutation, ``c:N`` one cycle through all. ``n:V`` and
+    ``x:V`` are numbers.
+    """
+    draw = torch.Generator().manual_seed(0)
+    floats = {"f": torch.float32, "d": torch.float64, "h": torch.float16}
+    found: list[Any] = []
     for kind, *numbers in (text.split(":") for text in row["args"]):
+        if kind in ("n", "x"):
+            found.append(int(numbers[0]) if kind == "n" else float(numbers[0]))
+            continue
         n, *most = map(int, numbers)
-        if kind == "f":
-            found.append(torch.rand(n, generator=draw).to(device))
-        elif kind == "i":
-            found.append(torch.randint(most[0], (n,), dtype=torch.int32, generator=draw).to(device))
-        elif kind == "p":
-            found.append(torch.randperm(n, generator=draw).to(torch.int32).to(device))
+        if kind in floats:
+            made = torch.rand(n, generator=draw, dtype=floats[kind])
+        elif kind in ("i", "u", "s"):
+            made = torch.randint(most[0], (n,), dtype=torch.int32, generator=draw)
+            made = made.sort().values if kind == "s" else made.view(torch.uint32) if kind == "u" else made
+        elif kind == "l":
+            made = torch.zeros(n, dtype=torch.int64)
         else:
-            found.append(n)
+            order = torch.randperm(n, generator=draw)
+            made = order if kind == "p" else torch.empty_like(order).index_copy_(0, order, order.roll(-1))
+            made = made.to(torch.int32)
+        found.append(made.to(device))
     return found
 
 
 def launcher_of(row: Row) -> Any:
     grid, block = (tuple(size) if isinstance(size, list) else size for size in (row["grid"], row["block"]))
-    return rawkern.RawKernel(row["source"], row["kernel"])[grid, block]
+    return rawkern.RawKernel(row["source"], row["kernel"])[grid, block, row.get("shared", 0)]
 
 
 def needs_of_row(row: Row) -> Needs:
@@ -89,14 +111,15 @@ def loss(constants: Constants, data: Sequence[tuple[Row, Needs]]) -> float:
     return statistics.fmean(parts) + 0.01 * moved
 
 
-def fitted(data: Sequence[tuple[Row, Needs]], rounds: int = 4) -> Constants:
+def fitted(data: Sequence[tuple[Row, Needs]], rounds: int = 5) -> Constants:
     """Constants by steps along each axis."""
     best, constants = loss(START, data), START
     steps = {name: 0.2 for name in asdict(START) if name not in FIXED}
     for _ in range(rounds):
         for name, step in steps.items():
             for factor in (1 + step, 1 / (1 + step)):
-                tried = replace(constants, **{name: getattr(constants, name) * factor})
+                value = getattr(constants, name) * factor
+                tried = replace(constants, **{name: min(value, 1.0) if name in SHARES else value})
                 if (now := loss(tried, data)) < best - 1e-5:
                     constants, best = tried, now
                     break
@@ -155,12 +178,12 @@ def predicted() -> list[Row]:
     found = []
     for row in new_rows():
         needs = needs_of_row(row)
-        row["us"] = {}
-        every = {gpu: {COLD: 0.0, WARM: 0.0} for gpu in ("h100", "h200")}
-        row["estimated"] = _table({"us": every}, lambda cell, n=needs: seconds(n, cell, Constants()))
-        row["roofline"] = _table({"us": every}, lambda cell, n=needs: roofline(n, CARDS[cell[0]]))
-        print(f"{row['family']}, {row['variant']}: {row['estimated']['h100']}", flush=True)
-        found.append(row)
+        every = {"us": {gpu: {COLD: 0.0, WARM: 0.0} for gpu in ("h100", "h200")}}
+        kept = {"family": row["family"], "variant": row["variant"], "us": {}}
+        kept["estimated"] = _table(every, lambda cell, n=needs: seconds(n, cell, Constants()))
+        kept["roofline"] = _table(every, lambda cell, n=needs: roofline(n, CARDS[cell[0]]))
+        print(f"{row['family']}, {row['variant']}: {kept['estimated']['h100']}", flush=True)
+        found.append(kept)
     return found
 
 
@@ -182,17 +205,20 @@ def measured(row: Row) -> dict[str, float]:
     return found
 
 
-def _measure() -> None:
+def _measure(into: Path) -> None:
     name = torch.cuda.get_device_name()
     gpu = next((known for known in ("h100", "h200") if known in name.lower()), None)
     if gpu is None:
         raise SystemExit(f"--measure is for an H100 or H200, of which estimates were kept; this is {name}")
     kept = json.loads(NEW.read_text())
+    launches = {(row["family"], row["variant"]): row for row in new_rows()}
     for row in kept["rows"]:
-        row["us"][gpu] = measured(row)
+        row["us"][gpu] = measured(launches[row["family"], row["variant"]])
         print(f"{row['family']}, {row['variant']}: {row['us'][gpu]}, estimated {row['estimated'][gpu]}", flush=True)
-    NEW.write_text(json.dumps(kept, indent=1) + "\n")
-    print(report(kept["rows"], ("estimated", "roofline")))
+        (into / NEW.name).write_text(json.dumps(kept, indent=1) + "\n")  # what came so far, should a later one fail
+    text = f"{new_text(kept['rows'])}\n{table([row for row in kept['rows'] if row['us']], COLUMNS[1:])}\n"
+    (into / "estimates-new.md").write_text(text)
+    print(text)
 
 
 # Text ---------------------------------------------------------------------------------------------------------
@@ -203,8 +229,7 @@ def report(rows: Sequence[Row], columns: Sequence[str]) -> str:
     groups = [
         (family, [r for r in rows if r["family"] == family]) for family in dict.fromkeys(r["family"] for r in rows)
     ]
-    titles = {"left_out": "family left out", "estimated": "estimate", "roofline": "roofline"}
-    heads = [f"{titles[name]}: median | 90 % | pairs in order" for name in columns]
+    heads = [f"{TITLES[name]}: median | 90 % | pairs in order" for name in columns]
     lines = [f"| family | {' | '.join(heads)} |", f"| --- {'| --- ' * 3 * len(columns)}|"]
     for family, some in (*groups, ("**all**", rows)):
         parts = []
@@ -215,31 +240,101 @@ def report(rows: Sequence[Row], columns: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The text of results/estimates.md: every row on every GPU, measured and estimated."""
-    lines = [
-        "# Estimates and measured times\n",
-        "Microseconds, with the difference from the measured time; docs/estimates.md explains the columns.\n",
-    ]
-    lines += [
-        "| family, variant | GPU, L2 | measured us | family left out | estimate | roofline |",
-        f"| {'--- | ' * 6}".rstrip(),
-    ]
+def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """Every row on every GPU: what was measured, and beside it the columns."""
+    lines = [f"| family, variant | GPU, L2 | measured us | {' | '.join(TITLES[name] for name in columns)} |"]
+    lines.append(f"| {'--- | ' * (3 + len(columns))}".rstrip())
     for row in rows:
         for gpu, state in cells(row):
             took = row["us"][gpu][state]
-            own = [row[name][gpu][state] for name in ("left_out", "estimated", "roofline")]
-            shown = " | ".join(f"{us:,.4g} ({us / took - 1:+.0%})" for us in own)
+            every = [row[name][gpu][state] for name in columns]
+            shown = " | ".join(f"{us:,.4g} ({us / took - 1:+.0%})" for us in every)
             lines.append(f"| {row['family']}, {row['variant']} | {gpu.upper()}, {state} | {took:,} | {shown} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
-def rendered(page: str, rows: Sequence[Row]) -> str:
-    """The text of docs/estimates.md with its table."""
-    before, _, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert end, "docs/estimates.md has no place for the table"
-    return f"{before}{BEGIN}\n{report(rows, ('left_out', 'estimated', 'roofline'))}\n\n{end}{after}"
+def inside(rows: Sequence[Row], name: str) -> tuple[int, int]:
+    """How many measured times lie between `low` and `high` of a column, and of how many."""
+    ratios = [row["us"][g][s] / row[name][g][s] for row in rows for g, s in cells(row)]
+    return sum(1 / SPREAD <= ratio <= SPREAD for ratio in ratios), len(ratios)
+
+
+def choices(rows: Sequence[Row], name: str) -> dict[str, float]:
+    """By family: how much longer than the best variant of a problem the one takes that a column finds fastest, at most.
+
+    By a cold L2, as `autotune` has it. Variants of one problem begin alike: ``"4096 naive"``, ``"4096 tile 32 ..."``.
+    """
+    problems: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        for gpu in row["us"] if row["family"] in TUNED else ():
+            problems.setdefault((row["family"], row["variant"].split()[0].rstrip(","), gpu), []).append(row)
+    worst: dict[str, float] = {}
+    for (family, _, gpu), some in problems.items():
+        if len(some) > 1:
+            chosen, best = (min(some, key=lambda row: row[key][gpu][COLD]) for key in (name, "us"))
+            longer = chosen["us"][gpu][COLD] / best["us"][gpu][COLD] - 1
+            worst[family] = max(worst.get(family, 0.0), longer)
+    return worst
+
+
+def recorded_text(rows: Sequence[Row]) -> str:
+    """Figures of the recorded rows, for the page."""
+    held, all_of = inside(rows, "left_out")
+    took = choices(rows, "left_out")
+    said = (
+        f"`low` and `high` hold {held} of the {all_of} times, each estimated with its family left out. Of the variants "
+        f"of one problem, the one with the lowest such estimate takes at most 10% longer than the best in "
+        f"{sum(longer <= 0.1 for longer in took.values())} of {len(took)} families: "
+        f"{', '.join(f'{family} {longer:.0%}' for family, longer in took.items())}."
+    )
+    return f"{report(rows, COLUMNS)}\n\n{said}\n"
+
+
+def new_text(rows: Sequence[Row]) -> str:
+    """Figures of the new kernels, for the page."""
+    done = [row for row in rows if row["us"]]
+    families = len({row["family"] for row in rows})
+    parts = [f"{len(rows)} kernels of {families} families; {len(done)} of them are measured."]
+    if done:
+        held, all_of = inside(done, "estimated")
+        parts += [f"`low` and `high` hold {held} of the {all_of} times.", report(done, COLUMNS[1:])]
+    return "\n\n".join(parts) + "\n"
+
+
+def details(recorded: Sequence[Row], new: Sequence[Row]) -> str:
+    """The text of results/estimates.md: every row on every GPU, measured and estimated."""
+    parts = ["# Estimates and measured times"]
+    parts.append("Microseconds, with the difference from the measured time; docs/estimates.md explains the columns.")
+    parts += ["## Recorded rows", table(recorded, COLUMNS), "## New kernels"]
+    if done := [row for row in new if row["us"]]:
+        parts.append(table(done, COLUMNS[1:]))
+    if waiting := [row for row in new if not row["us"]]:
+        lines = [
+            "| estimated, not measured yet | H100, cold | warm | H200, cold | warm |",
+            f"| {'--- | ' * 5}".rstrip(),
+        ]
+        for row in waiting:
+            shown = " | ".join(f"{us:,.4g}" for times in row["estimated"].values() for us in times.values())
+            lines.append(f"| {row['family']}, {row['variant']} | {shown} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def rendered(page: str, texts: dict[str, str]) -> str:
+    """The text of docs/estimates.md with its tables, which stand between marks."""
+    for name, text in texts.items():
+        begin, end = MARKS[name]
+        before, _, rest = page.partition(begin)
+        _, found, after = rest.partition(end)
+        assert found, f"docs/estimates.md has no place for {name}"
+        page = f"{before}{begin}\n{text}\n{end}{after}"
+    return page
+
+
+def kept_texts() -> tuple[dict[str, str], str]:
+    """The tables of what is kept: those of the page, and all rows."""
+    new, recorded = (json.loads(path.read_text())["rows"] for path in (NEW, RECORDED))
+    return {"new": new_text(new), "table": recorded_text(recorded)}, details(recorded, new)
 
 
 def main() -> None:
@@ -247,22 +342,25 @@ def main() -> None:
     parser.add_argument("--fit", action="store_true", help="print constants fitted on all rows, and write nothing")
     parser.add_argument("--predict", action="store_true", help="estimate the new kernels and keep that")
     parser.add_argument("--measure", action="store_true", help="on a GPU: measure the new kernels and keep that beside")
+    parser.add_argument("--into", type=Path, default=RESULTS, metavar="DIR", help="where --measure writes")
+    parser.add_argument("--page", action="store_true", help="write the tables from what is kept")
     options = parser.parse_args()
+    if options.measure:
+        _measure(options.into)
+        return
     if options.predict:
         NEW.write_text(json.dumps({"rows": predicted()}, indent=1) + "\n")
-        return
-    if options.measure:
-        _measure()
-        return
-    kept = json.loads(RECORDED.read_text())
-    if options.fit:
-        print(fitted([(row, needs_of_row(row)) for row in kept["rows"]]))
-        return
-    kept["rows"] = evaluated(kept["rows"])
-    RECORDED.write_text(json.dumps(kept, indent=1) + "\n")
-    DOCS.write_text(rendered(DOCS.read_text(), kept["rows"]))
-    DETAILS.write_text(table(kept["rows"]))
-    print(report(kept["rows"], ("left_out", "estimated", "roofline")))
+    elif not options.page:
+        kept = json.loads(RECORDED.read_text())
+        if options.fit:
+            print(fitted([(row, needs_of_row(row)) for row in kept["rows"]]))
+            return
+        kept["rows"] = evaluated(kept["rows"])
+        RECORDED.write_text(json.dumps(kept, indent=1) + "\n")
+        print(report(kept["rows"], COLUMNS))
+    texts, every = kept_texts()
+    DOCS.write_text(rendered(DOCS.read_text(), texts))
+    DETAILS.write_text(every)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ import rawkern
 from benchmarks import compile, cpu
 from benchmarks.harness import Report, Table
 from rawkern.compile.nvrtc import run_nvrtc
-from rawkern.compile.programs import CPU_ARCH
-from rawkern.compile.source import from_path
+from rawkern.compile.source import CPU_ARCH, from_path
 from rawkern.engines.cpu.checker.bounds import Bounds
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.runtime.jit import Translation

@@ -10,8 +10,8 @@ import torch
 import rawkern
 from benchmarks.checked import CODE, ROUNDS, launches, timed
 from benchmarks.harness import Report, Table
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines.cpu.checker.bounds import Bounds
 from rawkern.engines.cpu.profiler.instrument import Profiler
 from rawkern.engines.cpu.runtime.grid import shape_of

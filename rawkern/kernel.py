@@ -13,7 +13,7 @@ import torch
 from rawkern.base.attributes import Attributes as LaunchAttributes
 from rawkern.base.border import border, hide
 from rawkern.base.dynamo import untraced
-from rawkern.compile import lookup, programs
+from rawkern.compile import lookup
 from rawkern.engines.devices import default_device
 from rawkern.errors import LaunchError, UnsupportedError
 from rawkern.gradients.derivable import Derivable
@@ -404,7 +404,8 @@ class RawKernel(OfUnit, Attributes, Derivable):
         """
         with self.unit.lock:
             state = self.state()
-            return state.build.program(lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked).ptx
+            arch = lookup.architecture_name(arch or state.build.source.cpu_arch, "compute")
+            return state.build.program(arch, state.asked).ptx
 
     @border
     def cubin(self, arch: str) -> bytes:

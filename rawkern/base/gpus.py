@@ -78,7 +78,7 @@ SPECIFICATIONS = {
     )
     for (major, minor), (warps, blocks, shared, most, reserved, granularity, barriers) in _ROWS.items()
 }  # fmt: skip
-DEFAULT = SPECIFICATIONS[8, 0]
+DEFAULT, HOPPER = SPECIFICATIONS[8, 0], SPECIFICATIONS[9, 0]
 
 
 def block_registers(registers: int, threads: int) -> int:

@@ -249,13 +249,13 @@ def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
 
     That takes longer than all the rest, so it is not made for a kernel whose bounds the compiler keeps.
     """
-    gpu, source, name = modes.current().gpu, state.build.source, state.entry.name
+    gpu, source, name = usual.gpu, state.build.source, state.entry.name
     if gpus.block_registers(gpus.MOST_REGISTERS, config.threads) <= gpus.REGISTERS or source.binary is not None:
         return
     if usual.bounded or int(gpu.name.removeprefix("sm_")) not in nvrtc().architectures:
         return
     with state.build.lock:
-        program = state.build.program(gpu.name, state.asked)
+        program = state.build.program(gpu.name if gpu.cluster == 0 else f"{gpu.name}a", state.asked)
     each = cubin.resources(program.code, gpu.name)[state.entry_in(program).symbol].registers
     needed = gpus.block_registers(each, config.threads)
     if needed > gpus.REGISTERS:
@@ -341,10 +341,10 @@ def _program(state: State, option: str) -> programs.Program:
         # An NVRTC that does not know the option, or a source that looks different with it.
         with contextlib.suppress(CompileError, ValueError):
             less = dataclasses.replace(source, options=(*source.options, option))
-            program = programs.compile_program(less, programs.CPU_ARCH, names)
+            program = programs.compile_program(less, source.cpu_arch, names)
             state.entry_in(program)
             return program
-    return programs.compile_program(source, programs.CPU_ARCH, names)
+    return programs.compile_program(source, source.cpu_arch, names)
 
 
 def _placed(signature: Signature, values: tuple[Any, ...], pieces: Sequence[Piece]) -> list[Piece]:

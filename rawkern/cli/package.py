@@ -57,7 +57,7 @@ def _made(
         build = unit.current()
         plain = [int(arch.removeprefix("sm_")) for arch in archs if arch[-1].isdigit()]
         # PTX for 90a or 100f would run nowhere that its machine code does not.
-        virtual = [*([f"compute_{max(plain)}"] if plain else []), programs.CPU_ARCH]
+        virtual = [*([f"compute_{max(plain)}"] if plain else []), source.cpu_arch]
         codes, files, structs = [], [], {}
         for arch in dict.fromkeys([*archs, *virtual]):
             with step(f"compiling {source.name} for {arch}"):

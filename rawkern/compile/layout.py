@@ -14,8 +14,6 @@ from rawkern.compile.nvrtc import run_nvrtc
 from rawkern.compile.source import Source
 from rawkern.errors import UnsupportedError
 
-_ARCH = "compute_80"  # structs have the same layout on every architecture
-
 
 def parameter_names(source: Source, entry: Entry, key: str) -> tuple[str, ...]:
     """Return the names of a kernel's parameters: from the text, else from debug information, else arg0, arg1 ...
@@ -52,7 +50,7 @@ def _names_in_text(source: Source, entry: Entry) -> tuple[str | None, ...] | Non
 
 def _names_in_debug(source: Source, entry: Entry, key: str) -> tuple[str | None, ...] | None:
     def ask() -> object:
-        result = run_nvrtc(source, _ARCH, instance_of(entry), extra=("-G",))
+        result = run_nvrtc(source, source.cpu_arch, instance_of(entry), extra=("-G",))
         try:
             return dwarf.parameter_names(dwarf.read(result.ptx), entry.symbol) if result.ok else None
         except ValueError:
@@ -90,7 +88,7 @@ _PARAM = re.compile(r"\.param\s+\.align\s+(\d+)\s+\.b8\s+\w+\[(\d+)\]")
 def _ask_layout(source: Source, type_name: str) -> object:
     spelled = strip_anonymous(type_name)
     expression = f"__rawkern_struct<{spelled}>"
-    result = run_nvrtc(source, _ARCH, [expression], append=_TAKES, extra=("-G",))
+    result = run_nvrtc(source, source.cpu_arch, [expression], append=_TAKES, extra=("-G",))
     if not result.ok:
         return None
     (_, symbol), *_ = result.lowered
@@ -128,7 +126,7 @@ def _names(members: Sequence[dwarf.DebugMember]) -> list[str]:
 def _member_types(source: Source, spelled: str, names: list[str]) -> list[str]:
     """Ask for each member's full type; debug information leaves namespaces out. ValueError where it cannot be had."""
     probes = [probe_of(f"decltype({spelled}::{name})") for name in names]
-    result = run_nvrtc(source, _ARCH, probes, append=PROBE)
+    result = run_nvrtc(source, source.cpu_arch, probes, append=PROBE)
     if not result.ok:
         name = next((name for name, probe in zip(names, probes, strict=True) if probe in result.log), "")
         why = "is private" if "is inaccessible" in result.log else "is of a type without a name"

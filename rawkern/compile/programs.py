@@ -23,8 +23,6 @@ from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 from rawkern.errors import UnsupportedError
 
-# what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
-CPU_ARCH = "compute_80"
 _FORMAT = 1  # raised when what is stored, or how it is compiled, changes
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
 
@@ -159,7 +157,7 @@ def constant(source: Source, arch: str, expression: str) -> bool | int | float:
 
 def key_of(source: Source) -> str:
     """Return the cache's key of a source's program for the CPU, under which more answers of the compiler are kept."""
-    return _key(source, CPU_ARCH, ())
+    return _key(source, source.cpu_arch, ())
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:

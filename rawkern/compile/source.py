@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rawkern.base import frames
 from rawkern.compile import names
@@ -19,6 +20,18 @@ _MACHINE_CODE = {b"\x7fELF": "cubin", FATBIN: "fatbin"}
 _MANIFEST = re.compile(rb'\s*\{\s*"rawkern_manifest"')  # of code that `rawkern build --package` wrote
 _PTX = re.compile(rb"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\b")
 STRING_NAME = "kernel.cu"  # what the compiler calls a source that came as a string, wherever that stands
+
+# What code for the CPU engine is compiled for: sm_80's PTX has all that most kernels use, and nothing that only newer
+# GPUs do; Hopper's has that (the suffix: wgmma and the like).
+CPU_ARCH, HOPPER_ARCH = "compute_80", "compute_90a"
+_OF_HOPPER = re.compile(  # in a source that needs it
+    r"__cluster_dims__|\bthis_cluster\b|\bcluster_group\b|\bcluster_n?cta(?:rank|id)\b|%n?clusterid|%is_explicit_cluster"
+    r"|shared::cluster|\bbarrier\.cluster|\bmapa\.|\bgetctarank|\b(?:st|red)\.async\b|\b(?:expect|complete)_tx\b"
+    r"|\bCUtensorMap\b|\btensormap\.|\bcp\.(?:reduce\.)?async\.bulk|\bwgmma\.|\bsetmaxnreg\b|\bgriddepcontrol\b"
+    r"|\bfence\.(?:proxy\.(?:async|tensormap)|mbarrier_init)|\.[us]16x2\b|\.b128\b|\b(?:atom|red)\.[\w.:]*\.v[248]\b"
+    r"|\bcuda(?:/|::)ptx\b|\b(?:memcpy_async|barrier_arrive|barrier_expect)_tx\b|\bS[Mm]90_"
+    r"|\bcuda(?:GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)\b|\.target\s+sm_9\d"
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,15 @@ class Source:
     def title(self) -> str:
         """What messages call it: the file, or for a string where that stands in Python, ``train.py:12``."""
         return frames.spelled(self.origin) if self.origin else self.name
+
+    @cached_property
+    def cpu_arch(self) -> str:
+        """The virtual architecture that the CPU engine's code is compiled for, by what the source names."""
+        if self.kind in ("CUDA", "PTX"):
+            needs = any(map(_OF_HOPPER.search, self.texts()))
+        else:
+            needs = HOPPER_ARCH.encode() in (self.binary or b"")
+        return HOPPER_ARCH if needs else CPU_ARCH
 
     def texts(self) -> list[str]:
         """The text, and those of its local headers as the disk has them now."""

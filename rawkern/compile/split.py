@@ -66,7 +66,7 @@ _LISTED = """
     typeinfo unordered_map unordered_set vector sys/stat.h sys/time.h sys/ioctl.h unistd.h fcntl.h dlfcn.h pthread.h
     cublasLt.h cublas_v2.h cublas_api.h cudnn.h cufft.h curand.h cusolverDn.h cusparse.h immintrin.h mpi.h nccl.h
     nvToolsExt.h nvtx3/nvToolsExt.h omp.h Python.h cuda_profiler_api.h cudaProfiler.h helper_cuda.h helper_functions.h
-    device_functions.h cuda_runtime_api.h nvml.h
+    device_functions.h cuda_runtime_api.h nvml.h bits/stdc++.h
 """
 HOST_HEADERS = frozenset(_LISTED.split())
 _HOST_FOLDERS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.compile.programs import CPU_ARCH
+from rawkern.compile.source import Source
 from rawkern.errors import LaunchError
 
 CPU = torch.device("cpu")
@@ -20,9 +20,11 @@ def engine(device: torch.device) -> Any:
     return importlib.import_module("rawkern.engines.cuda" if device.type == "cuda" else "rawkern.engines.cpu")
 
 
-def architecture(device: torch.device, *, compiled: bool = False) -> str:
-    """What a program for the device is compiled for; where it is compiled already, what the device is."""
-    return engine(device).architecture(device, compiled) if device.type == "cuda" else CPU_ARCH
+def architecture(device: torch.device, source: Source) -> str:
+    """What a program of a source is compiled for on a device; where it is compiled already, what the device is."""
+    if device.type == "cpu":
+        return source.cpu_arch
+    return engine(device).architecture(device, source.binary is not None)
 
 
 def default_device() -> torch.device:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rawkern.estimation.evidence import Evidence
 
 SECTOR, GRANULE, LINE = 5, 6, 7  # bits: of a sector, of what memory moves at a time, of a line
+_KEY = 40  # bits of the number of a sector or granule, below that of one of the blocks that were run
+_PLACE = (1 << _KEY) - 1
+_NEAR = 4  # bits: of granules side by side, of which memory reads several at less than the price of each
 
 
 @dataclass
@@ -79,6 +82,12 @@ def previous(key: np.ndarray) -> np.ndarray:
     return found
 
 
+def distinct_of(keys: np.ndarray) -> np.ndarray:
+    """Sorted, each once; where there are millions, several times as fast as numpy's table of hashes."""
+    keys = np.sort(keys)
+    return keys[np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)])]
+
+
 def held(key: np.ndarray, capacity: float) -> np.ndarray:
     """Which accesses find what they touch in a cache that holds `capacity` of it."""
     n, before = len(key), previous(key)
@@ -141,6 +150,11 @@ class Traffic:
     writes: dict[int, Shared]
 
     @property
+    def own_reads(self) -> float:
+        """Granules that a block reads."""
+        return sum(one.own for one in self.reads.values())
+
+    @property
     def footprint(self) -> float:
         """Granules that the launch touches, about: those that are read and written as well count twice."""
         return sum(one.distinct for one in (*self.reads.values(), *self.writes.values()))
@@ -161,16 +175,17 @@ def traffic_of(e: Evidence, accesses: dict[int, dict], capacity: float, resident
     loads = np.flatnonzero(kind == 0)
     kept = _kept(e, reads, capacity, sms)[_pieces(e, granule)]
     again = 0
-    for one in np.unique(block[loads]):
+    for one in distinct_of(block[loads]):
         mine = loads[block[loads] == one]
         missed = ~held(r.sector[mine], capacity / resident / 32)
         first = previous(r.sector[mine]) < 0
         misses[mine] = np.where(first, 1 - kept[mine], missed)
         again += int((missed & ~first).sum())
-    hits = {int(slot): float(1 - misses[slots == slot].mean()) for slot in np.unique(slots)}
+    hits = {int(slot): float(1 - misses[slots == slot].mean()) for slot in distinct_of(slots)}
     partial = (kind == 1) & (r.lanes * size[slots] < 32)
     written, part, updated = (float(n.sum()) / e.ran for n in (kind == 1, partial, kind == 2))
-    own = np.unique(np.stack([block, granule]), axis=1).shape[1] / e.ran
+    ranks = np.unique(block, return_inverse=True)[1]
+    own = len(distinct_of(granule + (ranks << _KEY))) / e.ran
     read = float(misses[loads].sum()) / e.ran
     lines = _lines(r.row[loads], r.sector[loads] >> (LINE - SECTOR), misses[loads]) / e.ran
     return Traffic(hits, read, again / e.ran, written, part, updated, lines, own, reads, writes)
@@ -188,10 +203,12 @@ def _kept(e: Evidence, reads: dict[int, Shared], capacity: float, sms: int) -> n
     """For each piece of memory, how likely the first level still has what a block reads, from blocks before it."""
     found = np.zeros(len(e.ranges) + 1)
     for piece, x in reads.items():
-        visits = (x.distinct + x.revisits) / x.distinct / min(sms, e.count)  # of a granule, by one multiprocessor
+        blocks = max(1.0, e.count / sms)  # of a multiprocessor
+        visits = (x.distinct + x.revisits) / x.distinct / min(sms, e.count)  # of a granule, by them
         between = x.distinct / x.own  # blocks from one to the next
         window = 64 * sum(min(other.distinct, between * other.own) for other in reads.values())
-        found[piece] = (1 + np.expm1(-visits) / visits) * min(1.0, capacity / window)
+        first = (1 - (1 - min(1.0, visits / blocks)) ** blocks) / visits  # share of visits, were they at random
+        found[piece] = max(0.0, 1 - first) * min(1.0, capacity / window)
     return found
 
 
@@ -202,7 +219,7 @@ def _pieces(e: Evidence, granule: np.ndarray) -> np.ndarray:
 
 def clusters(block: np.ndarray, e: Evidence) -> np.ndarray:
     """The first of the neighbours that were run with each block."""
-    ids = np.unique(block)
+    ids = distinct_of(block)
     wide = e.grid[0] if e.grid[1] > 1 and e.grid[0] > 1 else 2
     starts = list(ids[:1])
     for one in ids[1:]:
@@ -218,24 +235,31 @@ def _shared(
     if not chosen.any():
         return {}
     granule, near = sector[chosen] >> (GRANULE - SECTOR), clusters(block[chosen], e)
-    pair = np.unique(np.stack([granule, near]), axis=1)
-    key, other = (at + (pair[1] << 40) for at in (pair[0], pair[0] ^ 1))
-    alone = ~np.isin(other, key)
+    firsts, rank = np.unique(near, return_inverse=True)
+    both = distinct_of(granule + (rank << _KEY))
+    order = np.argsort(both & _PLACE, kind="stable")
+    pair = np.stack([both & _PLACE, firsts[both >> _KEY]])[:, order]
+    regions = (both & _PLACE) >> _NEAR | both >> _KEY << _KEY
+    _, region, members = np.unique(regions[order], return_inverse=True, return_counts=True)
+    alone = members[region] == 1
     share = e.ran / e.count
     where = _pieces(e, pair[0])
-    own = np.unique(np.stack([granule, block[chosen]]), axis=1)[0]
+    own = distinct_of(granule + (np.unique(block[chosen], return_inverse=True)[1] << _KEY)) & _PLACE
     of_piece = np.bincount(_pieces(e, own), minlength=len(e.ranges) + 1) / e.ran
-    place, which = np.unique(sector[chosen] + (near << 40), return_inverse=True)
+    place, which = np.unique(sector[chosen] + (rank << _KEY), return_inverse=True)
     filled = np.bincount(which, size[chosen])
-    of_sector = _pieces(e, (place & ((1 << 40) - 1)) >> (GRANULE - SECTOR))
+    of_sector = _pieces(e, (place & _PLACE) >> (GRANULE - SECTOR))
     found = {}
-    for k in np.unique(where):
+    for k in distinct_of(where):
         mine, cluster = pair[:, where == k]
-        seen, visits = len(np.unique(mine)), len(mine) / share
+        seen, visits = len(distinct_of(mine)), len(mine) / share
         distinct = seen / -np.expm1(-_rate(len(mine) / seen)) if len(mine) > 1.001 * seen else visits
         distinct = seen if e.ran >= e.count else min(distinct, visits, e.ranges[k][1] / 64 + 1)
         same = mine[1:] == mine[:-1]
-        span = min(float(e.count), 3 * float(np.diff(cluster)[same].mean())) if same.any() else float(e.count)
+        if same.any():
+            span = min(float(e.count), 3 * float(np.diff(cluster)[same].mean()))
+        else:  # clusters that touch memory at random meet; those that do not meet share with their neighbors alone
+            span = float(e.count if len(mine) ** 2 < 6 * distinct else 2 * e.grid[0])
         full, often = filled[of_sector == k], visits / distinct
         partial, unfilled = (float((full * times < 1 << SECTOR).mean()) for times in (1, often))
         lonely, gap = alone[where == k].mean(), span * distinct / visits

@@ -13,39 +13,45 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Constants:
-    """What was fitted on recorded times of an H100 and an H200, one set for both; in cycles of the highest clock.
+    """Thirteen numbers fitted on 276 times of an H100 and an H200, one set for both; in cycles of the highest clock.
 
-    Seventeen numbers for 228 times. Other cards are estimated with the same ones.
+    Five others small kernels told on an H100: latency of L2, what lone pieces of memory take, and atomics. Other cards
+    are estimated with the same ones.
     """
 
-    l2_latency: float = 130.0  # cycles; published for Hopper: 260 to 280 (Luo et al. 2024)
-    dram_latency: float = 606  # cycles beyond L2; published: about 480 to 560
-    dram_share: float = 0.859  # of the data sheet's rate; copies reach 0.88 to 0.93 on cards of this kind
-    l2_sectors: float = 1.1  # sectors per cycle and multiprocessor, all of them at once
-    partial: float = 4.0  # whole sectors that L2 writes in the time of one in part, or of an atomic
-    block_latency: float = 455  # cycles from a block's end to its successor's first instruction, and its own end
-    warp_latency: float = 11.0  # cycles more for each of its warps
-    block_interval: float = 0.6  # ns between the starts of blocks, all multiprocessors together
-    l2_lines: float = 0.571  # lines per cycle that a multiprocessor reads from L2
-    scattered: float = 1.764  # times the bytes side by side that take as long as those that lie alone
+    l2_latency: float = 280.0  # cycles; published for Hopper: 260 to 280 (Luo et al. 2024)
+    dram_latency: float = 530.0  # cycles beyond L2; published: about 480 to 560
+    dram_share: float = 0.857  # of the data sheet's rate; copies reach 0.88 to 0.93 on cards of this kind
+    l2_sectors: float = 1.105  # sectors per cycle and multiprocessor, all of them at once
+    partial: float = 4.05  # whole sectors that L2 writes in the time of one in part, or of an atomic
+    block_latency: float = 394.0  # cycles from a block's end to its successor's first instruction, and its own end
+    warp_latency: float = 10.8  # cycles more for each of its warps
+    block_interval: float = 0.593  # ns between the starts of blocks, all multiprocessors together
+    l2_lines: float = 0.6075  # lines per cycle that a multiprocessor reads from L2
+    scattered: float = 1.35  # times the bytes side by side that take as long as those that lie alone, to be read
+    scattered_writes: float = 1.95  # and to be written
     hot: float = 1.755  # ns between additions of floating-point numbers at one address
     step: float = 0.732  # ns between updates of one sector, or of its neighbors in 512 bytes
-    issue: float = 0.962  # share of issue slots and of pipes' cycles that are used at best
-    l1: float = 0.995  # the same of the first level and of shared memory
-    barrier: float = 31.5  # cycles of a barrier, when all have come
-    power: float = 2.05  # how sharply the longest of a wave's parts decides: infinite were their maximum, 1 their sum
-    launch: float = 2.31  # us that a launch takes beyond an empty one
+    issue: float = 0.95  # share of issue slots and of pipes' cycles that are used at best
+    l1: float = 1.0  # the same of the first level and of shared memory
+    barrier: float = 33.0  # cycles of a barrier, when all have come
+    power: float = 1.963  # how sharply the longest of a wave's parts decides: infinite were their maximum, 1 their sum
+    launch: float = 2.146  # us that a launch takes beyond an empty one
 
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU. Sizes are bytes; `empty`: us of an empty kernel between two events; `measured`: whether the fit had it."""
+    """A GPU. Sizes are bytes; `empty`: us of an empty kernel between two events; `measured`: whether the fit had it.
+
+    `halves`: in so many parts is L2, each of which holds what the multiprocessors near it read.
+    """
 
     gpu: Gpu = field(repr=False)
     l2: float
     l1: int
     empty: float
     measured: bool
+    halves: int
     constants: Constants = field(default=Constants(), repr=False)
     calibrated: bool = False
 
@@ -61,18 +67,22 @@ class Card:
 
 
 #: L2 as the data sheet has it, of which a launch holds 0.8; the first level with shared memory, from the CUDA
-#: Programming Guide; us of an empty kernel, recorded of the first two and assumed of the others.
+#: Programming Guide; us of an empty kernel, recorded of the first two and assumed of the others; parts of L2 (white
+#: papers of the A100 and later; other chips have one).
 _L2_SHARE = 0.8
 _ROWS = (
-    ("h100", 50 * MIB, 256 * KIB, 1.22, True),  # white paper of the H100: 50 MB
-    ("h200", 50 * MIB, 256 * KIB, 1.34, True),  # the same chip
-    ("a100", 40 * MIB, 192 * KIB, 1.5, False),  # white paper of the A100: 40 MB
-    ("b200", 126 * MIB, 256 * KIB, 1.5, False),  # device query of a B200: 126 MB
-    ("rtx4090", 72 * MIB, 128 * KIB, 1.5, False),  # white paper of the Ada architecture: 72 MB
-    ("l4", 48 * MIB, 128 * KIB, 1.5, False),  # data sheet of the L4: 48 MB
-    ("t4", 4 * MIB, 96 * KIB, 1.5, False),  # white paper of the Turing architecture: 4 MB
+    ("h100", 50 * MIB, 256 * KIB, 1.22, True, 2),  # white paper of the H100: 50 MB
+    ("h200", 50 * MIB, 256 * KIB, 1.34, True, 2),  # the same chip
+    ("a100", 40 * MIB, 192 * KIB, 1.5, False, 2),  # white paper of the A100: 40 MB
+    ("b200", 126 * MIB, 256 * KIB, 1.5, False, 2),  # device query of a B200: 126 MB
+    ("rtx4090", 72 * MIB, 128 * KIB, 1.5, False, 1),  # white paper of the Ada architecture: 72 MB
+    ("l4", 48 * MIB, 128 * KIB, 1.5, False, 1),  # data sheet of the L4: 48 MB
+    ("t4", 4 * MIB, 96 * KIB, 1.5, False, 1),  # white paper of the Turing architecture: 4 MB
 )
-CARDS = {name: Card(GPUS[name], _L2_SHARE * l2, l1, empty, measured) for name, l2, l1, empty, measured in _ROWS}
+CARDS = {
+    name: Card(GPUS[name], _L2_SHARE * l2, l1, empty, measured, halves)
+    for name, l2, l1, empty, measured, halves in _ROWS
+}
 
 
 def card_named(name: str) -> Card:

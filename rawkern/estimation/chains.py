@@ -9,28 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rawkern.estimation.machine import FREE, Cost, cost
+from rawkern.estimation.machine import Cost
 
 Latency = Callable[[int, int, str], float]  # of an access: number of the block, of the instruction, its text
 _FENCES = ("bar", "barrier", "membar", "fence")
+_SPACES = ("global", "shared", "local", "const")
 
 
 #: Cycles for which ptxas keeps instructions between a load and its use, about; it does not know what caches hold.
 _EXPECTED = {"global": 300.0, "generic": 300.0, "shared": 29.0, "local": 33.0, "const": 33.0}
 
 
-def schedules(blocks: Sequence[dict[str, Any]]) -> list[list[int]]:
-    """The order of each block's instructions in machine code."""
-    return [_schedule([(text, cost(text)) for text, _, _ in b["instructions"]], b["registers"]) for b in blocks]
+def schedules(blocks: Sequence[dict[str, Any]], known: Sequence[Sequence[Cost]]) -> list[list[int]]:
+    """The order of each block's instructions in machine code; `known`: what they cost."""
+    return [_schedule(_named(b, costs), b["registers"]) for b, costs in zip(blocks, known, strict=True)]
 
 
-def lone_times(blocks: Sequence[dict[str, Any]], orders: Sequence[Sequence[int]], latency: Latency) -> list[float]:
+def _named(block: dict[str, Any], costs: Sequence[Cost]) -> list[tuple[str, Cost]]:
+    return [(text, one) for (text, _, _), one in zip(block["instructions"], costs, strict=True)]
+
+
+def lone_times(
+    blocks: Sequence[dict[str, Any]], known: Sequence[Sequence[Cost]], orders: Sequence[Sequence[int]], latency: Latency
+) -> list[float]:
     """Cycles for one run through each block, in the steady state where it loops."""
     ready: dict[str, float] = {}  # when each register can be read
     now, found = 0.0, []
     for number, block in enumerate(blocks):
-        every = [(text, cost(text)) for text, _, _ in block["instructions"]]
-        ahead = [latency(number, k, text) if every[k][1] is not FREE else 0.0 for k, (text, _) in enumerate(every)]
+        every = _named(block, known[number])
+        ahead = [latency(number, k, text) if not every[k][1].free else 0.0 for k, (text, _) in enumerate(every)]
         order = orders[number]
         loops = number in block["targets"]
         before = now
@@ -53,7 +60,7 @@ def _issue(
         made, read = registers[k]
         when = max((ready[name] for name in read if name in ready), default=0.0)
         _, one = every[k]
-        if one is FREE:
+        if one.free:
             for name in made:
                 ready[name] = when
             continue
@@ -65,9 +72,14 @@ def _issue(
 
 def _expected(text: str, known: Cost) -> float:
     words = text.split(".")
-    if words[0] not in ("ld", "ldu", "atom", "tex") or known is FREE:
+    if words[0] not in ("ld", "ldu", "atom", "tex") or known.free:
         return known.latency
     return _EXPECTED.get(next((word for word in words[1:] if word in _EXPECTED), "generic"), 0.0)
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether accesses of two state spaces may be to the same memory."""
+    return one == other or not {"all", "generic"}.isdisjoint((one, other))
 
 
 def _schedule(every: Sequence[tuple[str, Cost]], registers: Sequence[Any]) -> list[int]:
@@ -76,7 +88,8 @@ def _schedule(every: Sequence[tuple[str, Cost]], registers: Sequence[Any]) -> li
     after: list[list[tuple[int, bool]]] = [[] for _ in range(count)]  # and whether for what the first one makes
     waits = [0] * count
     maker: dict[str, int] = {}
-    last_write, loads = -1, []
+    writes: dict[str, int] = {}  # the last one by the state space
+    loads: list[tuple[int, str]] = []
 
     def follow(first: int, then: int, waiting: bool = False) -> None:
         after[first].append((then, waiting))
@@ -88,16 +101,20 @@ def _schedule(every: Sequence[tuple[str, Cost]], registers: Sequence[Any]) -> li
             if name in maker:
                 follow(maker[name], k, True)
         words = text.split(".")
-        fence, writes = words[0] in _FENCES, words[0] in ("st", "atom", "red", "cp")
-        if "param" not in words and (fence or writes or words[0] in ("ld", "ldu")):
-            if last_write >= 0:
-                follow(last_write, k)
-            if fence or writes:
-                for one in loads:
-                    follow(one, k)
-                last_write, loads = k, []
+        fence, write = words[0] in _FENCES, words[0] in ("st", "atom", "red", "cp")
+        if "param" not in words and (fence or write or words[0] in ("ld", "ldu")):
+            space = "all" if fence else next((word for word in words[1:] if word in _SPACES), "generic")
+            for other, at in writes.items():
+                if _meet(space, other):
+                    follow(at, k)
+            if fence or write:
+                for at, other in loads:
+                    if _meet(space, other):
+                        follow(at, k)
+                loads = [(at, other) for at, other in loads if not _meet(space, other)]
+                writes[space] = k
             else:
-                loads.append(k)
+                loads.append((k, space))
         for name in made:
             maker[name] = k
     if count and every[-1][0].split(".")[0] in ("bra", "ret", "exit", "brx"):

@@ -8,8 +8,11 @@ Dissecting the Nvidia Hopper GPU Architecture").
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 #: Pipes, with the names of Nsight Compute where it has one; "free" takes nothing.
 PIPES = ("fma", "imad", "alu", "xu", "fp64", "lsu", "branch")
@@ -22,6 +25,10 @@ class Cost:
     pipes: tuple[tuple[str, float], ...]
     latency: float
     stalls: bool = False  # the warp issues nothing else meanwhile: there is a branch for rare operands inside
+
+    @property
+    def free(self) -> bool:
+        return not self.pipes
 
     @property
     def issues(self) -> float:
@@ -48,6 +55,17 @@ _LOGIC = frozenset(
 UNKNOWN = ("mma", "wmma", "wgmma", "tcgen05", "cp.async.bulk", "cp.reduce", "ldmatrix", "stmatrix", "nanosleep")
 
 
+#: Pairs of which ptxas makes one machine instruction (IMAD.WIDE, LEA, IADD3, LOP3), or two of 64 bits (LEA.HI): what
+#: they cost then, and whether the first is done again for each that follows.
+_JOINS = {
+    ("wide product", "add 64"): (IMAD, True),
+    ("shl 64", "add 64"): (_cost(7, alu=2), True),
+    ("shl 32", "add 32"): (ALU, True),
+    ("add 32", "add 32"): (ALU, False),
+    ("logic 32", "logic 32"): (ALU, False),
+}
+
+
 @cache
 def cost(text: str) -> Cost:
     """The cost of an instruction by its mnemonic, such as ``"fma.rn.f32"``."""
@@ -57,6 +75,8 @@ def cost(text: str) -> Cost:
     double, exact = last == "f64", any(w in ("rn", "rz", "rm", "rp") for w in types)
     if base in _FREE or (base == "ld" and "param" in types) or (base == "st" and "param" in types):
         return FREE
+    if last == "pred" and base in ("and", "or"):
+        return FREE  # a comparison's machine instruction takes a predicate as well
     if base in ("ld", "ldu", "st", "atom", "red", "cp", "prefetch", "shfl", "tex", "suld", "sust"):
         return _cost(23, lsu=1) if base == "shfl" else LSU
     if base in ("bra", "brx", "ret", "exit", "call"):
@@ -92,6 +112,43 @@ def cost(text: str) -> Cost:
     if base in ("add", "sub", "addc", "subc") or base in _LOGIC:
         return _cost(7, alu=2) if wide and base not in ("setp", "selp") and base != "add" else ALU
     return ALU
+
+
+def costs(blocks: Sequence[Mapping[str, Any]]) -> list[list[Cost]]:
+    """The cost of each instruction of a kernel's blocks of code, where two of them that ptxas makes one count once."""
+    reads: Counter[str] = Counter()
+    for block in blocks:
+        reads.update(name for _, read in block["registers"] for name in {*read})
+        reads.update(source for _, source in block["carried"])
+    return [_joined(block, reads) for block in blocks]
+
+
+def _joined(block: Mapping[str, Any], reads: Mapping[str, int]) -> list[Cost]:
+    texts = [text for text, _, _ in block["instructions"]]
+    found = [cost(text) for text in texts]
+    maker: dict[str, int] = {}
+    joined: set[int] = set()
+    for k, (made, read) in enumerate(block["registers"]):
+        for name in (name for name in read if name in maker):
+            first = maker[name]
+            both, copied = _JOINS.get((_kind(texts[first]), _kind(texts[k])), (None, False))
+            if both is not None and (copied or (reads[name] == 1 and first not in joined)):
+                found[first], found[k] = FREE, both
+                joined.add(k)
+                break
+        maker |= dict.fromkeys(made, k)
+    return found
+
+
+def _kind(text: str) -> str:
+    """A name of `_JOINS` for an instruction."""
+    words = text.split(".")
+    base, bits = words[0], words[-1][1:]
+    if base == "mul" and "wide" in words:
+        return "wide product"
+    if base in ("and", "or", "xor"):
+        return f"logic {bits}"
+    return f"{base} {bits}" if base in ("add", "shl") and words[-1][0] in "sub" else ""
 
 
 def _double(base: str, types: list[str]) -> Cost:

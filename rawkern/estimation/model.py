@@ -19,7 +19,7 @@ from rawkern.estimation.caches import Shared, Traffic, block_numbers, clusters, 
 from rawkern.estimation.cards import Card
 from rawkern.estimation.chains import lone_times, schedules
 from rawkern.estimation.evidence import Evidence
-from rawkern.estimation.machine import cost
+from rawkern.estimation.machine import Cost, cost, costs
 from rawkern.launch.occupancy import occupancy
 from rawkern.profiling.banks import wavefronts
 
@@ -52,7 +52,9 @@ class Needs:
     accesses: dict[tuple[int, int], dict[str, Any]]  # by block of code and instruction
     weights: dict[int, tuple[float, float, float, float]]  # of each instruction: issues, cycles of L1, sectors, waits
     operations: tuple[float, float]
+    costs: list[list[Cost]]  # of instructions, by block of code
     orders: list[list[int]]  # of instructions in machine code, by block of code
+    lone: dict[float, list[float]] = field(default_factory=dict, repr=False)  # cycles by what loads wait for
 
     @property
     def issues(self) -> float:
@@ -71,14 +73,14 @@ def needs_of(e: Evidence, card: Card) -> Needs:
     of_shared = tags = barriers = 0.0
     counts, accesses, slots, weights = [], {}, {}, {}
     operations = {"f": 0.0, "d": 0.0}
-    at = 0
+    at, every = 0, costs(e.blocks)
     for number, block in enumerate(e.blocks):
         rows = e.instructions[at : at + len(block["instructions"])]
         warps = rows[0]["warps"] / e.ran if rows else 0.0
         counts.append(max(warps / e.warps, min(1.0, warps)))
         joined = joins(block, rows)
         for k, one in enumerate(rows):
-            text, known = one["ptx"], cost(one["ptx"])
+            text, known = one["ptx"], every[number][k]
             share, taken = joined.get(k, (1.0, None))
             for pipe, count in known.pipes:
                 pipes[pipe] = pipes.get(pipe, 0.0) + count * warps * share
@@ -107,7 +109,8 @@ def needs_of(e: Evidence, card: Card) -> Needs:
     scale = e.count / e.ran
     return Needs(
         e, resident, found.share, pipes, of_shared, tags, barriers, traffic, _hottest(e, slots),
-        counts, accesses, weights, (operations["f"] * scale, operations["d"] * scale), schedules(e.blocks),
+        counts, accesses, weights, (operations["f"] * scale, operations["d"] * scale), every,
+        schedules(e.blocks, every),
     )  # fmt: skip
 
 
@@ -163,7 +166,9 @@ def _hottest(e: Evidence, slots: Mapping[int, Mapping[str, Any]]) -> tuple[float
             same = ((addresses == first[:, None]) | ~active).all(1)
             active[same] &= np.arange(32) == active[same].argmax(1)[:, None]
         request, _ = np.nonzero(active)
-        pairs, times = np.unique(np.stack([request, addresses[active]]), axis=1, return_counts=True)
+        touched, address = np.unique(addresses[active], return_inverse=True)
+        keys, times = np.unique(request * len(touched) + address, return_counts=True)
+        pairs = np.stack([keys // len(touched), touched[keys % len(touched)]])
         begins = np.flatnonzero(np.any(np.diff(pairs >> np.array([[0], [_SECTOR_BITS]]), prepend=-1), axis=0))
         steps = np.maximum.reduceat(times, begins)
         where = near[chosen]
@@ -177,8 +182,8 @@ def _busiest(e: Evidence, place: np.ndarray, steps: np.ndarray, cluster: np.ndar
     """The most steps of one place in the launch; a place that blocks far apart share is all blocks'."""
     at, which = np.unique(place, return_inverse=True)
     total = np.bincount(which, steps)
-    pairs = np.unique(np.stack([which, cluster]), axis=1)[0]
-    shared = np.bincount(pairs, minlength=len(at)) > 1
+    rank = np.unique(cluster, return_inverse=True)[1]
+    shared = np.bincount(np.unique(which + rank * len(at)) % len(at), minlength=len(at)) > 1
     return float((total * np.where(shared, e.count / e.ran, 1.0)).max())
 
 
@@ -232,23 +237,24 @@ def _memory(n: Needs, card: Card, cold: bool, at_once: int) -> tuple[float, floa
     `at_once`: blocks that run at a time.
     """
     t, p = n.traffic, card.constants
-    total, own = GRANULE * t.footprint, GRANULE * t.own
+    total, own_bytes = GRANULE * t.footprint, GRANULE * t.own
     stays = 0.0 if cold else max(0.0, min(1.0, 2 - total / card.l2))  # in L2, from the launch before
 
-    def lost(window: float) -> float:
-        return 0.0 if window <= card.l2 else 1 - card.l2 / window
+    def lost(window: float, room: float) -> float:
+        return 0.0 if window <= room else 1 - room / window
 
     def moved(pieces: Collection[Shared], price: float) -> float:
         found = 0.0
         for x in pieces:
-            again = x.revisits * lost(min(total, x.gap * own)) * min(1.0, x.gap / at_once) * (1 + x.partial)
-            first = (1 - stays) * x.distinct * (1 + x.unfilled)
-            found += (again + first) * (1 + x.scattered * (price - 1))
+            fill, own = (1 + x.scattered * (each - 1) for each in (p.scattered, price))
+            again = x.revisits * lost(min(total, x.gap * own_bytes), card.l2 / card.halves) * min(1.0, x.gap / at_once)
+            found += again * (own + x.partial * fill) + (1 - stays) * x.distinct * (own + x.unfilled * fill)
         return GRANULE * found
 
-    around = SECTOR * t.again * n.e.count * lost(min(total, at_once * own))
-    read, writes = t.reads.values(), t.writes.values()
-    return moved(read, 1.0) + around, moved(read, p.scattered) + around + moved(writes, p.scattered)
+    around = SECTOR * t.again * n.e.count * lost(at_once * GRANULE * t.own_reads, card.l2)
+    reads, writes = t.reads.values(), t.writes.values()
+    read = around + moved(reads, 1.0)
+    return read, around + moved(reads, p.scattered) + moved(writes, p.scattered_writes)
 
 
 def _alone(n: Needs, card: Card, read: float) -> tuple[list[float], float]:
@@ -273,7 +279,8 @@ def _alone(n: Needs, card: Card, read: float) -> tuple[list[float], float]:
         hit = t.hits.get(access["at"], 0.0)
         return hit * _L1 + (1 - hit) * beyond + access["lines"] / max(1, access["requests"]) - 1
 
-    lone = lone_times(e.blocks, n.orders, latency)
+    if (lone := n.lone.get(beyond)) is None:  # fits ask often
+        lone = n.lone[beyond] = lone_times(e.blocks, n.costs, n.orders, latency)
     chain = [cycles * count for cycles, count in zip(lone, n.counts, strict=True)]
     return chain, sum(chain) + n.barriers * p.barrier + p.block_latency + p.warp_latency * e.warps
 

@@ -80,4 +80,6 @@ def saved_method(f: Context, node: Any, value: Value, name: str, of: Any, nodes:
     if name in ("to", "toOptional") and of:
         found = type_of(f, of[0])
         return Value(value.code, Type("optional", of=(found,)) if name == "toOptional" else found, lvalue=True)
+    if name == "toCustomClass" and of:
+        return Value(value.code, Type("pointer", of=(type_of(f, of[0]),)), lvalue=True)
     return Value(f"({value.code} is None)", t.BOOL) if name == "isNone" else None

@@ -236,7 +236,7 @@ def _library(unit: Unit, macro: str, arguments: list[str], root: Any, expanded: 
         if text is None:
             unit.notes.append(f"the registration {' '.join(text_of(node).split())[:60]}")
             continue
-        function, own_key = "", key
+        function, own_key, code = "", key, None
         for one in given[1:]:
             said = text_of(one)
             if said.startswith(("torch::kC", "at::kC", "c10::kC", "c10::DispatchKey::", "torch::kMeta")):
@@ -248,10 +248,14 @@ def _library(unit: Unit, macro: str, arguments: list[str], root: Any, expanded: 
                 one = inner[1]
             if one.type == "initializer_list":
                 continue
+            if one.type == "lambda_expression":
+                code = one
+                continue
             found = _function(one)
             if found is not None:
                 function = found[0]
-        unit.registrations.append(Registration(namespace, method, " ".join(text.split()), function, own_key))
+        made = Registration(namespace, method, " ".join(text.split()), function, own_key, code, expanded.lines)
+        unit.registrations.append(made)
 
 
 def _operators(unit: Unit, text: str) -> None:

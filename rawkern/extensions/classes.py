@@ -17,6 +17,8 @@ from rawkern.extensions.syntax import nodes_in
 from rawkern.extensions.types import Type
 
 CONSTRUCTOR = "init"
+#: Bases that objects need nothing of.
+WITHOUT_STATE = ("CustomClassHolder", "enable_shared_from_this", "noncopyable")
 _OPERATORS = {
     "()": "call", "[]": "item", "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "==": "eq", "!=": "ne",
     "<": "lt", ">": "gt", "<=": "le", ">=": "ge", "+=": "iadd", "-=": "isub", "*=": "imul", "/=": "idiv", "&": "and",
@@ -101,6 +103,8 @@ def _read(unit: Unit, struct: Struct, parts: tuple[Any, Any, str], expanded: Exp
             return
         if "default_method_clause" in said:
             function.node = None
+    default = node.child_by_field_name("default_value")
+    function.pure = body is None and default is not None and text_of(default) == "0"
     found = struct.constructors if constructor else struct.methods.setdefault(name, [])
     known = next((one for one in found if _same(one, function)), None)
     if known is not None:  # its declaration, which has the default values

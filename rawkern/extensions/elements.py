@@ -57,6 +57,8 @@ def reinterpreted(f: Context, value: Value, to: Type) -> Value:
     if same_ or b.kind in ("void", "any"):
         code = value.code if same_ else typed(value)
         return Value(code, to, extra=value.extra, lvalue=value.lvalue)
+    if b.kind == "struct" and a.kind in ("void", "int", "float") and value.type.name != "vector":  # memory of objects
+        return Value(typed(value) if a.kind == "void" else value.code, Type("pointer", "memory", to.of))
     if b.kind == "pointer" or b.kind == "struct" or a.kind == "struct":
         raise Refused(f"a pointer to {a} as one to {b}")
     return Value(f"pointer({typed(value)}, {spelled(f, b)})", to)
@@ -133,6 +135,8 @@ def member(f: Context, node: Any) -> Value:
     inside, field = node.child_by_field_name("argument"), node.child_by_field_name("field")
     value, name_ = f.value(inside), text_of(field)
     type_ = value.type
+    if type_.kind == "pointer" and type_.name == "memory":
+        raise Refused(f"`{short(node)}`: a member of an object in a tensor's memory", node)
     if type_.kind == "pointer" and type_.item.kind in ("struct", "properties"):
         type_ = type_.item
     if type_.kind == "pointer" and type_.item.kind == "autograd" and name_ == "saved_data":

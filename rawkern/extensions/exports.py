@@ -78,7 +78,7 @@ class Exports:
         lines += [line for unit in self.units for one in unit.classes for line in self._class(unit, one)]
         if any(line.startswith(f"{OTHER}[") for line in lines):
             lines = [f"{OTHER} = {{}}", *lines, "", "", *_GETATTR]
-        return lines + [double_quoted(line) for line in self._libraries()]
+        return lines + [line if line.startswith((" ", "def ")) else double_quoted(line) for line in self._libraries()]
 
     def _binding(self, unit: Unit, binding: Binding) -> str:
         if binding.code is not None:
@@ -97,23 +97,27 @@ class Exports:
 
     def _lambda(self, unit: Unit, binding: Binding) -> str:
         """A lambda of a binding, as a function of its own."""
-        code = text_of(binding.code)
-        match = re.match(r"\[[^\]]*\]\s*(\(.*)", code, re.S)
-        text = f"auto rk_lambda {match[1]}" if match else ""
-        line = binding.lines[min(binding.code.start_point[0], len(binding.lines) - 1)] if binding.lines else 0
-        expanded = Expanded(text, [line + k for k in range(text.count("\n") + 1)])
-        python = f"_{binding.name}"
-        try:
-            one = signature(unit, binding.name, python, expanded, unit.path)
-            body = translate(unit, one)
-            self.found.functions.append(binding.name)
-        except Refused as error:
-            reason = f"{binding.name} is not translated: {os.path.basename(unit.path)}:{line}: {error.what}"
-            self.found.refused[binding.name] = reason
-            self.found.reasons[binding.name] = error
-            body = f"def {python}(*arguments, **keywords):\n    raise rawkern.errors.UnsupportedError({reason!r})"
-            one = Function(binding.name, python, refused=reason)
+        one, body = self._lambda_function(unit, binding.name, binding.code, binding.lines)
         return body + "\n\n\n" + self._bind(binding, one)
+
+    def _lambda_function(self, unit: Unit, name: str, node: Any, lines: list[int]) -> tuple[Function, str]:
+        """A lambda as a function, and its Python."""
+        match = re.match(r"\[[^\]]*\]\s*(\(.*)", text_of(node), re.S)
+        text = f"auto rk_lambda {match[1]}" if match else ""
+        line = lines[min(node.start_point[0], len(lines) - 1)] if lines else 0
+        expanded = Expanded(text, [line + k for k in range(text.count("\n") + 1)])
+        python = f"_{name}"
+        try:
+            one = signature(unit, name, python, expanded, unit.path)
+            one.code = translate(unit, one)
+            self.found.functions.append(name)
+        except Refused as error:
+            reason = f"{name} is not translated: {os.path.basename(unit.path)}:{line}: {error.what}"
+            self.found.refused[name] = reason
+            self.found.reasons[name] = error
+            one = Function(name, python, refused=reason)
+            one.code = f"def {python}(*arguments, **keywords):\n    raise rawkern.errors.UnsupportedError({reason!r})"
+        return one, one.code
 
     def _class(self, unit: Unit, made: ClassBinding) -> list[str]:
         """The lines that make a class one of Python's."""
@@ -270,6 +274,13 @@ class Exports:
     def _libraries(self) -> list[str]:
         every: list[Registration] = [one for unit in self.units for one in unit.registrations]
         lines: list[str] = []
+        for unit in self.units:
+            for one in (each for each in unit.registrations if each.code is not None):
+                name = re.sub(r"\W", "_", f"{one.namespace}_{one.text.partition('(')[0]}_{one.key}".rstrip("_"))
+                function, body = self._lambda_function(unit, name, one.code, one.lines)
+                one.function = function.name
+                self.own.append((unit, function))
+                lines += ["", "", *body.split("\n"), ""]
         spaces = list(dict.fromkeys(one.namespace for one in every))
         for k, space in enumerate(spaces):
             library = "library" if k == 0 else f"library_{k + 1}"

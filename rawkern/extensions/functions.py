@@ -13,7 +13,7 @@ from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import Function, Parameter, Unit
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, type_of
-from rawkern.extensions.syntax import assigned_names, assigned_whole
+from rawkern.extensions.syntax import assigned_names, assigned_whole, is_target
 from rawkern.extensions.tidy import tidy
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted, options_code
@@ -80,6 +80,14 @@ def read_signature(unit: Unit, function: Function, node: Any) -> None:
     body = node.child_by_field_name("body")
     if body is not None:
         whole, compound = assigned_whole(body)
+        for one in function.parameters:
+            if (
+                one.type.kind == "pointer"
+                and one.type.item.kind in ("int", "float", "bool")
+                and is_target(body, one.name)
+            ):
+                one.type = replace(one.type.item, reference=True)
+                function.targets.add(one.name)
         for one in changeable(function):
             if one.type.kind == "struct":  # its members are assigned
                 continue

@@ -37,7 +37,7 @@ def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
         value = Value(f"{value.code}[0]", t.TENSOR)
     if arrow and type_.kind == "iterator":
         value = Value(f"{value.code}[{value.extra}]", type_.item)
-    if type_.kind == "pointer" and type_.item.kind == "struct" and type_.name != "vector":
+    if type_.kind == "pointer" and type_.item.kind == "struct" and type_.name not in ("vector", "memory"):
         if arrow:
             value = Value(value.code, type_.item, lvalue=True)
         elif name == "get":
@@ -148,6 +148,8 @@ def _map(f: Context, node: Any, value: Value, name: str, of: Any, nodes: list[An
         return Value(f"(len({value.code}) == 0)", t.BOOL)
     if name == "size":
         return count(value)
+    if name == "erase" and len(given) == 1 and given[0].type.kind != "iterator" and _alone(node):
+        return Value(f"{value.code}.pop({converted(given[0], value.type.of[0]).code}, None)", t.VOID)
     return None
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.extensions import calls, cpp, declarations, elements, flow, literals, loops, names, objects, operators
@@ -115,6 +116,13 @@ def _bound_words(unit: Unit, made: ClassBinding) -> set[str]:
     methods = [one for around in bases(unit, struct) for name in said for one in around.methods.get(name, ())]
     free = [one for name in said for one in unit.functions.get(name, ())]
     return {struct.python, *(one.python for one in (*struct.constructors, *methods, *free))}
+
+
+def _lambdas(unit: Unit) -> list[Any]:
+    """The lambdas that a source binds."""
+    bound = [*unit.bindings, *unit.registrations]
+    bound += [one for made in unit.classes for one in (*made.methods, *made.static, *made.properties)]
+    return [one.code for one in bound if one.code is not None]
 
 
 class _Writer:
@@ -237,6 +245,7 @@ class _Writer:
         found: dict[int, str] = {}
         waiting = [(k, unit, one) for k, (unit, one) in enumerate(self.own)]
         words: set[str] = {word for unit in self.units for made in unit.classes for word in _bound_words(unit, made)}
+        words |= {word for unit in self.units for node in _lambdas(unit) for word in re.findall(r"\w+", text_of(node))}
         named_ = {each.function for unit in self.units for each in (*unit.bindings, *unit.registrations)}
         named_ |= set(self.exported or ())
         while True:
@@ -254,10 +263,12 @@ class _Writer:
                 if struct.python not in classes or not (one.python in words or struct.autograd):
                     self.methods.append((struct, one))
                     continue
+                used = True
+                if one.pure:
+                    continue
                 code = self._function(one.unit or self.units[0], one)
                 self.code.setdefault(struct.python, []).append(code)
                 words |= set(re.findall(r"\w+", code))
-                used = True
             if len(rest) == len(waiting) and not used:
                 break
             waiting = rest

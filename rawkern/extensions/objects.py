@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import autograd
 from rawkern.extensions import types as t
-from rawkern.extensions.classes import operator_name
+from rawkern.extensions.classes import WITHOUT_STATE, operator_name
 from rawkern.extensions.construction import argument_code, construct, default_of, fitting
 from rawkern.extensions.context import CONSTRUCTED, OVERLOADED, RUN, Context, bases, expression, short
 from rawkern.extensions.elements import struct_of
@@ -186,7 +186,7 @@ def first_values(f: Context) -> None:
         else:
             continue
         f.emit(f"self.{python_field(name)} = {value}")
-    unknown = [one for one in given if one not in owner.fields and one != owner.base]
+    unknown = [one for one in given if one not in owner.fields and one not in (owner.base, *WITHOUT_STATE)]
     if unknown:
         raise Refused(f"the member {unknown[0]}", function.node)
 

@@ -126,6 +126,8 @@ def unary(f: Context, node: Any) -> Value:
     if operator == "&":
         return _address(f, node, inside)
     value = f.value(inside)
+    if operator == "*" and inside.type == "identifier" and text_of(inside) in f.function.targets:
+        return value
     if value.type.kind == "struct":
         return OVERLOADED[0](f, node, operator, [value])
     if operator == "-":
@@ -152,7 +154,7 @@ def unary(f: Context, node: Any) -> Value:
             return Value(f"{value.code}[{value.extra}]", value.type.item, lvalue=True)
         if value.type.kind == "pointer" and value.type.item.kind == "tensor":
             return Value(value.code, t.TENSOR)
-        if value.type.kind == "pointer" and value.type.item.kind == "struct" and value.type.name != "vector":
+        if value.type.kind == "pointer" and value.type.item.kind == "struct" and not value.type.name:
             return Value(value.code, value.type.item, lvalue=True)
         if value.type.kind == "pointer":
             return element(f, node, value, integer(0))

@@ -9,13 +9,14 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
-from rawkern.extensions.values import Value, converted
+from rawkern.extensions.values import Value, converted, options_code
 
 
 def keywords(value: Value) -> list[str]:
     """Tensor options as keywords."""
-    found = [f"{key}={code}" for key, code in (value.options or {}).items()]
-    return ([f"**{value.code}"] if value.code else []) + found
+    if value.code:  # what is set replaces what was
+        return [f"**{options_code(value)}"]
+    return [f"{key}={code}" for key, code in (value.options or {}).items()]
 
 
 def options_method(f: Context, node: Any, value: Value, name: str, nodes: list[Any]) -> Value:
@@ -58,6 +59,9 @@ def options_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]
         if bare == "dtype" and of:
             raise Refused(f"`{short(node)}`", node)
         return options_method(f, node, empty, bare, nodes)
+    if bare in ("CUDA", "CPU") and len(nodes) == 1 and name.startswith(("torch::", "at::")):  # a type of old
+        device = "cuda_device()" if bare == "CUDA" else "torch.device('cpu')"
+        return Value("", t.OPTIONS, options={"dtype": f.value(nodes[0]).code, "device": device})
     if bare == "TensorOptions":
         return converted(f.value(nodes[0]), t.OPTIONS) if nodes else empty
     if bare == "Slice":

@@ -48,6 +48,13 @@ def call_own(
         if value.type.kind == "pack":
             raise Refused(f"`{short(node)}`: arguments that are not counted", node)
         type_ = substituted(parameter.type, known)
+        if parameter.name in one.targets:
+            if value.type.kind != "address" or value.extra is None:
+                raise Refused(f"`{short(argument)}`: a pointer for {parameter.name}", argument)
+            argument = value.extra
+            value = f.value(argument)
+            if value.type.name != parameter.type.name:
+                raise Refused(f"`{short(node)}`: a pointer to {value.type} for {parameter.type}", argument)
         if parameter.name in one.rebinds:
             if any(text_of(one) == text_of(argument) for one in changed):
                 raise Refused(f"`{short(node)}`: {text_of(argument)} by two references", argument)

@@ -54,11 +54,13 @@ class Function:
     constructor: bool = False
     const: bool = False  # a method that leaves its object alone
     virtual: bool = False
+    pure: bool = False  # virtual, and only those of derived structs have a body
     refused: str = ""  # why it is not translated
     static: bool = False
     device: bool = False  # it is marked for the device, too
     code: str = ""  # its Python
     rebinds: set[str] = field(default_factory=set)  # parameters by reference that it assigns as a whole
+    targets: set[str] = field(default_factory=set)  # pointers to numbers that are references: it says `*name` alone
     variadic: bool = False  # in C's way
     pack_name: str = ""
     pack_types: str = ""
@@ -182,6 +184,8 @@ class Registration:
     text: str  # schema or name
     function: str = ""
     key: str = ""
+    code: Any = None  # the node of a lambda instead of a function
+    lines: list[int] = field(default_factory=list)
 
 
 @dataclass

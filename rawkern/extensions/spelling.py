@@ -126,6 +126,8 @@ def _qualified(f: Context, node: Any) -> Type:
         return found
     if bare == "function":
         return Type("lambda")
+    if bare == "TensorAccessor" and len(arguments) > 1:
+        return Type("accessor", text_of(arguments[1]), (type_of(f, arguments[0]),))
     if bare in ("unique_ptr", "shared_ptr", "intrusive_ptr"):
         owned = type_of(f, arguments[0])
         if owned.kind != "struct":
@@ -189,6 +191,8 @@ def spelled(f: Context, type_: Type) -> str:
         return type_.name
     if type_.text:
         return type_.text
+    if type_.kind == "pointer" and type_.item.kind in ("param", "opaque", "pointer"):
+        return quoted([(True, spelled(f, type_.item)), (False, "*")])
     if type_.kind == "tuple" and any(one.kind in ("param", "opaque") for one in type_.of):
         pieces = [part for one in type_.of for part in ((False, ", "), (True, spelled(f, one)))][1:]
         return quoted([(False, "std::tuple<"), *pieces, (False, ">")])

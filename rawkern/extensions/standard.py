@@ -290,6 +290,8 @@ def _swap(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 def _algorithm(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     """``std::sort(v.begin(), v.end())`` and the like, as statements."""
     name = text_of(node.child_by_field_name("function")).split("<")[0].rsplit("::", 1)[-1]
+    if "sort" in name and len(nodes) == 3:
+        return _sorted_by(f, node, nodes)
     values = [f.value(one) for one in nodes]
     more = {"sort": 0, "stable_sort": 0, "reverse": 0, "fill": 1, "iota": 1, "copy": 1}[name]
     if len(values) != 2 + more or node.parent.type != "expression_statement" or values[0].type.kind != "iterator":
@@ -311,6 +313,19 @@ def _algorithm(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
         if not (item.number or (pairs and "sort" in name)):
             raise Refused(f"`{short(node)}`", node)
         f.emit(f"{part} = {'sorted' if 'sort' in name else 'reversed'}({part})")
+    return Value("None", t.VOID)
+
+
+def _sorted_by(f: Context, node: Any, nodes: list[Any]) -> Value:
+    """``std::sort(begin, end, comparison)``, whose order of what compares equal is that of a stable sort."""
+    begin, end, body = f.value(nodes[0]), f.value(nodes[1]), lambda_of(nodes[2])
+    if body is None or begin.type.kind != "iterator" or node.parent.type != "expression_statement":
+        raise Refused(f"`{short(node)}`", node)
+    variable = define_lambda(f, f.temporary("before"), body)
+    if len(variable.extra["parameters"]) != 2 or variable.extra["returns"].kind != "bool":
+        raise Refused(f"`{short(node)}`", node)
+    part = part_of(begin, end)
+    f.emit(f"{part} = ordered({part}, {variable.python})")
     return Value("None", t.VOID)
 
 

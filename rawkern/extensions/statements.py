@@ -139,8 +139,10 @@ def _tied(f: Context, left: Any, value: Value) -> None:
 
 def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -> None:
     """``left = value``."""
-    if left.type == "parenthesized_expression":
+    while left.type == "parenthesized_expression":
         left = named(left)[0]
+    if left.type == "pointer_expression" and text_of(left.child_by_field_name("argument")) in f.function.targets:
+        left = left.child_by_field_name("argument")
     if left.type == "identifier":
         variable = f.find(text_of(left))
         if variable is not None and variable.kind == "reference":
@@ -178,7 +180,7 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
         return
     if left.type == "pointer_expression" and text_of(left.children[0]) == "*":
         target = f.value(left.child_by_field_name("argument"))
-        if target.type.kind == "pointer" and target.type.item.kind == "struct" and target.type.name != "vector":
+        if target.type.kind == "pointer" and target.type.item.kind == "struct" and not target.type.name:
             _store(f, target.code, fitting(f, node, value, target.type.item).code, target.type.item)
             return
         if target.type.kind == "pointer" and target.type.item.number and target.type.name != "vector":
@@ -239,6 +241,9 @@ def _assign_member(f: Context, node: Any, left: Any, value: Value) -> None:
     owner = f.value(inside)
     name = text_of(left.child_by_field_name("field"))
     if owner.type.kind == "dim3":
+        if inside.type == "field_expression" and owner.lvalue:
+            f.emit(f"{owner.code} = {owner.code}._replace({name}={converted(value, t.UINT).code})")
+            return
         variable = f.find(text_of(inside)) if inside.type == "identifier" else None
         if variable is None:
             raise Refused(f"`{short(node)}`", node)

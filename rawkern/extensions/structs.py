@@ -9,7 +9,7 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.classes import method_parts, read_methods
+from rawkern.extensions.classes import WITHOUT_STATE, method_parts, read_methods
 from rawkern.extensions.context import Context
 from rawkern.extensions.functions import template_parameters
 from rawkern.extensions.macros import Expanded
@@ -91,10 +91,10 @@ def _bases(f: Context, struct: Struct, nodes: list[Any]) -> None:
     """What a struct is derived from."""
     full, _ = split_name(nodes[0]) if nodes else ("", None)
     bare = full.rsplit("::", 1)[-1]
-    if full.endswith("autograd::Function"):
+    if full.endswith("autograd::Function") or (full == "Function" and full not in f.unit.structs):
         struct.autograd = True
         return
-    if bare in ("CustomClassHolder", "enable_shared_from_this", "noncopyable"):
+    if bare in WITHOUT_STATE:
         return
     struct.base = bare
     if bare in f.unit.structs:

@@ -43,6 +43,23 @@ def references(node: Any) -> list[tuple[str, Any]]:
     return found
 
 
+def is_target(node: Any, name: str) -> bool:
+    """Whether a function returns a number by a pointer: all that it says of it is ``*name``, which it assigns."""
+    found = False
+    for one in nodes_in(node):
+        if one.type == "identifier" and text_of(one) == name:
+            around = one.parent
+            if around.type != "pointer_expression" or text_of(around.children[0]) != "*":
+                return False
+            target = around
+            while target.parent.type == "parenthesized_expression":
+                target = target.parent
+            user = target.parent
+            found = found or (user.type == "assignment_expression" and user.child_by_field_name("left") == target)
+            found = found or user.type == "update_expression"
+    return found
+
+
 def through_references(found: set[str], pairs: list[tuple[str, Any]]) -> set[str]:
     """Names with those that refer to them, and that they refer to: what changes one changes the other."""
     links = [(name, root_name(value)) for name, value in pairs]

@@ -241,6 +241,12 @@ _SPECIAL = {
 def arguments_of(f: Context, node: Any, name: str, values: Sequence[Value], *, function: bool) -> list[str]:
     """The arguments of a call of torch in Python, in C++'s order."""
     codes: list[str] = []
+    if name in _FACTORIES and len(values) > 1 and values[0].type.kind == "dtype":  # at::empty(x.type(), {n})
+        dtype = values[0].code
+        if not dtype.endswith(".dtype"):
+            raise Refused(f"`{short(node)}`: a type before the sizes", node)
+        options = {"dtype": dtype, "device": f"{dtype.removesuffix('.dtype')}.device"}
+        values = [*values[1:], Value("", t.OPTIONS, options=options)]
     behind = _KEYWORDS.get(name, ())
     count = len(values)
     sized = _SIZED.get(name, 0)

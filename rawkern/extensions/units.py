@@ -284,6 +284,11 @@ class Reader:
                 self.unit.aliases[text_of(one.child_by_field_name("name"))] = one.child_by_field_name("type")
             elif one.type == "type_definition":
                 name = one.child_by_field_name("declarator")
+                of = one.child_by_field_name("type")
+                if of is not None and of.type == "enum_specifier" and of.child_by_field_name("body") is not None:
+                    read_enum(self.unit, of, self.taken)
+                    self.unit.enums.update([text_of(name)] if name is not None else [])
+                    continue
                 if name is not None and name.type == "type_identifier":
                     self.unit.aliases[text_of(name)] = one.child_by_field_name("type")
 

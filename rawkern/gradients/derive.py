@@ -295,7 +295,7 @@ def _chosen(kernel: Kernel, wrt: Sequence[str] | None) -> tuple[str, ...]:
     for each in wrt:
         if each not in known:
             raise ValueError(
-                f"wrt names {each!r}, which is no floating-point parameter of {kernel.name}; "
+                f"wrt names {each!r}, which is not a floating-point parameter of {kernel.name}; "
                 f"it has {', '.join(known) or 'none'}{did_you_mean(each, known)}"
             )
     return tuple(wrt)

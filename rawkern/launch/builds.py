@@ -20,7 +20,7 @@ from rawkern.base import frames
 from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
 from rawkern.compile import programs, source
-from rawkern.compile.programs import CPU_ARCH, Program
+from rawkern.compile.programs import Program
 from rawkern.compile.source import Source, Watch
 from rawkern.engines.devices import architecture, engine
 
@@ -136,7 +136,7 @@ class Build:
 
     def architecture(self, device: torch.device) -> str:
         """What a program for the device is compiled for; of compiled code, what runs on the device itself is taken."""
-        return architecture(device, compiled=self.source.binary is not None)
+        return architecture(device, self.source)
 
     def compiled_for(self, asked: tuple[str, ...] = ()) -> str | None:
         """An architecture that there is a program for."""
@@ -148,7 +148,7 @@ class Build:
         ``asked`` are template instances and overloads that the unit's own ``name_expressions`` do not name.
         """
         if arch is None:
-            arch = self.compiled_for(asked) or CPU_ARCH
+            arch = self.compiled_for(asked) or self.source.cpu_arch
         program = self._programs.get((arch, asked))
         if program is None:
             expressions = (*self.settings.name_expressions, *asked)

@@ -38,7 +38,7 @@ def parse_seed(given: Any, source: str) -> int:
     raise ValueError(f"{source} is {given!r}; a seed is an int, 0 or more")
 
 
-gpu = Asked(environment.read(ARCHITECTURE, parse_gpu, gpus.DEFAULT))
+gpu: Asked[gpus.Specification | None] = Asked(environment.read(ARCHITECTURE, parse_gpu, None))
 
 
 def current() -> Mode:
@@ -90,8 +90,8 @@ class architecture(Asking):
     What the GPU does not take raises there, too: how much shared memory a block may have is different from one
     architecture to the next. Code is compiled as ever; `RawKernel.cubin` tells whether it compiles for another one.
 
-    The environment variable ``RAWKERN_ARCH`` has the name for a whole program, otherwise it is sm_80. It is a setting
-    of the whole process, as `check` is.
+    The environment variable ``RAWKERN_ARCH`` has the name for a whole program, otherwise it is sm_80, and sm_90 for
+    kernels that use what only that has. It is a setting of the whole process, as `check` is.
 
     Parameters
     ----------

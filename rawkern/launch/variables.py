@@ -17,7 +17,6 @@ from rawkern.compile import packages, programs
 from rawkern.compile.compile import PROBE, VARIABLES, probe_of, probe_type
 from rawkern.compile.names import demangle, strip_anonymous
 from rawkern.compile.nvrtc import run_nvrtc
-from rawkern.compile.programs import CPU_ARCH
 from rawkern.errors import CompileError, LaunchError
 
 if TYPE_CHECKING:
@@ -84,11 +83,11 @@ def _holder(build: Build, device: torch.device, variable: Variable) -> Any:
 def _ptx(build: Build) -> str:
     """The program for the CPU, which may have no kernel."""
     try:
-        return build.program(CPU_ARCH).code.decode()
+        return build.program(build.source.cpu_arch).code.decode()
     except CompileError as error:
         if error.line is not None:  # what does not compile at all says so here
             raise
-        return build.program(CPU_ARCH, (VARIABLES,)).code.decode()
+        return build.program(build.source.cpu_arch, (VARIABLES,)).code.decode()
 
 
 def describe(build: Build, name: str) -> Variable:
@@ -125,7 +124,8 @@ def _ask_all(build: Build) -> dict[str, _Asked]:
     spelled = [strip_anonymous(demangle(symbol)) for symbol in symbols(ptx) if symbol not in managed]
     names = [name for name in spelled if re.fullmatch(r"[\w:]+", name) and said.issuperset(name.split("::"))]
     asked = {name: (f"&{name}", probe_of(f"decltype({name})")) for name in names}
-    result = run_nvrtc(build.source, CPU_ARCH, [each for pair in asked.values() for each in pair], append=PROBE)
+    expressions = [each for pair in asked.values() for each in pair]
+    result = run_nvrtc(build.source, build.source.cpu_arch, expressions, append=PROBE)
     if not result.ok:
         return {}
     lowered = dict(result.lowered)
@@ -139,10 +139,10 @@ def _ask(build: Build, name: str) -> _Asked:
     """What the compiler says of one variable; ValueError if there is none of the name."""
     address, probe = f"&{name}", probe_of(f"decltype({name})")
     ptx, expression = _ptx(build), address
-    result = run_nvrtc(build.source, CPU_ARCH, (address, probe), append=PROBE)
+    result = run_nvrtc(build.source, build.source.cpu_arch, (address, probe), append=PROBE)
     if "A __managed__ variable cannot be used as" in result.log:  # nor does it have a constant address
         probe, expression = probe_of(f"decltype(({name}))"), VARIABLES
-        result = run_nvrtc(build.source, CPU_ARCH, (probe,), append=PROBE)
+        result = run_nvrtc(build.source, build.source.cpu_arch, (probe,), append=PROBE)
     lowered = dict(result.lowered)
     spelled = strip_anonymous(probe_type(lowered[probe])) if result.ok else ""
     if expression == VARIABLES:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from rawkern.arguments.addresses import storage
-from rawkern.compile.programs import CPU_ARCH
 from rawkern.engines.devices import CPU
 from rawkern.errors import LaunchError
 from rawkern.launch import modes, variables
@@ -38,7 +37,7 @@ def counting_kernel(state: State, kind: type[K]) -> K:
         found = state.engine_kernels.get((kind.instrument.name, mode))
         if found is None:
             module = build.engine_module(CPU, state.asked)
-            symbol = state.entry_in(build.program(CPU_ARCH, state.asked)).symbol
+            symbol = state.entry_in(build.program(build.architecture(CPU), state.asked)).symbol
             found = kind(module, symbol, state.signature, host=state, mode=mode)
             state.engine_kernels[kind.instrument.name, mode] = found
         return found

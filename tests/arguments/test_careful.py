@@ -299,7 +299,7 @@ def compile_signatures(text: str, *instances: str) -> dict[str, tuple[Signature,
     pytest.importorskip("cupy")
     from rawkern.compile import programs, source
 
-    program = programs.compile_program(source.from_text(text, ("--device-int128",), ()), programs.CPU_ARCH, instances)
+    program = programs.compile_program(source.from_text(text, ("--device-int128",), ()), source.CPU_ARCH, instances)
     return {
         entry.name: (
             make_signature(

@@ -15,8 +15,8 @@ import pytest
 from rawkern.base import cache, pip
 from rawkern.compile import compile, lookup, nvrtc, toolchain
 from rawkern.compile import programs as compiler
-from rawkern.compile.programs import CPU_ARCH, Program, compile_program, parameter_names, templates
-from rawkern.compile.source import from_path, from_text
+from rawkern.compile.programs import Program, compile_program, parameter_names, templates
+from rawkern.compile.source import CPU_ARCH, from_path, from_text
 from rawkern.errors import CompileError, MissingDependencyError
 from rawkern.kernel import RawKernel
 

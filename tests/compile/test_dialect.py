@@ -12,8 +12,8 @@ import torch
 
 import rawkern
 from rawkern.compile import dialect, nvrtc, shims
-from rawkern.compile.programs import CPU_ARCH, Program, compile_program
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import Program, compile_program
+from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.errors import CompileError
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rawkern.compile import hints
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import from_path, from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, from_path, from_text
 from rawkern.errors import CompileError
 
 SQUARE = (

@@ -13,8 +13,8 @@ import torch
 
 import rawkern
 from rawkern.compile import dwarf, nvrtc
-from rawkern.compile.programs import CPU_ARCH, Program, compile_program, struct_layout
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import Program, compile_program, struct_layout
+from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.errors import UnsupportedError
 
 

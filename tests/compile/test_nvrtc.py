@@ -7,8 +7,7 @@ import torch
 
 import rawkern
 from rawkern.compile.nvrtc import run_nvrtc
-from rawkern.compile.programs import CPU_ARCH
-from rawkern.compile.source import from_text
+from rawkern.compile.source import CPU_ARCH, from_text
 
 LANE = """
 extern "C" __global__ void k(unsigned* x) {

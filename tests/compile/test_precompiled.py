@@ -9,8 +9,8 @@ import pytest
 
 from rawkern.compile import precompiled, programs
 from rawkern.compile.elf import Section
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import from_path, from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, from_path, from_text
 from rawkern.errors import RawkernError, UnsupportedError
 
 # As nvcc and older compilers write it.

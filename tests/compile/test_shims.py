@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rawkern.compile import shims
-from rawkern.compile.programs import CPU_ARCH, Program, compile_program
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import Program, compile_program
+from rawkern.compile.source import CPU_ARCH, from_text
 
 
 def _compile(code: str, **settings) -> Program:

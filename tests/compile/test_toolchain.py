@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rawkern.compile import nvrtc, toolchain
-from rawkern.compile.programs import CPU_ARCH
-from rawkern.compile.source import from_text
+from rawkern.compile.source import CPU_ARCH, from_text
 
 KERNEL = 'extern "C" __global__ void k(float* x, double* d) { %s }'
 

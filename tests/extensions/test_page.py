@@ -12,6 +12,23 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "extensions.md"
 SOURCE = """
 #define CHECK_INPUT(x) TORCH_CHECK(x.is_cuda() && x.is_contiguous(), #x " must be a contiguous CUDA tensor")
 struct Params { int n; float* out; };
+struct Scaler {
+  double by;
+  int calls = 0;
+  Scaler(double by) : by(by) {}
+  torch::Tensor of(torch::Tensor x) { calls++; return x * by; }
+};
+struct Square : torch::autograd::Function<Square> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, torch::Tensor x) {
+    ctx->save_for_backward({x});
+    return x * x;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list g) {
+    return {2 * g[0] * ctx->get_saved_variables()[0]};
+  }
+};
+void layout(int n, int* blocks, int* threads) { *threads = 32; *blocks = (n + 31) / 32; }
 template <typename T> __global__ void k(const T* x, T* y, int n) {}
 __global__ void by_params(Params p) {}
 __global__ void by_accessor(torch::PackedTensorAccessor32<float, 2, torch::RestrictPtrTraits> a) {}
@@ -45,6 +62,11 @@ ROWS = [
     "int* count; cudaMalloc(&count, sizeof(int)); cudaMemset(count, 0, sizeof(int)); cudaFree(count);",
     "std::vector<float> host(n); cudaMemcpy(host.data(), x.data_ptr<float>(), n * sizeof(float), cudaMemcpyDeviceToHost);",
     "auto scaled = [&](double by) { return x * by; }; y.copy_(scaled(p));",
+    "Scaler s(p); Scaler other = s; y.copy_(other.of(x)); s = other;",
+    "auto shared = std::make_shared<Scaler>(p); y.copy_(shared->of(x)); shared->calls += n;",
+    "auto z = Square::apply(x);",
+    "int blocks, threads; layout(n, &blocks, &threads); k<float><<<blocks, threads>>>(x.data_ptr<float>(), "
+    "y.data_ptr<float>(), n);",
 ]
 
 
@@ -52,7 +74,7 @@ def shown(function: ast.FunctionDef) -> str:
     """A function's statements, each in a line."""
     statements = [one for one in function.body if not isinstance(one, ast.Pass)]
     lines = [re.sub(r"\s+", " ", ast.unparse(one)).strip() for one in statements]
-    return "<br>".join(f"`{line}`" for line in lines) or "nothing: rawkern does so by itself"
+    return "<br>".join(f"`{line}`" for line in lines) or "nothing: rawkern does this"
 
 
 def test_the_table_of_what_is_translated(tmp_path: Path) -> None:

@@ -14,6 +14,25 @@ CASES: list[tuple[str, str, str, list[tuple[tuple[Any, ...], Any]]]] = [
     # what stands before the function, its head and body, arguments with what it returns
     (
         "",
+        "int64_t f(Vec a)",
+        "Vec k = {9, 8, 7, 6, 1, 0}; std::sort(a.begin(), a.end(), [&k](int64_t x, int64_t y) { return k[x] < k[y]; }); "
+        "return a[0] * 10 + a.back();",
+        [(([3, 1, 2],), 31), (([5],), 55)],
+    ),
+    (
+        "void lay(int d, int* b, int* t) { (*t) = 64; if (d < (*t)) (*t) = d; (*b) = d / (*t); if (d % (*t) > 0) (*b)++; }",
+        "int f(int a)",
+        "int b, t; lay(a * 50, &b, &t); int c = 0; lay(7, &c, &t); return b * 1000 + t * 10 + c;",
+        [((1,), 1071), ((4,), 4071)],
+    ),
+    (
+        "typedef enum { OK = 0, BAD = 3, WORSE } status_t; status_t go(int a) { if (a > 2) return WORSE; return OK; }",
+        "int f(int a)",
+        "status_t s = go(a); return s == OK ? 1 : (int)s;",
+        [((1,), 1), ((4,), 4)],
+    ),
+    (
+        "",
         "Vec f(Vec a)",
         "auto b = a; b.push_back(9); b[0] = 100; a.insert(a.end(), b.begin(), b.end()); return a;",
         [(([3, 1, 2],), [3, 1, 2, 100, 1, 2, 9]), (([5],), [5, 100, 9])],

@@ -9,7 +9,7 @@ import torch
 
 import rawkern
 from rawkern.compile import nvrtc, programs
-from rawkern.compile.programs import CPU_ARCH
+from rawkern.compile.source import CPU_ARCH
 
 mixed = rawkern.elementwise("T x, T z", "T y", "y = x * 2 + z", "axes_mixed")
 total = rawkern.reduction("T x, T w", "T y", "x * w", "a + b", "y = a", "0", "axes_total")

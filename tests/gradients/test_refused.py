@@ -223,7 +223,7 @@ def test_names_the_line_of_the_text() -> None:
 
 
 def test_wrt_names_what_is_not_there() -> None:
-    with pytest.raises(ValueError, match="wrt names 'n', which is no floating-point parameter of k; it has x"):
+    with pytest.raises(ValueError, match="wrt names 'n', which is not a floating-point parameter of k; it has x"):
         rawkern.RawKernel(kernel("y[i] = x[i];"), "k").derive(block=64, wrt=("n",))
 
 

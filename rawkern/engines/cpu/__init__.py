@@ -16,6 +16,7 @@ from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from rawkern.base import gpus
 from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.forking import Lock
 from rawkern.base.records import extents_at
@@ -148,13 +149,25 @@ class EngineKernel:
         self.globals_address = module.globals_address
         self.signature, self.mode = signature, mode
         self._host = weakref.ref(host) if host is not None else None  # which holds this kernel
-        self.architecture = mode.gpu.name
+        self.gpu = self._stood_in_for(mode.gpu)
+        self.architecture = self.gpu.name
         self.instrument = instrument if mode.guarded else Instrument
         extents = extents_at(signature.size)
         self.params_size = extents + 16 * len(signature.params)
         self.pack = Struct(f"{signature.format}{extents - signature.size}x{2 * len(signature.params)}Q").pack
         self._shapes: dict[str, tuple] = {}
         self._set: dict[str, int] = {}
+
+    def _stood_in_for(self, named: gpus.Specification | None) -> gpus.Specification:
+        """The GPU whose limits launches keep: the one that is named, or one that the code is for."""
+        if self.module.needs.target < 90:
+            return named or gpus.DEFAULT
+        if named is not None and not named.cluster:
+            raise UnsupportedError(
+                f"{self.name}: this kernel needs compute capability 9.0, for clusters, TMA, wgmma or the like; the GPU "
+                f"that RAWKERN_ARCH or rawkern.architecture names is {named.name}: name a newer one, or none"
+            )
+        return named or gpus.HOPPER
 
     @property
     def host(self) -> Host | None:
@@ -193,7 +206,7 @@ class EngineKernel:
 
     def most_of_cluster(self, block: Dim3, shared_mem: int, cluster: Dim3) -> int:
         """Blocks of a cluster, at most; 0 on a GPU without clusters."""
-        return self.mode.gpu.cluster
+        return self.gpu.cluster
 
     def target(self, block: Dim3, shared_mem: int, attributes: Attributes = PLAIN) -> Target:
         """What launches the kernel with a shape of block, so many bytes of dynamic shared memory and attributes."""
@@ -239,4 +252,4 @@ class EngineKernel:
     @property
     def max_shared_mem(self) -> int:
         """The most bytes of shared memory that a block may have."""
-        return self.mode.gpu.shared_per_block
+        return self.gpu.shared_per_block

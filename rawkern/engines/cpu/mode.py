@@ -13,18 +13,18 @@ _UNGUARDED, _GPU = 1 << 16, 1 << 17  # steps of the word, above what DLPack coun
 class Mode:
     """`guarded`: accesses are compared with the launch's memory. `ordered`: blocks and warps run in an order by a seed.
 
-    `gpu`: whose limits launches keep.
+    `gpu`: whose limits launches keep; None: that which a kernel's code is for.
     """
 
     guarded: bool = True
     ordered: bool = False
-    gpu: gpus.Specification = gpus.DEFAULT
+    gpu: gpus.Specification | None = None
 
     @property
     def word(self) -> int:
         """What tells a mode from others for native launches, which know of no order: 0 is the first one's."""
-        number = int(self.gpu.name.removeprefix("sm_")) - int(gpus.DEFAULT.name.removeprefix("sm_"))
-        return (0 if self.guarded else _UNGUARDED) + _GPU * (number % 256)
+        number = int(self.gpu.name.removeprefix("sm_")) if self.gpu else 0
+        return (0 if self.guarded else _UNGUARDED) + _GPU * number
 
 
 FIRST = Mode()

@@ -27,6 +27,7 @@ class ModuleNeeds:
     kernels: dict[str, Needs]
     constant: int  # bytes of ``__constant__`` variables
     version: int  # of PTX, as 10 * major + minor
+    target: int  # the architecture that its code is for: 90 for ``sm_90a``
 
 
 def refusal(needs: ModuleNeeds) -> str:
@@ -35,9 +36,10 @@ def refusal(needs: ModuleNeeds) -> str:
     if needs.constant > gpus.CONSTANT:
         lines.append(f"File uses too much global constant data ({needs.constant:#x} bytes, {gpus.CONSTANT:#x} max)")
     room = gpus.PARAMETERS if needs.version >= gpus.LARGE_PARAMETERS_FROM else gpus.PARAMETERS_BEFORE
+    static = gpus.STATIC_SHARED if needs.target < 90 else gpus.HOPPER.shared_per_block  # of code for Hopper alone
     for name, kernel in needs.kernels.items():
         for what, used, most in (
-            ("shared data", kernel.shared, gpus.STATIC_SHARED),
+            ("shared data", kernel.shared, static),
             ("parameter space", kernel.parameters, room),
         ):
             if used > most:

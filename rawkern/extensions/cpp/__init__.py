@@ -88,6 +88,7 @@ from rawkern.extensions.cpp.numbers import math_tanh as math_tanh
 from rawkern.extensions.cpp.numbers import math_trunc as math_trunc
 from rawkern.extensions.cpp.numbers import more_types as more_types
 from rawkern.extensions.cpp.numbers import opmath_type as opmath_type
+from rawkern.extensions.cpp.numbers import ordered as ordered
 from rawkern.extensions.cpp.numbers import power as power
 from rawkern.extensions.cpp.numbers import printf as printf
 from rawkern.extensions.cpp.numbers import rem as rem

@@ -332,12 +332,13 @@ class Library:
             everywhere = found.pop("", None)
             if everywhere is not None:
                 self.library.impl(name, everywhere, "CompositeExplicitAutograd")
-            cuda, cpu = found.pop("CUDA", None), found.pop("CPU", None)
-            if cuda is not None:
-                self.library.impl(name, cuda, "CUDA")
-                self.library.impl(name, _either(cuda, cpu), "CPU")
-            elif cpu is not None:
-                self.library.impl(name, cpu, "CPU")
+            for kind in ("", "Autograd"):
+                cuda, cpu = found.pop(f"{kind}CUDA", None), found.pop(f"{kind}CPU", None)
+                if cuda is not None:
+                    self.library.impl(name, cuda, f"{kind}CUDA")
+                    self.library.impl(name, _either(cuda, cpu), f"{kind}CPU")
+                elif cpu is not None:
+                    self.library.impl(name, cpu, f"{kind}CPU")
             for key, function in found.items():
                 self.library.impl(name, function, key)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import os
 import re
@@ -80,6 +81,11 @@ def shift(count: int, bits: int) -> int:
     if 0 <= count < bits:
         return count
     raise OverflowError(f"a shift by {count} of {bits} bits")
+
+
+def ordered(values: list[Any], before: Callable[[Any, Any], bool]) -> list[Any]:
+    """``std::stable_sort`` with a comparison."""
+    return sorted(values, key=functools.cmp_to_key(lambda a, b: before(b, a) - before(a, b)))
 
 
 def at(index: int) -> int:

@@ -104,4 +104,4 @@ def merged(ctx: Context, node: Any, a: Any, b: Any, either: Any, within: Any) ->
         pairs = zip(a.leaves(), b.leaves(), strict=True)
         parts = iter([either(read(ctx, node, x), read(ctx, node, y)) for x, y in pairs])
         return aggregate("either", a.type, lambda *_: next(parts))
-    raise ctx.refuse(node, f"{text_of(node)!r} chooses between what is no number", "write an if")
+    raise ctx.refuse(node, f"{text_of(node)!r} chooses between what is not a number", "write an if")

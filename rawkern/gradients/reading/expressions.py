@@ -165,7 +165,7 @@ def binary_expression(ctx: Context, node: Any) -> Any:
         return binary(ctx, node, sign, offset(ctx, node, a), offset(ctx, node, b))
     pairs = of_pairs(ctx, node, sign, a, b)
     if pairs is None:
-        raise ctx.refuse(node, f"{text_of(node)!r} computes with what is no number", "write its elements one by one")
+        raise ctx.refuse(node, f"{text_of(node)!r} computes with what is not a number", "write its elements one by one")
     return pairs
 
 

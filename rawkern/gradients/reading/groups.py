@@ -139,7 +139,7 @@ def reduce(ctx: Context, node: Any, name: str, arguments: list[Any]) -> Value:
 def _team(ctx: Context, node: Any) -> Team:
     found = ctx.expression(node)
     if not isinstance(found, Team):
-        raise ctx.refuse(node, f"{text_of(node)!r} is no group that is known", "use the block or a tile of it")
+        raise ctx.refuse(node, f"{text_of(node)!r} is not a group that is known", "use the block or a tile of it")
     return found
 
 
@@ -253,7 +253,7 @@ def _instance(ctx: Context, node: Any) -> Collective | None:
         base = each.child_by_field_name("argument") if each.type == "subscript_expression" else each
         storage = ctx.lookup(text_of(base))
         if storage is None or not isinstance(storage.value, Storage):
-            raise ctx.refuse(node, f"{text_of(each)!r} is no TempStorage", "declare it in the kernel")
+            raise ctx.refuse(node, f"{text_of(each)!r} is not a TempStorage", "declare it in the kernel")
     return found
 
 

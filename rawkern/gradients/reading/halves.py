@@ -126,13 +126,13 @@ def of_pairs(ctx: Context, node: Any, sign: str, a: Any, b: Any) -> Any:
 
 def _one(ctx: Context, node: Any, value: Any) -> Value:
     if not isinstance(value, Value):
-        raise ctx.refuse(node, f"{text_of(node)!r} of what is no number", "pass a number")
+        raise ctx.refuse(node, f"{text_of(node)!r} of what is not a number", "pass a number")
     return value
 
 
 def _parts(ctx: Context, node: Any, value: Any) -> list[Value]:
     if not isinstance(value, Var) or set(value.fields) != {"x", "y"}:
-        raise ctx.refuse(node, f"{text_of(node)!r} of what is no pair", "pass a value of two numbers")
+        raise ctx.refuse(node, f"{text_of(node)!r} of what is not a pair", "pass a value of two numbers")
     return [read(ctx, node, part) for part in value.fields.values()]
 
 

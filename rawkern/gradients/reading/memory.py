@@ -135,7 +135,7 @@ def assign(ctx: Context, node: Any, found: Any, right: Any) -> Any:
         return right
     value, kind = computed(ctx, node, right), found.type
     if not isinstance(kind, str):
-        raise ctx.refuse(node, f"{text_of(node)!r} assigns a number to what is none", "assign an element or a field")
+        raise ctx.refuse(node, f"{text_of(node)!r} assigns a number to what is not one", "assign an element or a field")
     value = convert(ctx, node, value, kind)
     if isinstance(found, Cell):
         write(ctx, node, found, value)
@@ -166,7 +166,7 @@ def _other_type(ctx: Context, node: Any) -> Exception:
 def computed(ctx: Context, node: Any, value: Any) -> Value:
     """A value that has to be a number, to compute with it."""
     if not isinstance(value, Value):
-        raise ctx.refuse(node, f"{text_of(node)!r} computes with what is no number", "use numbers")
+        raise ctx.refuse(node, f"{text_of(node)!r} computes with what is not a number", "use numbers")
     return value
 
 

@@ -48,7 +48,7 @@ def _state(ctx: Context, node: Any, argument: Any) -> Var:
     if not isinstance(found, Var) or found.type != PHILOX:
         raise ctx.refuse(
             node,
-            f"{text_of(argument)!r} is no generator of the kernel's own",
+            f"{text_of(argument)!r} is not a generator of the kernel's own",
             "use a variable curandStatePhilox4_32_10_t, with curand_init(seed, sequence, offset, &state)",
         )
     return found

@@ -36,7 +36,7 @@ def advance(ctx: Context, node: Any, pointer: Pointer | Local, by: Value, sign: 
     if pointer.unit:
         part = quotient(ctx, node, by, pointer.unit)
         if part is None:
-            raise ctx.refuse(node, "an offset that is no multiple of the size of what is read", "index whole elements")
+            raise ctx.refuse(node, "an offset is not a multiple of the size of what is read", "index whole elements")
         by = part
     if pointer.view is not None:
         by = binary(ctx, node, "*", by, ctx.integer(node, types.count(pointer.view)))
@@ -102,10 +102,10 @@ def cell(ctx: Context, node: Any, base: Any, index: tuple[Value, ...]) -> Any:
     if isinstance(base, Var) and base.fields and index and base.type is None:
         return _local_element(ctx, node, base, index[0])
     if not isinstance(base, Pointer):
-        raise ctx.refuse(node, f"{text_of(node)!r} indexes what is no array", "index a pointer or array")
+        raise ctx.refuse(node, f"{text_of(node)!r} indexes what is not an array", "index a pointer or array")
     array = base.array
     if any(types.is_float(i.type) for i in index):
-        raise ctx.refuse(node, "an index that is no integer", "convert it first")
+        raise ctx.refuse(node, "an index that is not an integer", "convert it first")
     if array.raw or base.unit:
         raise ctx.refuse(node, f"{array.name} is used as of another type", "cast it to a pointer to what it holds")
     if array.shared and not array.sizes:  # the address of a variable

@@ -71,7 +71,7 @@ def _declares_tile(ctx: Context, node: Any) -> bool:
         return False
     found, name = ctx.expression(right.child_by_field_name("right")), text_of(right.child_by_field_name("left"))
     if not isinstance(found, Team):
-        raise ctx.refuse(node, f"{text_of(right)!r} is no tile", "use tiled_partition")
+        raise ctx.refuse(node, f"{text_of(right)!r} is not a tile", "use tiled_partition")
     ctx.scopes[-1][name] = Var(name, None, found)
     return True
 
@@ -130,7 +130,7 @@ def _switch(ctx: Context, node: Any, rest: Sequence[Any], then: Then) -> None:
     """A switch as branches, one by one; each case ends by itself."""
     value = ctx.scalar(node.child_by_field_name("condition").child_by_field_name("value"))
     if types.is_float(value.type):
-        raise ctx.refuse(node, "a switch over what is no integer", "convert it first")
+        raise ctx.refuse(node, "a switch over what is not an integer", "convert it first")
     follow, cases, labels = _following(ctx, rest, then), [], []
     for case in named(node.child_by_field_name("body")):
         if case.type != "case_statement":

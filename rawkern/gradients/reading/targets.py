@@ -28,7 +28,7 @@ def parenthesized_place(ctx: Context, node: Any) -> Any:
 def variable(ctx: Context, node: Any) -> Any:
     var = ctx.lookup(text_of(node))
     if var is None or text_of(node) in ctx.file.unclear:
-        raise ctx.refuse(node, f"{text_of(node)} is no variable of the kernel", "declare it in the kernel")
+        raise ctx.refuse(node, f"{text_of(node)} is not a variable of the kernel", "declare it in the kernel")
     return var.value if isinstance(var.value, Cell) else var
 
 

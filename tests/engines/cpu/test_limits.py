@@ -15,8 +15,8 @@ import rawkern
 from rawkern.base.gpus import LOCAL, SPECIFICATIONS, STATIC_SHARED, Specification
 from rawkern.checked import launches
 from rawkern.compile import cubin
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import Source, from_path, from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, Source, from_path, from_text
 from rawkern.engines import cpu
 from rawkern.engines.cpu.needs import refusal
 from rawkern.engines.cpu.runtime.jit import Translation

@@ -11,7 +11,7 @@ BULK_COPY = """extern "C" __global__ void k(float* x) {
     __shared__ float s[32];
     unsigned at = (unsigned)__cvta_generic_to_shared(s + threadIdx.x);
     x[threadIdx.x] = -1;
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 16, [%0];" :: "r"(at), "l"(x));  // line 5
+    asm volatile("cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1, {%2}], [%0];" :: "r"(at), "l"(x), "r"(0));  // line 5
 }"""
 SPARSE = """extern "C" __global__ void k(float* x) {
     unsigned a = threadIdx.x;
@@ -21,7 +21,7 @@ SPARSE = """extern "C" __global__ void k(float* x) {
 }"""
 GROUP = """extern "C" __global__ void k(float* x) {
     x[threadIdx.x] = -1;
-    asm volatile("wgmma.fence.sync.aligned;");
+    asm volatile("tcgen05.wait::ld.sync.aligned;");
 }"""
 TEXTURE = """__device__ float fetch(cudaTextureObject_t t) { return tex2D<float>(t, 0.5f, 0.25f); }
 extern "C" __global__ void k(float* x) {
@@ -33,12 +33,12 @@ extern "C" __global__ void k(float* x) {
 @pytest.mark.parametrize(
     "code, instruction, line",
     [
-        (BULK_COPY, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", 5),
+        (BULK_COPY, "cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes", 5),
         (SPARSE, "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 5),  # the last line of the statement
-        (GROUP, "wgmma.fence.sync.aligned", 3),
+        (GROUP, "tcgen05.wait::ld.sync.aligned", 3),
         (TEXTURE, "tex.2d.v4.f32.f32", 1),
     ],
-    ids=["cp.async.bulk", "mma.sp", "wgmma", "texture"],
+    ids=["cp.async.bulk", "mma.sp", "tcgen05", "texture"],
 )
 def test_an_instruction_that_the_engine_lacks(tmp_path, code, instruction, line):
     path = tmp_path / "lacking.cu"
@@ -140,19 +140,17 @@ ABSENT = [
     ("sust.b.2d.b32.trap [%rd1, {%r1, %r1}], %r1;", "surfaces"),
     ("sured.b.add.1d.u32.trap [%rd1, {%r1}], %r1;", "surfaces"),
     ("mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1,%r1}, {%r1,%r1}, {%r1,%r1}, {%r1,%r1}, %r1, 0x0;", "sparse"),
-    ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1,%f1,%f1,%f1}, %rd1, %rd1, 1, 1, 1, 0, 0;", "capability 9.0"),
+    ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1,%f1,%f1,%f1}, %rd1, %rd1, %r1, 0, 1, 1, 1, 0, 0;", "sparse"),
+    ("tcgen05.fence::before_thread_sync;", "capability 10.0"),
     ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1}], [%r1];", "TMA"),
-    ("cp.async.bulk.commit_group;", "TMA"),
-    ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;", "TMA"),
-    ("mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r1], 16;", "TMA"),
+    ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1], 16, [%r1], %r1;", "modifier .multicast"),
+    ("cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.bulk_group [%rd1, {%r1}], [%r1];", "TMA"),
     ("barrier.cluster.arrive;", "clusters"),
     ("mapa.shared::cluster.u32 %r1, %r1, 0;", "clusters"),
     ("ld.shared::cluster.u32 %r1, [%r1];", "shared::cluster"),
     ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r1, [%r1];", "clusters"),
-    ("griddepcontrol.wait;", "dependent launches"),
-    ("setmaxnreg.inc.sync.aligned.u32 240;", "registers moved"),
     ("multimem.ld_reduce.global.add.f32 %f1, [%rd1];", "several GPUs"),
-    ("fence.proxy.async;", "expected 1 of"),
+    ("fence.proxy.tensormap::generic.acquire [%rd1], 128;", "expected 1 of"),
     ("mma.sync.aligned.m16n8k8.col.col.f16.f16.f16.f16 {%r1,%r1}, {%r1,%r1}, {%r1}, {%r1,%r1};", "expected 1 of row"),
 ]  # fmt: skip
 

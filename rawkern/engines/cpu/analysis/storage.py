@@ -197,7 +197,7 @@ def needs_of(ptx: Ptx) -> ModuleNeeds:
             function.cluster,
         )
     constant = _packed(var for var in ptx.variables.values() if var.space == "const")
-    return ModuleNeeds(kernels, constant, ptx.version)
+    return ModuleNeeds(kernels, constant, ptx.version, ptx.target)
 
 
 def _packed(variables: Iterable[Var]) -> int:

@@ -128,7 +128,7 @@ def _nan(op: Op) -> int | None:
         return 0x7FFFFFFFE0000000
     if to in ("f32", "f64") and t in ("f16", "f32", "f64") and (t, to) != ("f16", "f32") and t != to:
         return None
-    if ((t, to) == ("bf16", "f32") and not op.has("ftz")) or (t, to) == ("f64", "f16"):
+    if (t == "bf16" and to in ("f32", "f64") and not op.has("ftz")) or (t, to) == ("f64", "f16"):
         return None
     return 0x7FC0 if (t, to) == ("f64", "bf16") else _CVT_NAN[to]
 
@@ -150,7 +150,10 @@ def _to_tf32(e: Emitter, op: Op, v: Val) -> Val:
     """A float with 10 mantissa bits, in a register of 32."""
     x = e.cast("bitcast", v, "float")
     nan = e.cmp("fcmp uno", x, x)
-    kept = e.bin("or", v, 0x00400000) if op.rounding == "rna" else 0x7FFFE000
+    kept: Val | int = 0x7FFFE000
+    if op.rounding == "rna":  # a NaN as it is, if that leaves one
+        gone = e.cmp("icmp eq", e.bin("and", v, 0x007FE000), 0)
+        kept = e.bin("or", v, e.select(gone, 0x00400000, e.like(v, 0)))
     if op.has("relu"):
         v = e.cast("bitcast", rectify(e, x), "i32")
     if op.rounding == "rna":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rawkern.engines.cpu.arith.rows import Result, fetch
 from rawkern.engines.cpu.ir import Emitter, Module, Val
-from rawkern.engines.cpu.ptx.decode import DType, Op
+from rawkern.engines.cpu.ptx.decode import DTYPES, DType, Op
 
 
 def limits(t: DType) -> tuple[int, int]:
@@ -38,11 +39,21 @@ def saturating(e: Emitter, name: str, a: Val, b: Val, signed: bool) -> Val:
     return e.intrinsic(f"llvm.{'s' if signed else 'u'}{name}.sat", a.ty, a, b)
 
 
+def _packed(e: Emitter, op: Op, args: Sequence[Val], emit: Callable[[Emitter, Op, Sequence[Val]], Val]) -> Val:
+    """An operation on each half of packed operands."""
+    t = DTYPES[op.type.element]
+    half = replace(op, types=(t,))
+    whole = emit(e, half, [e.view(fetch(e, v, op.type), t.int) for v in args])
+    return e.view(whole, op.type.int)
+
+
 def _pair(e: Emitter, op: Op, args: Sequence[Val]) -> tuple[Val, Val]:
     return fetch(e, args[0], op.type), fetch(e, args[1], op.type)
 
 
 def add_sub(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    if op.type.count > 1:
+        return _packed(e, op, args, add_sub)
     a, b = _pair(e, op, args)
     if op.has("sat"):
         return saturating(e, op.base, a, b, op.type.signed)
@@ -84,6 +95,8 @@ def sad(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
 
 
 def min_max(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    if op.type.count > 1:
+        return _packed(e, op, args, min_max)
     a, b = _pair(e, op, args)
     d = e.intrinsic(f"llvm.{'s' if op.type.signed else 'u'}{op.base}", a.ty, a, b)
     return e.intrinsic("llvm.smax", a.ty, d, e.like(d, 0)) if op.has("relu") else d

@@ -15,9 +15,12 @@ _COMPARE = compare.COMPARISONS
 _BOOL = "and|or|xor"
 _DIRECTED = "rn|rz|rm|rp"
 
+_PACKED = (("u16x2 s16x2", ""), ("s16x2", "!relu"))
 INTEGER = (
     *(row(name, _I, "", integer.add_sub) for name in ("add", "sub")),
     *(row(name, "s32", "!sat", integer.add_sub) for name in ("add", "sub")),
+    row("add", "u16x2 s16x2", "", integer.add_sub),
+    *(row(name, types, relu, integer.min_max) for name in ("min", "max") for types, relu in _PACKED),
     row("mul", _I, "!lo|hi", integer.mul),
     row("mul", "u16 s16 u32 s32", "!wide", integer.mul),
     row("mad", _I, "!lo|hi", integer.mad),

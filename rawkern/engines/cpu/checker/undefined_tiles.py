@@ -19,14 +19,14 @@ from rawkern.engines.cpu.ptx.decode import Op
 
 def follows(op: Op) -> bool:
     """Whether an instruction takes matrices from registers and gives one."""
-    return op.meets == "warp" and not op.facts.memory
+    return op.meets == "warp" and op.facts.result and not op.facts.memory
 
 
 def follow(f: FunctionLowering, instr: Instr) -> None:
     """Keep the shadows of what a product or ``movmatrix`` writes, as `undefined.follow` does for others."""
     if instr.op.base == "movmatrix":
         _transposed(f, instr)
-    elif in_quads(instr.op):  # counts as set
+    elif in_quads(instr.op) or instr.op.base == "wgmma":  # counts as set
         undefined.follow(f, instr)
     else:
         _multiplied(f, instr)

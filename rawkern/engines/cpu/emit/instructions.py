@@ -8,8 +8,8 @@ from rawkern.engines.cpu.emit.affine import lower_affine
 from rawkern.engines.cpu.emit.agreement import lower_agreement
 from rawkern.engines.cpu.emit.forms import Lazy, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.matrix import mma, tiles
-from rawkern.engines.cpu.emit.memory import access, async_copies, atomics, mbarrier
+from rawkern.engines.cpu.emit.matrix import mma, tiles, wgmma
+from rawkern.engines.cpu.emit.memory import access, async_copies, atomics, bulk, mbarrier
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Not, Pair, Reg
 
@@ -74,13 +74,13 @@ HANDLERS = {
     "ld": access.load, "ldu": access.load, "st": access.store, "atom": atomics.atomic, "red": atomics.atomic,
     "membar": access.fence, "fence": access.fence,
     "prefetch": ignore, "prefetchu": ignore, "discard": ignore, "applypriority": ignore, "pmevent": ignore,
-    "createpolicy": policy,
+    "createpolicy": policy, "setmaxnreg": ignore, "griddepcontrol": ignore,
     "activemask": warp.activemask, "nanosleep": jumps.nanosleep,
     "mma": mma.multiply, "wmma.mma": mma.multiply, "wmma.load": tiles.load_fragment,
     "wmma.store": tiles.store_fragment, "ldmatrix": tiles.load_rows, "stmatrix": tiles.store_rows,
     "movmatrix": tiles.transpose,
     "call": calls.call, "trap": calls.trap, "brkpt": calls.trap,
 }  # fmt: skip
-HANDLERS |= async_copies.HANDLERS | mbarrier.HANDLERS
+HANDLERS |= async_copies.HANDLERS | mbarrier.HANDLERS | bulk.HANDLERS | wgmma.HANDLERS
 HANDLERS |= dict.fromkeys(warp.EXCHANGES, warp.at_once)
 HANDLERS |= {name: arithmetic for name in arith.BASES if name not in HANDLERS}

@@ -19,8 +19,11 @@ _HINTS = (
     "L2::64B|L2::128B|L2::256B L2::evict_normal|L2::evict_first|L2::evict_last L2::cache_hint"
 )
 _ORDER = f"relaxed|acquire|release|acq_rel {_SCOPE} global|shared|shared::cta L2::cache_hint"
+_VECTOR = f"relaxed|acquire|release|acq_rel {_SCOPE} global L2::cache_hint"
 _EVICT = "!L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
 _WARP = "!sync !aligned"
+_RESTRICT = "sync_restrict::shared::cta|sync_restrict::shared::cluster"
+_TX = "shared|shared::cta|shared::cluster"
 _SQUARE = "!m16n16k16|m32n8k16|m8n32k16"
 _HALVES = [f"{d}.{c}" for d in ("f16", "f32") for c in ("f16", "f32")]
 _WHERE = "global|shared|shared::cta"
@@ -30,7 +33,10 @@ def _atomics() -> tuple[Form, ...]:
     """``atom`` and ``red``; the type decides what may be done."""
     both = {"add": "u32 s32 u64 s64 f32 f64", "min|max": "u32 s32 u64 s64", "inc|dec": "u32", "and|or|xor": _ALL_B}
     rows = [form(name, types, f"{_ORDER} !{ops}") for name in ("atom", "red") for ops, types in both.items()]
-    rows += [form(name, "f16 f16x2 bf16 bf16x2", f"{_ORDER} !add noftz") for name in ("atom", "red")]
+    halves = "f16 f16x2 bf16 bf16x2"
+    rows += [form(name, halves, f"{_ORDER} !add noftz") for name in ("atom", "red")]
+    rows += [form(name, halves, f"{_VECTOR} !add|min|max !noftz !v2|v4|v8") for name in ("atom", "red")]
+    rows += [form(name, "f32", f"{_VECTOR} !add !v2|v4") for name in ("atom", "red")]
     return (*rows, form("atom", _ALL_B, f"{_ORDER} !exch"), form("atom", _B, f"{_ORDER} !cas"))
 
 
@@ -59,6 +65,24 @@ def _warp_matrices() -> tuple[Form, ...]:
     )
 
 
+def _bulk_copies() -> tuple[Form, ...]:
+    """``cp.async.bulk`` and ``cp.reduce.async.bulk``, where a cluster is one block."""
+    told, group = "!mbarrier::complete_tx::bytes L2::cache_hint", "!bulk_group L2::cache_hint"
+    down, up = f"!shared::cluster !shared::cta {told}", f"!global !shared::cta {group}"
+    both = {"add": "u32 s32 u64", "min|max": "u32 s32", "inc|dec": "u32", "and|or|xor": "b32"}
+    more = {"add": "f32 f64", "min|max": "u64 s64 f16 bf16", "and|or|xor": "b64"}
+    return (
+        form("cp", [""], f"!async !bulk !shared::cluster|shared::cta !global {told}"),
+        *(form("cp", [""], f"!async !bulk {way}") for way in (down, up)),
+        form("cp", [""], "!async !bulk !prefetch !L2 !global L2::cache_hint"),
+        form("cp", [""], "!async !bulk !commit_group"),
+        form("cp", [""], "!async !bulk !wait_group read"),
+        *(form("cp", types, f"!reduce !async !bulk {down} !{ops}") for ops, types in both.items()),
+        *(form("cp", types, f"!reduce !async !bulk {up} !{ops}") for ops, types in (*both.items(), *more.items())),
+        form("cp", "f16 bf16", f"!reduce !async !bulk {up} !add !noftz"),
+    )
+
+
 def _products() -> tuple[Form, ...]:
     """``mma.sync``."""
     whole = {bits: [f"s32.{a}{bits}.{b}{bits}.s32" for a in "su" for b in "su"] for bits in (4, 8)}
@@ -76,6 +100,22 @@ def _products() -> tuple[Form, ...]:
     )
 
 
+def _warpgroup_products() -> tuple[Form, ...]:
+    """``wgmma.mma_async`` and what orders it."""
+    head = f"!mma_async {_WARP}"
+    every, some = ("|".join(f"m64n{n}k{{k}}" for n in ns) for ns in (range(8, 257, 8), (8, 24, *range(16, 257, 16))))
+    bytes_ = [f"{d}.{a}.{b}" for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
+    whole = [f"s32.{a}8.{b}8" for a in "su" for b in "su"]
+    return (
+        form("wgmma", "f16.f16.f16 f32.f16.f16 f32.bf16.bf16", f"{head} !{every.format(k=16)}"),
+        form("wgmma", "f32.tf32.tf32", f"{head} !{every.format(k=8)}"),
+        form("wgmma", bytes_, f"{head} !{every.format(k=32)}"),
+        form("wgmma", whole, f"{head} !{some.format(k=32)} satfinite"),
+        form("wgmma", "s32.b1.b1", f"{head} !{some.format(k=256)} !and !popc"),
+        form("wgmma", [""], f"!fence|commit_group|wait_group {_WARP}"),
+    )
+
+
 FORMS = (
     form("mov", f"{_B} {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
     form("cvta", "u32 u64", "to !global|shared|shared::cta|local|const|param"),
@@ -87,6 +127,13 @@ FORMS = (
     form("membar", [""], "!cta|gl|sys"),
     form("fence", [""], f"sc|acq_rel|acquire|release !{_SCOPE}"),
     form("fence", [""], "!proxy !alias"),
+    form("fence", [""], "!proxy !async global|shared::cta|shared::cluster"),
+    form("fence", [""], "!mbarrier_init !release !cluster"),
+    form("fence", [""], f"!acquire|release !{_RESTRICT} !cluster"),
+    form("fence", [""], f"!proxy !async::generic !acquire|release !{_RESTRICT} !cluster"),
+    form("fence", [""], f"!proxy !tensormap::generic !acquire|release !{_SCOPE}"),
+    form("griddepcontrol", [""], "!launch_dependents|wait"),
+    form("setmaxnreg", "u32", f"!inc|dec {_WARP}"),
     form("membar", [""], "!proxy !alias"),
     *(
         form("createpolicy", "b64", f"{how} {more}{_EVICT}")
@@ -110,6 +157,7 @@ FORMS = (
     form("elect", [""], "!sync"),
     form("nanosleep", "u32", ""),
     *_products(),
+    *_warpgroup_products(),
     *_warp_matrices(),
     form("ldmatrix", "b16", f"{_WARP} !m8n8 !x1|x2|x4 trans shared|shared::cta"),
     form("stmatrix", "b16", f"{_WARP} !m8n8 !x1|x2|x4 trans shared|shared::cta"),
@@ -117,9 +165,11 @@ FORMS = (
     form("cp", [""], "!async !ca !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
     form("cp", [""], "!async !cg !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
     form("cp", [""], "!async !commit_group|wait_group|wait_all"),
+    *_bulk_copies(),
     form("cp", "b64", "!async !mbarrier !arrive noinc shared|shared::cta"),
     form("mbarrier", "b64", "!init|inval shared|shared::cta"),
-    form("mbarrier", "b64", f"!arrive|arrive_drop noComplete release|relaxed {_SCOPE} shared|shared::cta"),
+    form("mbarrier", "b64", f"!arrive|arrive_drop noComplete|expect_tx release|relaxed {_SCOPE} {_TX}"),
+    form("mbarrier", "b64", f"!expect_tx|complete_tx relaxed {_SCOPE} {_TX}"),
     form("mbarrier", "b64", f"!test_wait|try_wait parity acquire|relaxed {_SCOPE} shared|shared::cta"),
     form("mbarrier", "b64", "!pending_count"),
     form("bar", [""], "cta !sync|arrive"),
@@ -143,16 +193,14 @@ REFUSED = {
     "tex": "textures", "tld4": "textures", "txq": "textures", "istypep": "textures",
     "suld": "surfaces", "sust": "surfaces", "sured": "surfaces", "suq": "surfaces",
     "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
-    "wgmma": "matrix instructions of compute capability 9.0",
+    "wgmma.mma_async.sp": "sparse matrices",
     "tcgen05": "matrix instructions of compute capability 10.0",
-    "cp.async.bulk": "bulk copies (TMA) of compute capability 9.0", "cp.reduce": "bulk copies (TMA)",
-    "st.async": "thread block clusters", "red.async": "thread block clusters", "st.bulk": "bulk copies (TMA)",
-    "tensormap": "bulk copies (TMA)", "mbarrier.expect_tx": "bulk copies (TMA)",
-    "mbarrier.complete_tx": "bulk copies (TMA)", "mbarrier.arrive.expect_tx": "bulk copies (TMA)",
+    "cp.async.bulk.tensor": "tensor copies (TMA)", "cp.async.bulk.prefetch.tensor": "tensor copies (TMA)",
+    "cp.reduce.async.bulk.tensor": "tensor copies (TMA)",
+    "st.async": "thread block clusters", "red.async": "thread block clusters", "tensormap": "tensor copies (TMA)",
+    "st.bulk": "bulk stores of compute capability 10.0",
     "barrier.cluster": "thread block clusters", "mapa": "thread block clusters",
     "getctarank": "thread block clusters", "clusterlaunchcontrol": "thread block clusters",
-    "griddepcontrol": "dependent launches of compute capability 9.0",
-    "setmaxnreg": "registers moved between warps, of compute capability 9.0",
     "multimem": "memory of several GPUs", "ld_reduce": "memory of several GPUs",
     "alloca": "stack memory of a size known at run time", "stacksave": "stack memory of a size known at run time",
     "stackrestore": "stack memory of a size known at run time",

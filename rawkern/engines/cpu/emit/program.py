@@ -10,6 +10,7 @@ from rawkern.engines.cpu.emit.control import lower_function
 from rawkern.engines.cpu.emit.instructions import HANDLERS
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.emit.library import split
+from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.ir import Module
 
 
@@ -41,9 +42,11 @@ def lower(
         module.functions.append(lower_function(plan, module, function, HANDLERS, build))
     name, params = signature(plan, plan.ptx.functions[plan.kernel])
     inline = "" if plan.waiting else " alwaysinline"
-    module.functions.append(
-        f"define internal void @rk_body({params}){inline} {{\n  call void @{name}({params})\n  ret void\n}}"
-    )
+    body = [f"call void @{name}({params})", "ret void"]
+    if pending.used(plan):
+        body = [*pending.begin(plan), body[0], pending.finish(module), body[1]]
+    lines = "\n  ".join(body)
+    module.functions.append(f"define internal void @rk_body({params}){inline} {{\n  {lines}\n}}")
     library = split(module, target)
     return Lowered(
         library.text,

@@ -170,6 +170,8 @@ class Body:
             at += 1
         calls = op in ("call", "call.uni")
         args = [self._list(a) if calls and a[0] == "(" else self._operand(a) for a in split(part[at:])]
+        if op.startswith("wgmma.mma_async"):
+            args.insert(1, args[0])  # D is also read
         instr = Instr(decode(op), args, guard, negated, self.loc)
         self.function.body += self._call(instr) if calls else self._plain(instr)
 

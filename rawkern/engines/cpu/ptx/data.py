@@ -176,6 +176,7 @@ class Ptx:
     variables: dict[str, Var]
     locs: list[Loc | None]
     version: int
+    target: int = 80  # the architecture that the module is for: 90 for ``sm_90a``
     unknown: dict[str, str] = field(default_factory=dict)  # names without a definition, and why no kernel can use them
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -44,6 +45,9 @@ DTYPES = {
         DType("f32", 32, "f"),
         DType("f64", 64, "f"),
         DType("tf32", 32, "f"),
+        DType("b128", 128, "b"),
+        DType("u16x2", 32, "u", "u16", 2),
+        DType("s16x2", 32, "s", "s16", 2),
         DType("f16x2", 32, "f", "f16", 2),
         DType("bf16x2", 32, "f", "bf16", 2),
         DType("e4m3", 8, "f"),
@@ -113,6 +117,9 @@ class Op:
         return 2 * bits if source == 2 and self.base == "mad" and "wide" in self.mods else bits
 
 
+_WINDOW = re.compile("::(?:cta|cluster)$")  # shared memory of the block, or of its cluster, which is one block
+
+
 @cache
 def decode(text: str) -> Op:
     """Take a mnemonic apart, whether it is supported or not."""
@@ -130,7 +137,7 @@ def decode(text: str) -> Op:
         facts,
         mods,
         types=tuple(DTYPES[w] for w in words[1:] if w in DTYPES),
-        space=next((s for m in mods if (s := m.removesuffix("::cta")) in SPACES), "generic"),
+        space=next((s for m in mods if (s := _WINDOW.sub("", m)) in SPACES), "generic"),
         order=order or ("" if _RELAXED.isdisjoint(mods) else "relaxed"),
         count=next((int(m[1:]) for m in mods if m in ("v2", "v4", "v8")), 1),
         meets="" if facts.meets == "mask" and "sync" not in mods else facts.meets,

@@ -6,6 +6,8 @@ do without them run.
 
 from __future__ import annotations
 
+import re
+
 from rawkern.engines.cpu.ptx.body import Body
 from rawkern.engines.cpu.ptx.data import Function, Ptx
 from rawkern.engines.cpu.ptx.declarations import cluster, parameters, thread_bound, variables
@@ -64,6 +66,8 @@ def _module(stream: list[str], starts: list[int]) -> Ptx:
             if word == ".version":
                 major, minor = stream[pos + 1].split(".")
                 ptx.version = int(major) * 10 + int(minor)
+            elif word == ".target" and (number := re.match(r"sm_(\d+)", stream[pos + 1])):
+                ptx.target = int(number[1])
             pos += 1 + _LINES[word]
             while stream[pos] == ",":
                 pos += 2

@@ -23,6 +23,7 @@ _FAILURES = {
     "other sizes",
     "PART_OF_WARP": "executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not",
     "UNMET": "waits for lanes of its warp that never come: deadlock",
+    "DESCRIPTOR": "multiplies matrices (wgmma) whose descriptor leads out of the block's shared memory",
     "UNSUPPORTED": "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
     "the CPU engine takes such calls only from all threads of a warp together",
 }
@@ -85,6 +86,9 @@ def failure(
             f"{place} loads or stores a matrix (wmma) with a leading dimension of {pitch} bytes, which is not a "
             f"multiple of {min(align, 16)}"
         )
+    if reason == "BULK":
+        size = argument(workers, k, "request_a", 0)
+        return f"{place} copies {size} bytes with cp.async.bulk, which are not a multiple of 16"
     if reason == "COPY":
         size = argument(workers, k, "request_a", 0)
         return f"{place} copies with cp.async and gives a size of the source that is more than the copy's {size} bytes"

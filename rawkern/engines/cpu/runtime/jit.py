@@ -111,7 +111,7 @@ class Translation:
         if stored is not None:
             rows = stored[0]["kernels"].items()
             kernels = {name: Needs(*row, cluster=cluster and tuple(cluster)) for name, (*row, cluster) in rows}
-            return ModuleNeeds(kernels, stored[0]["constant"], stored[0]["version"])
+            return ModuleNeeds(**{**stored[0], "kernels": kernels})
         from rawkern.engines.cpu.analysis.storage import needs_of
 
         found = needs_of(self.parsed())

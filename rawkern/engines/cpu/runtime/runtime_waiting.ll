@@ -90,6 +90,10 @@ define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   store <96 x i32> zeroinitializer, ptr %pbars, align 4
   %pused = &Block.used %blk
   store i32 0, ptr %pused
+  %ppending = &Block.pending %blk
+  store i64 0, ptr %ppending
+  %pissued = &Block.issued %blk
+  store i64 0, ptr %pissued
   %pn = &Launch.nwarps %launch
   %n = load i32, ptr %pn
   %pbn = &Block.nwarps %blk

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines.cpu.analysis import control_flow
 from rawkern.engines.cpu.analysis.row_loops import row_loops
 from rawkern.engines.cpu.checker.instrument import Checker

@@ -6,11 +6,12 @@ import re
 from itertools import permutations, product
 
 from rawkern.engines.cpu.arith.rows import Form
-from rawkern.engines.cpu.emit.matrix.fragments import KINDS
+from rawkern.engines.cpu.emit.matrix.fragments import KINDS, accumulators
 from rawkern.engines.cpu.emit.matrix.mma import product_of, shape_in
 from rawkern.engines.cpu.emit.opcodes import FORMS
 from rawkern.engines.cpu.ptx.decode import decode
 
+_LARGE = re.compile(r"wgmma.*\.m64n(?!8k|24k|64k)")  # of many sizes some
 _REGISTERS = {"8": "rs", "16": "rs", "32": "r", "64": "rd"}
 
 
@@ -41,6 +42,15 @@ def _fragment(op: str, operand: str) -> str:
     return _regs(ty, count)
 
 
+def _warpgroup_product(op: str) -> str:
+    """Operands of wgmma, with both matrices in shared memory."""
+    form = decode(op)
+    d, a = (KINDS[t.name] for t in form.types[:2])
+    flags = "" if d.name == "s32" else ", 1, 1, 0, 0" if a.bits == 16 else ", 1, 1"
+    count = shape_in(form).n // 8 * 2 * accumulators(d)
+    return f"{_regs('f32' if d.name == 'f32' else 'b32', count)}, %rd1, %rd2, %p1{flags}"
+
+
 def operands(op: str) -> str:
     """Operands with which an instruction can stand in a kernel."""
     parts = op.split(".")
@@ -51,12 +61,16 @@ def operands(op: str) -> str:
         return f"{_regs(ty, vector) if vector > 1 else _register(ty, 1)}, [%rd1]{hint}"
     if base == "st":
         return f"[%rd1], {_regs(ty, vector) if vector > 1 else _register(ty, 1)}{hint}"
+    if base in ("atom", "red") and vector > 1:
+        return f"{_regs(ty, vector) + ', ' if base == 'atom' else ''}[%rd1], {_regs(ty, vector)}{hint}"
     if base in ("atom", "red"):
         values = ", ".join(_register(ty, k) for k in ((2, 3) if ".cas" in op else (2,)))
         return f"{_register(ty, 1) + ', ' if base == 'atom' else ''}[%rd1], {values}{hint}"
     if "m8n8k4" in op and ".f16.f16" in op:
         d, c = (_regs("b32" if x == "f16" else "f32", 4 if x == "f16" else 8) for x in (parts[-4], ty))
         return f"{d}, {_regs('b32', 2)}, {_regs('b32', 2)}, {c}"
+    if base == "wgmma":
+        return _warpgroup_product(op) if parts[1] == "mma_async" else "1" if parts[1] == "wait_group" else ""
     if base == "mma" or ".mma." in op:
         return ", ".join(_fragment(op, x) for x in "dabc")
     if base == "wmma":
@@ -67,11 +81,17 @@ def operands(op: str) -> str:
         return f"{regs}, [%rd1]" if base == "ldmatrix" else f"[%rd1], {regs}"
     if base == "mbarrier":
         what = parts[1]
-        count = ", 2" if "noComplete" in parts else ""
+        if what in ("expect_tx", "complete_tx"):
+            return "[%rd1], %r2"
+        count = ", 2" if "noComplete" in parts or "expect_tx" in parts else ""
         wanted = ", %r2" if "parity" in parts else ", %rd2"
         return {"init": "[%rd1], 4", "inval": "[%rd1]", "pending_count": "%r1, %rd1"}.get(
             what, f"%p1, [%rd1]{wanted}" if "_wait" in what else f"%rd2, [%rd1]{count}"
         )
+    if base == "cp" and "bulk" in parts:
+        barrier = ", [%rd3]" if "mbarrier::complete_tx::bytes" in parts else ""
+        fixed = {"commit_group": "", "wait_group": "1", "prefetch": f"[%rd1], 32{hint}"}
+        return fixed.get(parts[3], f"[%rd1], [%rd2], 32{barrier}{hint}")
     if base == "cp":
         where = {"commit_group": "", "wait_group": "1", "wait_all": "", "mbarrier": "[%rd1]"}
         return where.get(parts[2], f"[%rd1], [%rd2], 16{', 16, %rd9' if hint else ''}")
@@ -124,7 +144,8 @@ def mnemonics(form: Form) -> list[str]:
 
 def listed(base: str) -> list[str]:
     """All mnemonics of a base opcode, each modifier in at least one."""
-    return sorted({op for f in FORMS if f.base == base for op in mnemonics(f)})
+    every = {op for f in FORMS if f.base == base for op in mnemonics(f)}
+    return sorted(op for op in every if not _LARGE.search(op))
 
 
 def module(ops: list[str]) -> str:
@@ -136,7 +157,7 @@ def module(ops: list[str]) -> str:
 """
     for k, op in enumerate(ops):
         text += f""".entry k{k}() {{
-            .reg .pred %p<10>; .reg .b16 %rs<10>; .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .f32 %f<10>; .reg .f64 %d<10>;
+            .reg .pred %p<10>; .reg .b16 %rs<10>; .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg .f32 %f<40>; .reg .f64 %d<10>;
             TABLE: .branchtargets END, END;
             mov.u32 %r1, %tid.x; mov.u64 %rd1, 0; mov.u64 %rd2, 64;
             {op} {operands(op)};

@@ -430,7 +430,7 @@ def test_traps_that_the_compiler_makes(body: str, says: str) -> None:
 
 
 def test_an_unknown_instruction_is_named():
-    code = 'extern "C" __global__ void k(int* out) {\n  asm volatile("griddepcontrol.wait;");\n out[0] = 1; }'
+    code = 'extern "C" __global__ void k(int* out) {\n  asm volatile("tcgen05.wait::ld.sync.aligned;");\n out[0] = 1; }'
     with pytest.raises((rawkern.UnsupportedError, rawkern.CompileError)) as caught:
         rawkern.RawKernel(code)[1, 1](torch.zeros(1, dtype=torch.int32))
-    assert "griddepcontrol" in str(caught.value)
+    assert "tcgen05" in str(caught.value)

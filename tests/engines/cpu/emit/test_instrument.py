@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines.cpu.analysis.graph import Block
 from rawkern.engines.cpu.emit.forms import Form
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -113,7 +114,7 @@ def events_of(ptx: str, instrument: type[Instrument], shape: str = "line") -> di
 
 def expected(op: str) -> list[tuple]:
     """The events of one instruction, but for itself."""
-    parts = op.replace("::cta", "").split(".")
+    parts = re.sub("::(cta|cluster)", "", op).split(".")
     root, space = parts[0], next((p for p in parts if p in ("global", "shared", "const")), "generic")
     bits = {"x2": 2, "x1": 1, "x4": 4}
     if root in ("ld", "ldu", "st", "atom", "red"):
@@ -127,6 +128,15 @@ def expected(op: str) -> list[tuple]:
         kind, shape, operand = KINDS[parts[-1]], shape_in(decode(op)), parts[2]
         rows, columns = {"a": (shape.m, shape.k), "b": (shape.k, shape.n)}.get(operand, (shape.m, shape.n))
         return [("lines", READ if parts[1] == "load" else WRITE, space, rows * columns * kind.bits // 8)]
+    spaces = [p for p in parts if p in ("global", "shared")]
+    if root == "cp" and "bulk" in parts and len(spaces) == 2:
+        does = UPDATE if parts[1] == "reduce" else COPY if spaces[0] == "shared" else WRITE
+        told = [("note", "hand_over"), ("access", UPDATE, "shared", 8)] if "bulk_group" not in parts else []
+        return [
+            ("note", "copy"), ("access", does, spaces[0], 16), ("access", READ, spaces[1], 16), ("note", "copied"), *told,
+        ]  # fmt: skip
+    if root == "cp" and "bulk" in parts:
+        return {"commit_group": [("note", "commit")], "wait_group": [("note", "wait")]}.get(parts[3], [])
     if root == "cp" and parts[2] in ("ca", "cg"):
         return [
             ("note", "copy"), ("access", COPY, "shared", 16), ("access", READ, "global", 16), ("note", "copied"),
@@ -136,10 +146,11 @@ def expected(op: str) -> list[tuple]:
     if root == "cp":
         return [("note", {"commit_group": "commit", "wait_group": "wait", "wait_all": "wait_all"}[parts[2]])]
     if root == "mbarrier" and parts[1] not in ("inval", "pending_count"):
-        what = WRITE if parts[1] == "init" else UPDATE if parts[1].startswith("arrive") else READ
+        what = WRITE if parts[1] == "init" else READ if parts[1].endswith("_wait") else UPDATE
         return [("access", what, space, 8)]
     if root in ("membar", "fence"):
-        return [("note", "fence")]
+        others = {"async", "async::generic", "tensormap::generic", "mbarrier_init"}
+        return [("note", "fence")] if others.isdisjoint(parts) else []
     if op.startswith("bar.warp"):
         return [("meet", op), ("note", "warp_sync")]
     if root in ("bar", "barrier"):

@@ -11,8 +11,8 @@ import pytest
 
 import rawkern
 from rawkern.arguments.careful import Bound
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines import cpu as engine
 from rawkern.engines.cpu.analysis.graph import Block
 from rawkern.engines.cpu.emit.forms import Form

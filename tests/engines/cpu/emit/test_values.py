@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines.cpu.analysis.plan import Plan, make_plan
 from rawkern.engines.cpu.emit import values
 from rawkern.engines.cpu.runtime import jit

@@ -15,8 +15,8 @@ import torch
 
 import rawkern
 from rawkern.base import llvm as base
-from rawkern.compile.programs import CPU_ARCH, compile_program
-from rawkern.compile.source import from_text
+from rawkern.compile.programs import compile_program
+from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines.cpu.checker.instrument import Checker
 from rawkern.engines.cpu.runtime import jit
 

@@ -13,14 +13,14 @@ from rawkern.engines.cpu.ptx.data import Instr, Vec
 from rawkern.engines.cpu.ptx.decode import Op
 
 
-def product_of(op: Op) -> Product:
+def product_of(op: Op, target: int = 0) -> Product:
     """What a mnemonic of ``mma`` or ``wmma.mma`` multiplies."""
     types = [KINDS[t.name] for t in op.types]
     if len(types) == 2:  # wmma leaves out that A and B are f16
         types = [types[0], KINDS["f16"], KINDS["f16"], types[1]]
     d, a, b, c = types
     mode = next((x for x in op.mods if x in ("satfinite", "and", "xor")), "")
-    return Product(shape_in(op), a, b, c, d, mode)
+    return Product(shape_in(op), a, b, c, d, mode, target)
 
 
 def in_quads(op: Op) -> bool:
@@ -34,7 +34,7 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     if in_quads(instr.op):
         _multiply_quads(f, instr)
         return
-    p = product_of(instr.op)
+    p = product_of(instr.op, f.plan.ptx.target)
     counts, kinds = p.counts(), (p.a, p.b, p.c)
     dest, *operands = instr.args
     args = []

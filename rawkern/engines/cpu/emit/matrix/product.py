@@ -1,9 +1,9 @@
 """The matrix product of ``mma`` and ``wmma.mma`` as one out-of-line function for each form that a kernel uses.
 
-Floating point: products are exact, and sums go over k in ascending order from C, each step a fused multiply-add rounded
-to nearest even in the accumulator's type (f32 for f16 accumulators too, which are rounded once, at the end). The
-hardware sums several products at once and cuts off low bits, in ways PTX leaves open; results differ in the last bits.
-Integers are exact modulo 2^32.
+Floating point: products are exact. In code for Hopper sums are those of its tensor cores, bit for bit (`fused`). Else,
+and of f64, they go over k in ascending order from C, each step a fused multiply-add rounded to nearest even in the
+accumulator's type (f32 for f16 accumulators too, which are rounded once, at the end); GPUs sum several products at once
+and cut off low bits, so results differ in the last bits. Integers are exact modulo 2^32.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rawkern.engines.cpu.arith.formats import load, to_half
 from rawkern.engines.cpu.arith.fp8 import from_fp8
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.lanes import define
+from rawkern.engines.cpu.emit.matrix import fused
 from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, joined, parted, transposed
 from rawkern.engines.cpu.ir import BITS, Emitter, Module, Val
 from rawkern.engines.cpu.ptx.decode import DTYPES
@@ -31,12 +32,25 @@ class Product:
     c: Kind
     d: Kind
     mode: str = ""
+    target: int = 0  # the architecture that the code is for
+
+    @property
+    def rule(self) -> fused.Rule | None:
+        """How floats are added as Hopper adds them; None for other types, f64, and other architectures."""
+        if self.sum_type != "float" or self.target < 90:
+            return None
+        k = self.shape.k
+        if self.a.bits == 8:  # two products of f16, each of two of four neighbors
+            groups = tuple(tuple(x for x in range(k) if x % 4 // 2 == half) for half in range(2))
+            return fused.Rule(25, groups, apart=True)
+        return fused.Rule(25, (tuple(range(k)),))
 
     @property
     def name(self) -> str:
         s = self.shape
         types = "_".join(kind.name for kind in (self.d, self.a, self.b, self.c))
-        return f"rk_mma_m{s.m}n{s.n}k{s.k}_{types}{'_' if self.mode else ''}{self.mode}"
+        more = "".join(f"_{x}" for x in (self.mode, "fused" if self.rule else "") if x)
+        return f"rk_mma_m{s.m}n{s.n}k{s.k}_{types}{more}"
 
     @property
     def sum_type(self) -> str:
@@ -66,18 +80,21 @@ def helper(m: Module, p: Product) -> str:
         [Val(f"%{o}{i}", f"i{k.register}", LANES) for i in range(n)]
         for o, k, n in zip("abc", kinds, counts, strict=False)
     )
+    if p.rule is not None:
+        _fused(e, p, p.rule, a, b, c)
+        return define(f"define internal {result_type(p)} @{p.name}({', '.join(params)}) noinline", e)
     steps = p.shape.k // p.a.columns * p.a.steps
-    rows_at = _store_rows(e, p, [_values(e, x, p.a) for x in a])
-    _store_columns(e, p, b)
-    sums = {}
+    rows_at = _store_rows(e, p, [factors(e, x, p.a) for x in a])
+    _store_columns(e, p, [columns(e, x, p.b) for x in b])
+    total = {}
     for k, (row, column) in enumerate(p.shape.tiles("c", p.c)):
         per = counts[2] // len(p.shape.tiles("c", p.c))
-        start = _accumulators(e, c[k * per : k * per + per], p)
+        start = sums_of(e, c[k * per : k * per + per], p.c)
         lines = [e.shuffle(start, range(8 * r, 8 * r + 8)) for r in range(8)]
-        sums[row, column] = _loop(e, p, lines, rows_at[row], column // 8 * steps * 8, steps)
+        total[row, column] = _loop(e, p, lines, rows_at[row], column // 8 * steps * 8, steps)
     out = []
     for tile in p.shape.tiles("d", p.d):
-        out += parted(e, _result(e, sums[tile], p), p.d)
+        out += parted(e, raw(e, e.concat(total[tile]), p.d), p.d)
     return_all(e, result_type(p), out)
     return define(f"define internal {result_type(p)} @{p.name}({', '.join(params)}) noinline", e)
 
@@ -92,7 +109,7 @@ def return_all(e: Emitter, ty: str, values: list[Val]) -> None:
     e.line(f"ret {ty} {whole}")
 
 
-def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda v: v) -> Val:
+def factors(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda v: v) -> Val:
     """A register's elements as the product takes them: floats, pairs of 16-bit integers, or words of bits.
 
     `order` moves the raw parts, ``kind.raw`` bits each, before they are widened.
@@ -116,32 +133,67 @@ def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda
     return v
 
 
-def _store_rows(e: Emitter, p: Product, values: list[Val]) -> dict[int, int]:
+def _store_rows(e: Emitter, p: Product, values: list[Val], to: str = "%left") -> dict[int, int]:
     """Write A's tiles one after the other, those of 8 rows together; returns each group's place by its first row."""
-    tiles, per = p.shape.tiles("a", p.a), values[0].n
-    e.line(f"%left = alloca [{per * len(tiles)} x {p.sum_type}], align 64")
+    tiles, per, ty = p.shape.tiles("a", p.a), values[0].n, values[0].ty
+    e.line(f"{to} = alloca [{per * len(tiles)} x {ty}], align 64")
     places: dict[int, int] = {}
     for at, k in enumerate(sorted(range(len(tiles)), key=lambda k: tiles[k])):
-        to = e.let("ptr", 1, f"getelementptr {p.sum_type}, ptr %left, i64 {at * per}")
-        e.line(f"store {values[k]}, {to}, align 64")
+        p_ = e.let("ptr", 1, f"getelementptr {ty}, ptr {to}, i64 {at * per}")
+        e.line(f"store {values[k]}, {p_}, align 64")
         places.setdefault(tiles[k][0], at * per)
     return places
 
 
-def _store_columns(e: Emitter, p: Product, registers: list[Val]) -> None:
-    """Write B's tiles so that the 8 values of one step lie together, all steps of 8 columns one after the other."""
-    e.line(f"%right = alloca [{len(registers) * 8 * p.b.steps} x {p.sum_type}], align 64")
-    for k, register in enumerate(registers):
-        v = _values(e, register, p.b, lambda raw: transposed(e, raw, 8))
-        to = e.let("ptr", 1, f"getelementptr {p.sum_type}, ptr %right, i64 {k * v.n}")
-        e.line(f"store {v}, {to}, align 64")
+def columns(e: Emitter, register: Val, kind: Kind) -> Val:
+    """A register of B with the 8 values of one step together."""
+    return factors(e, register, kind, lambda raw: transposed(e, raw, 8))
 
 
-def _accumulators(e: Emitter, registers: list[Val], p: Product) -> Val:
-    tile = joined(e, registers, p.c)
-    if p.c.name == "f16":
+def _store_columns(e: Emitter, p: Product, values: list[Val], to: str = "%right") -> None:
+    """Write B's tiles, all steps of 8 columns one after the other."""
+    ty = values[0].ty
+    e.line(f"{to} = alloca [{sum(v.n for v in values)} x {ty}], align 64")
+    for k, v in enumerate(values):
+        e.line(f"store {v}, {e.let('ptr', 1, f'getelementptr {ty}, ptr {to}, i64 {k * v.n}')}, align 64")
+
+
+def _fused(e: Emitter, p: Product, rule: fused.Rule, a: list[Val], b: list[Val], c: list[Val]) -> None:
+    """The product of floats: factors with their exponents to memory, where the sums are made."""
+    left, right = [factors(e, x, p.a) for x in a], [columns(e, x, p.b) for x in b]
+    left_exponents = [fused.exponents(e, x, p.a.name) for x in left]
+    right_exponents = [fused.exponents(e, x, p.b.name) for x in right]
+    places = _store_rows(e, p, left)
+    _store_rows(e, p, left_exponents, "%left_exponents")
+    _store_columns(e, p, right)
+    _store_columns(e, p, right_exponents, "%right_exponents")
+    odd = e.all("or", [fused.unusual(e, x) for x in (*left_exponents, *right_exponents)])
+    tiles, blocks = sorted(p.shape.tiles("c", p.c)), p.shape.n // 8
+    per = len(c) // len(tiles)
+    e.line(f"%sums = alloca [{64 * len(tiles)} x float], align 64")
+    for k, tile in enumerate(p.shape.tiles("c", p.c)):
+        at = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index(tile)}")
+        e.line(f"store {sums_of(e, c[k * per : k * per + per], p.c)}, {at}, align 64")
+    name = fused.core(e.module, rule, p.shape.k, p.a.columns, p.c.name, p.d.name)
+    for row, place in places.items():
+        row_at = e.let("ptr", 1, f"getelementptr float, ptr %left, i64 {place}")
+        exponents = e.let("ptr", 1, f"getelementptr i16, ptr %left_exponents, i64 {place}")
+        sums = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index((row, 0))}")
+        parts = f"{row_at}, {exponents}, ptr %right, ptr %right_exponents"
+        e.line(f"call void @{name}({parts}, {sums}, i64 {blocks}, i64 64, {odd})")
+    out = []
+    for tile in p.shape.tiles("d", p.d):
+        at = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index(tile)}")
+        out += parted(e, raw(e, e.let("float", 64, f"load <64 x float>, {at}, align 64"), p.d), p.d)
+    return_all(e, result_type(p), out)
+
+
+def sums_of(e: Emitter, registers: list[Val], kind: Kind) -> Val:
+    """8 x 8 accumulators, row after row, as sums are computed."""
+    tile = joined(e, registers, kind)
+    if kind.name == "f16":
         return load(e, tile, DTYPES["f16"])
-    return tile if p.sum_type == "i32" else e.cast("bitcast", tile, p.sum_type)
+    return tile if kind.name == "s32" else e.cast("bitcast", tile, DTYPES[kind.name].fp)
 
 
 def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps: int) -> list[Val]:
@@ -168,7 +220,7 @@ def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps
     for r in range(8):
         pr = e.let("ptr", 1, f"getelementptr {ty}, {pa}, i64 {r * inner}")
         a = e.splat(e.let(ty, 1, f"load {ty}, {pr}, align {size}"), 8)
-        new.append(_step(e, p, a, b, sums[r]))
+        new.append(_step(e, p.a, p.mode, a, b, sums[r]))
     e.lines[place:place] = [
         f"{step} = phi i64 [ 0, %{before} ], [ {after}, %{loop} ]",
         *(
@@ -182,22 +234,59 @@ def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps
     return [e.intrinsic("llvm.sadd.sat", ty, c, n) for c, n in zip(lines, new, strict=True)] if lines else new
 
 
-def _step(e: Emitter, p: Product, a: Val, b: Val, total: Val) -> Val:
+def _step(e: Emitter, kind: Kind, mode: str, a: Val, b: Val, total: Val) -> Val:
     """One step for a row of 8."""
-    if p.sum_type != "i32":
-        return e.intrinsic("llvm.fma", p.sum_type, a, b, total)
-    if p.a.bits == 1:
-        return e.bin("add", total, e.intrinsic("llvm.ctpop", "i32", e.bin(p.mode, a, b)))
+    if total.ty != "i32":
+        return e.intrinsic("llvm.fma", total.ty, a, b, total)
+    if kind.bits == 1:
+        return e.bin("add", total, e.intrinsic("llvm.ctpop", "i32", e.bin(mode, a, b)))
     wide = [e.cast("sext", e.view(v, "i16"), "i32") for v in (a, b)]
     products = e.bin("mul", *wide)
     pair = [e.shuffle(products, range(k, 16, 2)) for k in range(2)]
     return e.bin("add", total, e.bin("add", *pair))
 
 
-def _result(e: Emitter, lines: list[Val], p: Product) -> Val:
-    """8 rows of sums as raw bits of D's type."""
-    tile = e.concat(lines)
-    if p.d.name == "s32":
+def raw(e: Emitter, tile: Val, kind: Kind) -> Val:
+    """Sums as raw bits of D's type."""
+    if kind.name == "s32":
         return tile
-    bits = to_half(e, tile) if p.d.name == "f16" else e.cast("bitcast", tile, f"i{p.d.bits}")
-    return arith.canonical(e, bits, p.d.name)
+    bits = to_half(e, tile) if kind.name == "f16" else e.cast("bitcast", tile, f"i{kind.bits}")
+    return arith.canonical(e, bits, kind.name)
+
+
+def whole_core(m: Module, kind: Kind, steps: int, tile: int, mode: str) -> str:
+    """A function that adds products of whole numbers, of 8 rows of A and blocks of 8 columns of B, to C.
+
+    It takes the factors of A, those of B, the sums, and how many blocks of columns there are. A row of A has so many
+    `steps`, in tiles of `tile`; all lie as for `fused.core`.
+    """
+    name = f"rk_whole_{kind.name}_s{steps}t{tile}_{mode}"
+
+    def build(m: Module) -> str:
+        e = Emitter(m)
+        e.line("br label %row")
+        e.label("row")
+        e.line("%k = phi i64 [ 0, %0 ], [ %k1, %row ]")
+        row, block = e.bin("and", Val("%k", "i64"), 7), e.bin("lshr", Val("%k", "i64"), 3)
+        left = e.let("ptr", 1, f"getelementptr i32, ptr %a, {e.bin('mul', row, tile)}")
+        right = e.let("ptr", 1, f"getelementptr i32, ptr %b, {e.bin('mul', block, 8 * steps)}")
+        at = e.let("ptr", 1, f"getelementptr i32, ptr %sums, {e.bin('mul', Val('%k', 'i64'), 8)}")
+        start = e.let("i32", 8, f"load <8 x i32>, {at}, align 4")
+        total = e.const("i32", 0, 8) if mode == "satfinite" else start
+        for k in range(steps):
+            place = k // tile * 8 * tile + k % tile
+            a = e.let("i32", 1, f"load i32, {e.let('ptr', 1, f'getelementptr i32, {left}, i64 {place}')}")
+            b = e.let("i32", 8, f"load <8 x i32>, {e.let('ptr', 1, f'getelementptr i32, {right}, i64 {8 * k}')}")
+            total = _step(e, kind, mode, e.splat(a, 8), b, total)
+        if mode == "satfinite":
+            total = e.intrinsic("llvm.sadd.sat", "i32", start, total)
+        e.line(f"store {total}, {at}, align 4")
+        e.line("%k1 = add i64 %k, 1")
+        e.line("%rows = mul i64 %blocks, 8")
+        e.line("%more = icmp ult i64 %k1, %rows")
+        e.line("br i1 %more, label %row, label %out")
+        e.label("out")
+        e.line("ret void")
+        return define(f"define internal void @{name}(ptr %a, ptr %b, ptr %sums, i64 %blocks) noinline", e)
+
+    return m.helper(name, build)

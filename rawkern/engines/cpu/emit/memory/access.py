@@ -264,6 +264,11 @@ def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order
 
 
 def fence(f: FunctionLowering, instr: Instr) -> None:
-    """``membar`` and ``fence``; a CPU has one way to memory, so a fence between ways orders as well."""
-    f.watch.note("fence", const("i64", int(not instr.op.has("cta"))))  # whether it is for other blocks as well
+    """``membar`` and ``fence``; a CPU has one way to memory, so a fence between ways orders as well.
+
+    Those for asynchronous copies and for barriers just made order nothing between ordinary accesses.
+    """
+    op = instr.op
+    if not any(op.has(x) for x in ("async", "async::generic", "tensormap::generic", "mbarrier_init")):
+        f.watch.note("fence", const("i64", int(not op.has("cta"))))  # whether it is for other blocks as well
     f.e.line("fence seq_cst" if instr.op.base == "membar" or instr.op.has("sc") else "fence acq_rel")

@@ -18,29 +18,42 @@ _RMW = {
     "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
     "min.s": "min", "max.s": "max", "min.u": "umin", "max.u": "umax",
 }  # fmt: skip
-_OPERATIONS = frozenset(("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"))
+OPERATIONS = frozenset(("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"))
 
 
 def atomic(f: FunctionLowering, instr: Instr) -> None:
     """``atom`` and ``red``: one scalar operation for each active lane, in lane order."""
     args = instr.args[:-1] if instr.op.has("L2::cache_hint") else list(instr.args)
     dest = args.pop(0) if instr.op.base == "atom" else None
-    if isinstance(dest, (Pair, Vec)) or not isinstance(args[0], Mem):
+    if isinstance(dest, Pair) or not isinstance(args[0], Mem):
         raise f.unsupported()
-    space, ty, order = instr.op.space, instr.op.type, ordering(instr.op) or "monotonic"
-    op = next(m for m in instr.op.mods if m in _OPERATIONS)
-    size, ity = ty.bits // 8, ty.int
-    access = Access(UPDATE, args[0], space, size, order=instr.op.order or "relaxed", looks=dest is not None)
+    space, size, count = instr.op.space, instr.op.type.bits // 8, instr.op.count
+    access = Access(UPDATE, args[0], space, size, count, order=instr.op.order or "relaxed", looks=dest is not None)
     addrs = f.values.plain(f.watch.access(access, address(f, args[0], space)))
+    if count == 1:
+        _one(f, instr.op, dest, addrs, args[1:3])
+        return
+    if not isinstance(args[1], Vec):
+        raise f.unsupported()
+    for k, item in enumerate(args[1].items):  # each by itself, as PTX has it
+        to = dest.items[k] if isinstance(dest, Vec) else None
+        _one(f, instr.op, to, f.e.bin("add", addrs, k * size) if k else addrs, [item])
+
+
+def _one(f: FunctionLowering, operation: Op, dest: Reg | None, addrs: Val, sources: list) -> None:
+    """Each lane's operation on one value."""
+    space, ty, order = operation.space, operation.type, ordering(operation) or "monotonic"
+    op = next(m for m in operation.mods if m in OPERATIONS)
+    size, ity = ty.bits // 8, ty.int
     together = None
     if addrs.n == 1 and op == "add" and ty.kind in "sub":
         together = _add_together(ity, space, order, size, dest is not None)
     addrs = f.e.splat(addrs, LANES)
-    operands = [f.e.splat(f.e.resize(f.values.number(a, ty.bits, ty.name), ity), LANES) for a in args[1:3]]
+    operands = [f.e.splat(f.e.resize(f.values.number(a, ty.bits, ty.name), ity), LANES) for a in sources]
     if op == "add" and ty.name == "f32" and space == "generic":
         operands.append(f.e.cast("zext", in_shared(f, addrs), "i8"))
-    name = f"rk_{instr.op.base}_{op}_{ty.name}_{space}_{order}{'_together' if together else ''}"
-    one, several = _atomic_step(op, ty, space, order), None
+    name = f"rk_{operation.base}_{op}_{ty.name}_{space}_{order}{'_together' if together else ''}"
+    one, several = atomic_step(op, ty, space, order), None
     if op == "add" and ty.name in ("f32", "f64") and space == "global" and "cx16" in f.module.features:
         several = _add_neighbours(ty, order)
     result = each_lane(f, name, ity, addrs, operands, one, together, several)
@@ -70,7 +83,7 @@ def _add_together(ity: str, space: str, order: str, size: int, looks: bool) -> C
 
 def _add_neighbours(ty: DType, order: str) -> Callable:
     """Lanes add floats to neighbours in memory: 16 bytes are compared and swapped as one until that holds."""
-    updated, each = _update("add", ty, "global"), 128 // ty.bits
+    updated, each = new_value("add", ty, "global"), 128 // ty.bits
 
     def add(e: Emitter, at: str, args: list[Val]) -> Val:
         first = e.let(ty.int, each, f"load volatile <{each} x {ty.int}>, {at}, align 16")  # may be torn: then it fails
@@ -93,10 +106,10 @@ def _add_neighbours(ty: DType, order: str) -> Callable:
     return add
 
 
-def _atomic_step(op: str, ty: DType, space: str, order: str) -> Callable:
-    """What one lane does: returns the old value as raw bits."""
+def atomic_step(op: str, ty: DType, space: str, order: str, update: Callable | None = None) -> Callable:
+    """What one lane does: returns the old value as raw bits; `update`, if not `new_value`, makes the new one of it."""
     ity, size = ty.int, ty.bits // 8
-    updated = _update(op, ty, space)
+    updated = update or new_value(op, ty, space)
     if space == "shared":  # a block's warps never run at the same time
 
         def plain(e: Emitter, at: str, args: list[Val]) -> Val:
@@ -137,7 +150,7 @@ def _atomic_step(op: str, ty: DType, space: str, order: str) -> Callable:
     return retry
 
 
-def _update(op: str, ty: DType, space: str) -> Callable:
+def new_value(op: str, ty: DType, space: str) -> Callable:
     """The new value from the old one and the operands.
 
     Float32 sums in global memory flush subnormals, as the PTX manual says of ``atom``; in shared memory they do not. A

@@ -1,0 +1,164 @@
+"""``cp.async.bulk`` and ``cp.reduce.async.bulk``: copies of whole ranges, which happen later (`pending`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rawkern.engines.cpu.arith.formats import is_nan
+from rawkern.engines.cpu.emit.calls import service
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, WRITE, Access
+from rawkern.engines.cpu.emit.lanes import define
+from rawkern.engines.cpu.emit.memory import pending
+from rawkern.engines.cpu.emit.memory.addresses import address
+from rawkern.engines.cpu.emit.memory.atomics import OPERATIONS, atomic_step, new_value
+from rawkern.engines.cpu.ir import Emitter, Module, Val, const
+from rawkern.engines.cpu.ptx.data import Instr, Mem
+from rawkern.engines.cpu.ptx.decode import DType
+
+_UNIT = 16  # bytes
+
+
+def _copy(f: FunctionLowering, instr: Instr) -> None:
+    """A copy, or an operation on each element, between global and shared memory."""
+    op, e = instr.op, f.e
+    to, source, size, *more = instr.args
+    spaces = [m.partition("::")[0] for m in op.mods if m.partition("::")[0] in ("global", "shared")][:2]
+    if not isinstance(to, Mem) or not isinstance(source, Mem):
+        raise f.unsupported()
+    what = next((m for m in op.mods if m in OPERATIONS), "")
+    size = e.splat(f.values.value(size, 32), LANES)
+    odd = e.bin("and", f.lanes.mask_of(e.cmp("icmp ne", e.bin("and", size, _UNIT - 1), 0)), f.lanes.act())
+    with e.where(e.cmp("icmp ne", odd, 0), rare=True):
+        service(f, "BULK", instr, e.resize(size, "i64"), lanes=odd)
+    places = [
+        e.splat(f.values.plain(address(f, m, space)), LANES) for m, space in zip((to, source), spaces, strict=True)
+    ]
+    f.watch.note("copy")
+    does = COPY if spaces[0] == "shared" and not what else UPDATE if what else WRITE
+    inside = _watched(f, (Access(does, to, spaces[0], _UNIT), Access(READ, source, spaces[1], _UNIT)), places, size)
+    f.watch.note("copied")
+    barrier = None
+    if not op.has("bulk_group"):
+        f.watch.note("hand_over")
+        # Nobody looks at what is found there: the thread itself has to wait as well.
+        told = Access(UPDATE, more[0], "shared", 8, order="release", looks=False)
+        barrier = e.splat(f.values.plain(f.watch.access(told, address(f, more[0], "shared"))), LANES)
+    function = f.module.helper("rk_bulk_copy", _copier)
+    if what:
+        name = f"rk_bulk_{what}_{op.type.name}_{spaces[0]}"
+        function = f.module.helper(name, lambda m: _reducer(m, name, what, op.type, spaces[0]))
+    bytes_ = e.select(inside, e.resize(size, "i64"), e.splat(const("i64", 0), LANES))
+    pending.issue(f, function, barrier, size, [*places, bytes_])
+
+
+def _watched(f: FunctionLowering, accesses: tuple[Access, ...], places: list[Val], size: Val) -> Val:
+    """Tell of all units of the lanes' ranges; returns the lanes that may access them."""
+    e, act, known = f.e, f.lanes.act(), dict(f.cache)
+    units, done, before = (e.fresh(x)[1:] for x in ("units", "told", "before"))
+    e.line(f"br label %{before}")
+    e.label(before)
+    e.line(f"br label %{units}")
+    e.label(units)
+    at, after, inside, still = e.fresh(), e.fresh(), e.fresh(), None
+    phis = len(e.lines)
+    here = e.bin("and", f.lanes.mask_of(e.cmp("icmp ult", e.splat(Val(at, "i32"), LANES), size)), act)
+    still = Val(inside, "i1", LANES)
+    for access, place in zip(accesses, places, strict=True):
+        wanted = e.bin("add", place, e.resize(Val(at, "i32"), "i64"))
+        got = f.values.plain(f.watch.access(_masked(access, here), wanted))
+        other = e.bin("and", e.cmp("icmp ne", e.splat(got, LANES), wanted), f.lanes.vector(here))
+        still = e.bin("and", still, e.invert(other))
+    last = e.fresh("unit")[1:]
+    e.line(f"br label %{last}")
+    e.label(last)
+    e.line(f"{after} = add i32 {at}, {_UNIT}")
+    left = e.bin("and", f.lanes.mask_of(e.cmp("icmp ult", e.splat(Val(after, "i32"), LANES), size)), act)
+    e.line(f"br {e.cmp('icmp ne', left, 0)}, label %{units}, label %{done}")
+    every = Val("splat (i1 true)", "i1", LANES)
+    e.lines[phis:phis] = [
+        f"{at} = phi i32 [ 0, %{before} ], [ {after}, %{last} ]",
+        f"{inside} = phi <{LANES} x i1> [ {every.ref}, %{before} ], [ {still.ref}, %{last} ]",
+    ]
+    e.label(done)
+    f.cache = known
+    return still
+
+
+def _masked(access: Access, mask: Val) -> Access:
+    return Access(access.what, access.mem, access.space, access.size, mask=mask)
+
+
+def _copier(m: Module) -> str:
+    e = Emitter(m)
+    to, source, size = (_word(e, k) for k in (pending.TO, pending.FROM, pending.BYTES))
+    m.declare("llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+    places = ", ".join(f"ptr {e.let('ptr', 1, f'inttoptr {x} to ptr').ref}" for x in (to, source))
+    e.line(f"call void @llvm.memcpy.p0.p0.i64({places}, {size}, i1 false)")
+    e.line("ret void")
+    return define("define internal void @rk_bulk_copy(ptr %entry) noinline", e)
+
+
+def _reducer(m: Module, name: str, what: str, ty: DType, space: str) -> str:
+    """An operation on each element in memory with one of the source."""
+    e, size = Emitter(m), ty.bits // 8
+    to, source, total = (_word(e, k) for k in (pending.TO, pending.FROM, pending.BYTES))
+    step = atomic_step(what, ty, space, "monotonic", _sum(ty) if what == "add" and ty.kind == "f" else None)
+    e.line("br label %look")
+    e.label("look")
+    e.line("%k = phi i64 [ 0, %0 ], [ %k1, %done ]")
+    e.line(f"br {e.cmp('icmp ult', Val('%k', 'i64'), total)}, label %each, label %out")
+    e.label("each")
+    places = [e.bin("add", x, Val("%k", "i64")) for x in (to, source)]
+    at, p = (e.let("ptr", 1, f"inttoptr {x} to ptr") for x in places)
+    step(e, str(at), [e.let(ty.int, 1, f"load {ty.int}, {p}, align {size}")])
+    e.line("br label %done")
+    e.label("done")
+    e.line(f"%k1 = add i64 %k, {size}")
+    e.line("br label %look")
+    e.label("out")
+    e.line("ret void")
+    return define(f"define internal void @{name}(ptr %entry) noinline", e)
+
+
+def _sum(ty: DType) -> Callable:
+    """Sums as Hopper makes them here: subnormals stay, and of f64 a NaN as it is."""
+    plain = new_value("add", ty, "shared")
+    if ty.name != "f64":
+        return plain
+
+    def update(e: Emitter, old: Val, args: list[Val]) -> Val:
+        value = plain(e, old, args)
+        for x in (args[0], old):
+            value = e.select(is_nan(e, x, ty), x, value)
+        return value
+
+    return update
+
+
+def _word(e: Emitter, k: int) -> Val:
+    return e.let("i64", 1, f"load i64, {e.let('ptr', 1, f'getelementptr i64, ptr %entry, i64 {k}')}")
+
+
+def _commit(f: FunctionLowering, instr: Instr) -> None:
+    """``cp.async.bulk.commit_group``."""
+    f.watch.note("commit")
+    pending.commit(f)
+
+
+def _wait(f: FunctionLowering, instr: Instr) -> None:
+    """``cp.async.bulk.wait_group``; what is read of the sources is written at the same time."""
+    keep = f.values.value(instr.args[0], 32)
+    pending.wait(f, keep)
+    f.watch.note("wait", keep)
+
+
+HANDLERS = {
+    **pending.HANDLERS,
+    "cp.async.bulk": _copy,
+    "cp.reduce.async.bulk": _copy,
+    "cp.async.bulk.prefetch": lambda f, instr: None,
+    "cp.async.bulk.commit_group": _commit,
+    "cp.async.bulk.wait_group": _wait,
+}
