@@ -64,11 +64,13 @@ def test_findings_and_errors_of_launches(device: str) -> None:
 
 
 def test_what_the_engine_refuses_has_readable_names() -> None:
-    code = FIXED.replace("trap;", "setmaxnreg.inc.sync.aligned.u32 96;").replace('extern "C"', "")
+    code = FIXED.replace("trap;", "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;").replace(
+        'extern "C"', ""
+    )
     kernel, here = rawkern.RawKernel(code), _here()
     with pytest.raises(rawkern.UnsupportedError) as caught:
         kernel[1, 5](torch.zeros(5), torch.zeros(5))
-    assert re.search(rf"setmaxnreg.*; it comes from \S*{here}, line 3", str(caught.value))
+    assert re.search(rf"tcgen05.*; it comes from \S*{here}, line 3", str(caught.value))
     assert "_Z" not in str(caught.value) and str(caught.value).startswith("copy(float const*, float*): ")
 
 

@@ -170,9 +170,11 @@ def test_errors_name_the_thread(level: str) -> None:
                 MODULE.get_function("outside")[1, 128](out, 128)
 
 
-def test_the_order_is_the_contexts() -> None:
+def test_the_order_is_the_contexts(request: pytest.FixtureRequest) -> None:
     """Native launches come back behind it; the innermost seed holds; threads launch beside each other."""
-    kernel = MODULE.get_function("free_running")
+    kernel, before = MODULE.get_function("free_running"), torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(before))
+    torch.set_num_threads(1)  # of several, each begins when it can
 
     def when() -> list[int]:
         found = torch.zeros(9, dtype=torch.int32)
