@@ -7,9 +7,9 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from rawkern.base import frames
+from rawkern.base.forking import cached_property
 from rawkern.compile import names
 from rawkern.compile.files import read, read_patiently, sha256, stamp
 from rawkern.compile.includes import closure

@@ -8,6 +8,7 @@ which is the way of all launches until the function is there.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from functools import cache
 from importlib import resources
@@ -17,7 +18,7 @@ from rawkern.arguments.accessors import native_accessor
 from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
 from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
-from rawkern.base.forking import Lock, compiling
+from rawkern.base.forking import WAIT_SECONDS, Lock
 from rawkern.base.llvm import FULL, QUICK, LoadedObject, stored_object
 from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, extents_at, linked
 from rawkern.base.table import TABLE, TYPE_OFFSET, field, keep, preamble
@@ -60,11 +61,8 @@ class Making(threading.Thread):
         self.signature = signature
 
     def run(self) -> None:
-        """Make it; where that fails the launch that asks for the function says why.
-
-        A fork waits for the whole of it: what is imported here must not stay half imported in the child.
-        """
-        with contextlib.suppress(Exception), compiling():
+        """Make it; where that fails the launch that asks for the function says why."""
+        with contextlib.suppress(Exception):
             function(self.signature)
 
 
@@ -116,11 +114,16 @@ def ready(signature: Signature) -> bool:
     return not making.is_alive()  # nor is it in a forked child
 
 
-def wait() -> None:
+def wait(seconds: float | None = None) -> None:
     """Until threads have found the functions of all launches so far: what measures launches means the later ones."""
     for making in list(_making.values()):
         if making.is_alive():
-            making.join()
+            making.join(seconds)
+
+
+# A fork waits, too: what a thread is importing would stay half imported in the child, for whose imports it is locked.
+# Not for ever, as the thread may need what is being imported around the fork.
+os.register_at_fork(before=lambda: wait(WAIT_SECONDS / 10))
 
 
 def function(signature: Signature) -> int | None:
