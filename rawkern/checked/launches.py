@@ -56,57 +56,57 @@ class check(Asking):
     """Check every launch inside: ``with rawkern.check(): ...``, or as a decorator of a function.
 
     A launch then runs on the CPU engine, where every memory access, barrier and warp instruction is checked; it takes
-    about 4 to 100 times as long. What is found is raised at its end, as the exception of the first defect, with all
-    of them in its ``reports``. A launch on CUDA tensors is checked on copies of them; if nothing is found, it
-    then runs on the GPU. While a CUDA graph is captured there is no check, since copies cannot be made then.
+    about 4 to 100 times as long. At its end it raises the exception of the first defect, with all defects in
+    ``reports``. A launch on CUDA tensors is checked on copies of them; if nothing is found, it then runs on the GPU.
+    Launches that a CUDA graph captures are not checked, because copies cannot be made during capture.
 
-    The environment variable ``RAWKERN_CHECK`` sets the level for a whole program, "bounds" if it does not say
-    otherwise. The level is the whole process's: while one thread is inside, the launches of all threads have it.
+    The environment variable ``RAWKERN_CHECK`` sets the level for a whole program; the default is "bounds". The level
+    applies to the whole process: while one thread is inside, it applies to the launches of all threads.
 
     Parameters
     ----------
     *also : torch.Tensor
-        Tensors that kernels may use besides their arguments. Needed only if an address reaches a kernel in a way that
-        cannot be traced; addresses in int64 and uint8 arguments that point into a live tensor are traced.
+        Tensors that kernels may use besides their arguments. They are needed only if an address reaches a kernel in a
+        way that cannot be traced. Addresses in int64 and uint8 arguments that point into a live tensor are traced.
     level : {"full", "bounds", "off"}
-        "full" checks all of this. At "bounds" launches on the CPU run as usual, and raise where an access is outside of
-        its memory, misaligned, or a write to what may only be read, before it is made; at "off" nothing is looked at.
+        "full" checks everything. At "bounds", launches on the CPU run as usual, and raise before an access that is out
+        of bounds, misaligned, or a write to read-only memory. At "off" nothing is checked.
     volatile : {"relaxed", "plain"}
-        "relaxed": volatile accesses are PTX's, which do not race with atomic ones and, between warps, with each other.
-        "plain": they are C++'s, which race as any others do.
+        "relaxed": volatile accesses follow PTX: they do not race with atomic accesses, nor with volatile accesses of
+        other warps. "plain": they follow C++ and race like any other access.
     acquire : {"fence", "read"}
-        What has to follow an atomic or volatile read before a thread may use what another one has released. "fence": a
-        fence, or a barrier. "read": nothing, but after a compare-and-swap, which takes a lock.
+        What has to follow an atomic or volatile read before a thread may use what another thread has released. "fence":
+        a fence or a barrier. "read": nothing, except after a compare-and-swap, which takes a lock.
     optimized : bool
-        False: each launch is checked a second time in a build that the compiler does not optimize, for accesses that it
-        deletes otherwise, as nobody needs what they read or write.
+        False: each launch is checked a second time in an unoptimized build, to find defects at accesses that the
+        compiler otherwise deletes because their values are never used.
     orders : sequence of int
-        Seeds of `rawkern.order`: each launch is checked under each of these orders, too.
+        Seeds of `rawkern.order`: each launch is also checked in each of these orders.
     inputs : int
-        Each launch is checked with up to so many other values of the integers that decide on branches: those that the
-        code compares them with, and neighbours. Values with which the kernel leaves its memory are passed over.
+        Each launch is also checked with up to this many other values of the integers that branches depend on: the
+        values that the code compares them with, and the values next to those. A value that makes the kernel leave its
+        memory is skipped.
 
     Attributes
     ----------
     untaken : list of str
-        With `inputs`, the branches of the kernels launched inside that have not been seen to go both ways, by file and
-        line.
+        With `inputs`, the branches that never went both ways in the kernels launched inside, by file and line.
 
     Notes
     -----
-    What `optimized`, `orders` and `inputs` ask for are launches besides the one that is made, on the same memory, which
-    is put back. What they find is raised with a note that tells how.
+    `optimized`, `orders` and `inputs` repeat the launch on the same memory, which is restored each time. A note on the
+    exception says which of these launches found the defect.
 
     Raises
     ------
     OutOfBoundsError, MisalignedError, FreedMemoryError, ReadOnlyError
-        By a launch: a thread touches memory that it must not.
+        By a launch: a thread accesses memory that it may not access.
     UninitializedReadError
-        By a launch: a thread uses shared or local memory that nobody has written.
+        By a launch: a thread reads uninitialized shared or local memory.
     RaceError
-        By a launch: two threads use the same shared or global memory, one writes, and nothing orders them.
+        By a launch: two threads access the same shared or global memory, at least one writes, and nothing orders them.
     BarrierError, WarpSyncError
-        By a launch: threads do not meet where they have to.
+        By a launch: not all threads reach a barrier or warp instruction that needs them.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class check(Asking):
 
     @property
     def untaken(self) -> list[str]:
-        """Branches that have gone one way only, or that no thread has come to."""
+        """Branches that went one way only, or that no thread has reached."""
         return trials.untaken(self.trials)
 
 

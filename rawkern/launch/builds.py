@@ -148,7 +148,8 @@ class Build:
         ``asked`` are template instances and overloads that the unit's own ``name_expressions`` do not name.
         """
         if arch is None:
-            arch = self.compiled_for(asked) or self.source.cpu_arch
+            own: str = self.source.cpu_arch
+            arch = self.compiled_for(asked) or own
         program = self._programs.get((arch, asked))
         if program is None:
             expressions = (*self.settings.name_expressions, *asked)
