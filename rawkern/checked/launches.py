@@ -90,12 +90,12 @@ class check(Asking):
     Attributes
     ----------
     untaken : list of str
-        With `inputs`, the branches that never went both ways in the kernels launched inside, by file and line.
+        With ``inputs``, the branches that never went both ways in the kernels launched inside, by file and line.
 
     Notes
     -----
-    `optimized`, `orders` and `inputs` repeat the launch on the same memory, which is restored each time. A note on the
-    exception says which of these launches found the defect.
+    ``optimized``, ``orders`` and ``inputs`` repeat the launch on the same memory, which is restored each time. A note
+    on the exception says which of these launches found the defect.
 
     Raises
     ------
