@@ -111,12 +111,13 @@ def live(device: str) -> dict[int, tuple[int, int, torch.Tensor]]:
     found: dict[int, tuple[int, int, torch.Tensor]] = {}
     objects = gc.get_objects()
     kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
-    for o in [o for o in objects if type(o) in kinds]:
-        try:
-            if o.device.type == device and o.layout is torch.strided and private.wrapper_kind(o) is None:
-                start, size = storage(o)
-                if start and size:
-                    found.setdefault(start, (start, size, o))
-        except (RuntimeError, NotImplementedError, ReferenceError):  # no memory: fake, functional, being made
-            continue
+    with private.plain_tensors():  # modes would see what subclasses are asked
+        for o in [o for o in objects if type(o) in kinds]:
+            try:
+                if o.device.type == device and o.layout is torch.strided and private.wrapper_kind(o) is None:
+                    start, size = storage(o)
+                    if start and size:
+                        found.setdefault(start, (start, size, o))
+            except (RuntimeError, NotImplementedError, ReferenceError):  # no memory: fake, functional, being made
+                continue
     return found

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import rawkern
+from rawkern.arguments import addresses
 from rawkern.arguments.careful import bind
 from rawkern.arguments.signature import Signature, make_signature
 from rawkern.base.ctype import parse
@@ -110,6 +112,31 @@ def test_subclasses() -> None:
         "is a Wrapper, a tensor subclass that keeps its memory elsewhere; pass the plain "
         "tensor inside it, or wrap this in rawkern.op",
     )
+
+
+def test_modes_do_not_see_the_search_for_an_address() -> None:
+    """Subclasses that are asked for their layout tell modes of it, such as one that records an operator's launches."""
+
+    class Wrapper(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner: torch.Tensor) -> Wrapper:
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, dispatch_layout=True)
+
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return torch.strided
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    seen: list[Any] = []
+    alive, t = Wrapper(torch.ones(3)), torch.ones(3)
+    with Mode():
+        assert alive.layout is torch.strided and seen.pop()
+        assert addresses.live("cpu")[t.data_ptr()][2] is not None
+    assert not seen
 
 
 def test_dtensor() -> None:
