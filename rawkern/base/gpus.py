@@ -71,6 +71,11 @@ def _most_of_cluster(major: int) -> int:
     return 0 if major < 9 else MAX_CLUSTER if major in (9, 10) else PORTABLE_CLUSTER
 
 
+def target(capability: int) -> str:
+    """What machine code is compiled for: from 9.0 on with all that is for that chip alone, such as Hopper's wgmma."""
+    return f"sm_{capability}a" if capability >= 90 else f"sm_{capability}"
+
+
 SPECIFICATIONS = {
     (major, minor): Specification(
         f"sm_{major}{minor}", warps, blocks, shared * 1024, most * 1024, reserved, granularity,

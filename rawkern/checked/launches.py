@@ -229,19 +229,13 @@ class Launch:
 
         return _kernel(self.state, CHECKED).loaded(shape_of(self.config.block))[0].table["sites"]
 
-    @contextlib.contextmanager
-    def undone(self) -> Iterator[None]:
+    def undone(self) -> contextlib.AbstractContextManager[None]:
         """Put back what launches write to meanwhile."""
         ranges = {(p.address, p.size) for p in self.pieces if p.size and not p.read_only}
         usual = self.state.build.engine_module(self.device, self.state.asked)
         if self.device.type == "cpu":
             ranges.add((usual.globals_address, usual.layout.size))
-        before = [(address, ctypes.string_at(address, size)) for address, size in ranges]
-        try:
-            yield
-        finally:
-            for address, content in before:
-                ctypes.memmove(address, content, len(content))
+        return reachable.as_before(ranges)
 
 
 def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
@@ -255,7 +249,7 @@ def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
     if usual.bounded or int(gpu.name.removeprefix("sm_")) not in nvrtc().architectures:
         return
     with state.build.lock:
-        program = state.build.program(gpu.name if gpu.cluster == 0 else f"{gpu.name}a", state.asked)
+        program = state.build.program(gpus.target(int(gpu.name.removeprefix("sm_"))), state.asked)
     each = cubin.resources(program.code, gpu.name)[state.entry_in(program).symbol].registers
     needed = gpus.block_registers(each, config.threads)
     if needed > gpus.REGISTERS:

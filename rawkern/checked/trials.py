@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Builds: that of all checked launches; with branches followed; not optimized.
 CHECKED, COVERED, PLAIN = "checked", "covered", "plain"
 BOTH = 3  # sides of a branch
-#: Kinds of findings that are no matter of whether values have been set, or a kernel takes them.
+#: Kinds of findings that do not depend on whether values are initialized; and on whether a kernel accepts them.
 OF_ACCESSES = ("BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "RACE")
 OF_THREADS = (
     "RACE", "DIVERGENT_BARRIER", "DIFFERENT_BARRIERS", "SKIPPED_BARRIER", "DEADLOCK", "MASK_WITHOUT_SELF",

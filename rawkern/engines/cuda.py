@@ -16,7 +16,7 @@ import torch
 from rawkern.base import pip, table
 from rawkern.base import torch_private as private
 from rawkern.base.attributes import PLAIN, Attributes
-from rawkern.base.gpus import PORTABLE_CLUSTER, STATIC_SHARED
+from rawkern.base.gpus import PORTABLE_CLUSTER, STATIC_SHARED, target
 from rawkern.compile import linetable
 from rawkern.compile.names import demangle
 from rawkern.compile.toolchain import nvrtc
@@ -85,8 +85,8 @@ def architecture(device: torch.device, compiled: bool = False) -> str:
 
 
 def _nearest(capability: int, known: tuple[int, ...]) -> str:
-    if capability in known:  # with all that is for this chip alone, such as Hopper's wgmma
-        return f"sm_{capability}a" if capability >= 90 else f"sm_{capability}"
+    if capability in known:
+        return target(capability)
     same_family = [arch for arch in known if arch < capability and arch // 10 == capability // 10]
     if same_family:  # machine code runs on later chips of the same major version
         return f"sm_{max(same_family)}"

@@ -14,8 +14,9 @@ from rawkern.compile import cubin
 from rawkern.engines.cpu.profiler.launch import Traced
 from rawkern.errors import UnsupportedError
 from rawkern.estimation.machine import UNKNOWN
+from rawkern.launch import reachable
 from rawkern.profiling.counted import line_of
-from rawkern.profiling.runs import as_before, counting_kernel, memory_of
+from rawkern.profiling.runs import counting_kernel, memory_of
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +91,7 @@ def gathered(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[
         how = "cooperatively" if config.attributes.cooperative else "in clusters"
         raise UnsupportedError(f"{name} is launched {how}; no time is estimated where blocks wait for each other")
     total = math.prod(config.grid)
-    with as_before(memory):
+    with reachable.as_before(memory):
         blocks = [total // 2]
         if kernel.waits(config.block, config.shared_mem, config.attributes):
             raise UnsupportedError(

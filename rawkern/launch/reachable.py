@@ -1,8 +1,10 @@
-"""Memory that addresses in tensors lead to, and copies of a launch's arguments in host memory."""
+"""Memory that addresses in tensors lead to, copies of a launch's arguments in host memory, and memory put back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import ctypes
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -139,3 +141,14 @@ class Copies:
         for start, (size, copy) in self.storages.items():
             inside = (words >= start) & (words < start + size)
             words[inside] += np.uint64((copy.data_ptr() - start) % (1 << 64))
+
+
+@contextlib.contextmanager
+def as_before(memory: Iterable[tuple[int, int]]) -> Iterator[None]:
+    """Let pieces of memory, starts and bytes, have their values again afterwards: the launch is made once more."""
+    kept = [(start, ctypes.string_at(start, size)) for start, size in memory]
+    try:
+        yield
+    finally:
+        for start, values in kept:
+            ctypes.memmove(start, values, len(values))

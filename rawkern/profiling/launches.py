@@ -22,7 +22,7 @@ from rawkern.launch import intercept, reachable
 from rawkern.profiling.counted import Counted
 from rawkern.profiling.devices import gpu_named
 from rawkern.profiling.report import Report
-from rawkern.profiling.runs import as_before, memory_of, profiled_kernel, variables_of
+from rawkern.profiling.runs import memory_of, profiled_kernel, variables_of
 from rawkern.profiling.timing import timed
 
 if TYPE_CHECKING:
@@ -133,7 +133,9 @@ def _profiled(given: intercept.Launch) -> None:
         config = plan.settled(given.launcher, kernel)
         with contextlib.ExitStack() as stack:
             if given.hooks:
-                stack.enter_context(as_before([piece[:2] for piece in memory_of(bound, behind, kernel.module)]))
+                stack.enter_context(
+                    reachable.as_before([piece[:2] for piece in memory_of(bound, behind, kernel.module)])
+                )
             told = _counted(state, config, bound, behind, device)
         if given.hooks or all(counted.sample for _, counted in told):  # hooks make the launch in their own way
             given.proceed()
@@ -171,7 +173,7 @@ def _counted(
     estimates = {name: _estimate(state, config, bound, behind, name) for name in sorted(cards)}
     found: dict[int | None, Counted] = {}
     for sample in sorted({sample for _, sample in samples}, key=lambda sample: sample is None):
-        with as_before(ranges) if sample is not None else contextlib.nullcontext():
+        with reachable.as_before(ranges) if sample is not None else contextlib.nullcontext():
             counts, touched = profiled.run(
                 config.grid, config.block, config.shared_mem, config.attributes, bound, ranges, sample
             )

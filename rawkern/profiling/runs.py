@@ -13,7 +13,7 @@ import torch
 from rawkern.arguments.addresses import storage
 from rawkern.engines.devices import CPU
 from rawkern.errors import LaunchError
-from rawkern.launch import modes, variables
+from rawkern.launch import modes, reachable, variables
 
 if TYPE_CHECKING:
     from rawkern.arguments.careful import Bound
@@ -65,31 +65,17 @@ def memory_of(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list
 
 
 @contextlib.contextmanager
-def as_before(memory: Sequence[tuple[int, int]]) -> Iterator[None]:
-    """Let pieces of memory, starts and bytes, have their values again afterwards: the launch is made once more."""
-    kept = [(start, ctypes.string_at(start, size)) for start, size in memory]
-    try:
-        yield
-    finally:
-        for start, values in kept:
-            ctypes.memmove(start, values, len(values))
-
-
-@contextlib.contextmanager
 def variables_of(state: State, device: torch.device) -> Iterator[None]:
     """Let variables of the build for the CPU have a GPU's values meanwhile."""
     ours = profiled_kernel(state).kernel.module
-    kept = ctypes.string_at(ours.globals_address, ours.layout.size)
     names = [name for name in ours.layout.offsets if not name.startswith(("$", "__unnamed"))]
     with state.build.lock:
         usual: Any = state.build.engine_module(device, state.asked) if names else None
-    for name in names:
-        with contextlib.suppress(KeyError, LaunchError):  # nobody uses it
-            (theirs, size), (address, same) = usual.global_view(name), ours.global_view(name)
-            if size == same:
-                values = variables.on_gpu(theirs, size, device, usual).cpu()
-                ctypes.memmove(address, values.data_ptr(), size)
-    try:
+    with reachable.as_before([(ours.globals_address, ours.layout.size)]):
+        for name in names:
+            with contextlib.suppress(KeyError, LaunchError):  # nobody uses it
+                (theirs, size), (address, same) = usual.global_view(name), ours.global_view(name)
+                if size == same:
+                    values = variables.on_gpu(theirs, size, device, usual).cpu()
+                    ctypes.memmove(address, values.data_ptr(), size)
         yield
-    finally:
-        ctypes.memmove(ours.globals_address, kept, len(kept))

@@ -48,11 +48,15 @@ class Rule:
 
 def exponents(e: Emitter, values: Val, kind: str) -> Val:
     """Floats' exponents as i16, of a type whose subnormal numbers are normal floats."""
+    return e.cast("trunc", _exponents(e, values, kind, _ZERO), "i16")
+
+
+def _exponents(e: Emitter, values: Val, kind: str, zero: int) -> Val:
+    """The same as i32; `zero` stands for that of a zero."""
     bits = e.cast("bitcast", values, "i32")
     field = e.bin("and", e.bin("lshr", bits, 23), 255)
     found = e.intrinsic("llvm.smax", "i32", e.bin("sub", field, 127), e.like(field, _LEAST[kind]))
-    zero = e.cmp("icmp eq", e.bin("and", bits, 0x7FFFFFFF), 0)
-    return e.cast("trunc", e.select(zero, _ZERO, found), "i16")
+    return e.select(e.cmp("icmp eq", e.bin("and", bits, 0x7FFFFFFF), 0), zero, found)
 
 
 def unusual(e: Emitter, found: Val) -> Val:
@@ -123,8 +127,12 @@ class _Core:
     def numbers(self, x: Val) -> Val:
         """NaNs are the hardware's."""
         e = self.e
-        nan = e.cast("bitcast", e.const("i32", FORMATS["f32"].nan, x.n), "float")
-        return e.select(e.cmp("fcmp uno", x, x), nan, x)
+        return e.select(e.cmp("fcmp uno", x, x), self.nan, x)
+
+    @property
+    def nan(self) -> Val:
+        """The hardware's, in all columns."""
+        return self.e.cast("bitcast", self.e.const("i32", FORMATS["f32"].nan, COLUMNS), "float")
 
     # -- factors ------------------------------------------------------------------------------------------------
     def load(self, what: str, k: int, ty: str) -> Val:
@@ -151,9 +159,7 @@ class _Core:
                 e.intrinsic("llvm.smax", "i16", a, b) for a, b in zip(every[::2], every[1::2], strict=False)
             ] + rest  # fmt: skip
         largest = e.cast("sext", every[0], "i32")
-        field = e.bin("and", e.bin("lshr", e.cast("bitcast", c, "i32"), 23), 255)
-        own = e.intrinsic("llvm.smax", "i32", e.bin("sub", field, 127), e.like(field, _LEAST[kind]))
-        own = e.select(e.cmp("fcmp oeq", c, 0.0), 2 * _ZERO, own)
+        own = _exponents(e, c, kind, 2 * _ZERO)
         most = e.intrinsic("llvm.smax", "i32", largest, own)
         nothing = e.cmp("icmp slt", largest, _ZERO // 2)  # all products are zeros
         special = e.cmp("icmp sge", own, _SPECIAL)
@@ -233,5 +239,4 @@ class _Core:
         number = e.cmp("fcmp ord", x, x)
         short = self.shortened(e.select(number, x, 0.0))
         short = self.rounded(short, e.const("float", 1.0, COLUMNS))
-        nan = e.cast("bitcast", e.const("i32", FORMATS["f32"].nan, COLUMNS), "float")
-        return e.select(number, short, nan)
+        return e.select(number, short, self.nan)

@@ -18,7 +18,6 @@ from rawkern.engines.cpu.emit.lanes import define
 from rawkern.engines.cpu.emit.matrix import fused, product
 from rawkern.engines.cpu.emit.matrix.fragments import KINDS, Kind, accumulators, parted, transposed
 from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
-from rawkern.engines.cpu.emit.names import special
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Vec
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
@@ -60,9 +59,14 @@ class Form:
         return f"rk_wgmma_n{self.n}_{types}_{'_'.join(x for x in more if x)}"
 
     @property
+    def number(self) -> str:
+        """The type that sums are computed in."""
+        return "i32" if self.d.name == "s32" else "float"
+
+    @property
     def rule(self) -> fused.Rule | None:
         """How floats are added."""
-        if self.d.name == "s32":
+        if self.number == "i32":
             return None
         every = (tuple(range(self.k)),)
         return fused.Rule(13, every, mantissa=13) if self.a.bits == 8 else fused.Rule(25, every)
@@ -102,8 +106,9 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     second = _uniform(f, f.values.value(b, 64))
     kept = _uniform(f, f.values.value(keep, 1))
     total = e.resize(f.frame.field(LAUNCH, "shared_total"), "i64")
+    place = e.bin("and", Val("%warp", "i32"), 3)  # of the warp in its warpgroup
     name = f.module.helper(form.name, lambda m: _helper(m, form))
-    parts = ", ".join(map(str, (sums, f.frame.field(BLOCK, "shared"), total, first, second, _warp(f), kept)))
+    parts = ", ".join(map(str, (sums, f.frame.field(BLOCK, "shared"), total, first, second, place, kept)))
     wrong = e.let("i1", 1, f"call i1 @{name}({parts})")
     with e.where(wrong, rare=True):
         service(f, "DESCRIPTOR", instr)
@@ -127,28 +132,12 @@ def _uniform(f: FunctionLowering, value: Val) -> Val:
     return value if value.n == 1 else f.e.let(value.ty, 1, f"extractelement {value}, i64 0")
 
 
-def _warp(f: FunctionLowering) -> Val:
-    """The warp's place in its warpgroup, by what its threads say."""
-
-    def linear(e: Emitter) -> Val:
-        x, y, z = (_first_index(f, axis) for axis in "xyz")
-        width, height = (f.frame.field(LAUNCH, f"block_{axis}") for axis in "xy")
-        index = e.bin("add", x, e.bin("mul", width, e.bin("add", y, e.bin("mul", height, z))))
-        return e.bin("and", e.bin("lshr", index, 5), 3)
-
-    return linear(f.e)
-
-
-def _first_index(f: FunctionLowering, axis: str) -> Val:
-    return _uniform(f, f.values.plain(special(f, f"%tid.{axis}")))
-
-
 # -- the product ------------------------------------------------------------------------------------------------
 def _helper(m: Module, form: Form) -> str:
     """What one warp does; returns whether a descriptor leads out of shared memory."""
     e = Emitter(m)
     odd = form.rule is not None
-    real = "float" if odd else "i32"
+    real = form.number
     per = form.k if odd else form.k * form.a.bits // form.a.raw  # elements of a row that the sums take
     e.line(f"%raw = alloca [{CORES * CORE} x i8], align 64")
     e.line(f"%left = alloca [{ROWS * per} x {real}], align 64")
@@ -203,15 +192,14 @@ def _gatherer(m: Module, name: str, transposed: bool) -> str:
     bad: list[Val] = []
     for i in range(CORES * 8):
         outer, inner = divmod(i, 8)
+        flat = e.all("add", [e.bin("mul", group, stride), e.bin("mul", leading, outer), const("i64", inner * 16)])
         if transposed:  # 8 rows of one K
-            flat = e.all("add", [e.bin("mul", group, stride), e.bin("mul", leading, outer), const("i64", inner * 16)])
             row = e.bin("shl", group, 4)
             turned = e.all("add", [
                 e.bin("mul", e.bin("udiv", row, width), leading), e.bin("mul", stride, outer),
                 e.bin("mul", width, inner), e.bin("urem", row, width),
             ])  # fmt: skip
         else:  # 16 bytes of one row
-            flat = e.all("add", [e.bin("mul", group, stride), e.bin("mul", leading, outer), const("i64", inner * 16)])
             turned = e.all("add", [e.bin("mul", group, stride), e.bin("mul", width, inner), const("i64", outer * 16)])
         at = e.bin("and", e.bin("add", start, e.select(swizzled, turned, flat)), (1 << 18) - 1)
         phase = e.bin("and", e.bin("lshr", e.bin("sub", at, base), 7), mask)
@@ -305,7 +293,7 @@ def _sum(e: Emitter, form: Form, half: int, per: int) -> None:
 
         closing.append(close)
         at = e.bin("mul", c, 64)
-        return c, e.let("ptr", 1, f"getelementptr {'float' if form.rule else 'i32'}, ptr %values, {at}")
+        return c, e.let("ptr", 1, f"getelementptr {form.number}, ptr %values, {at}")
 
     def registers(c: Val) -> list[Val]:
         first = e.bin("add", e.bin("mul", c, 2 * count), half * count)
@@ -337,7 +325,7 @@ def _sum(e: Emitter, form: Form, half: int, per: int) -> None:
         e.line(f"call void @{name}({left}, ptr %right, ptr %values, i64 {blocks})")
     e.line(f"br label %{out}")
     c, at = loop(out, add, done)
-    tile = e.let("float" if form.rule else "i32", 64, f"load <64 x {'float' if form.rule else 'i32'}>, {at}, align 64")
+    tile = e.let(form.number, 64, f"load <64 x {form.number}>, {at}, align 64")
     for value, p in zip(parted(e, product.raw(e, tile, form.d), form.d), registers(c), strict=True):
         e.line(f"store {value}, {p}, align 64")
     closing[1]()

@@ -235,6 +235,16 @@ define internal void @rk_pending_finish(ptr %blk, i32 %warp) noinline {
   ret void
 }
 
+define internal i1 @rk_pending_ends(ptr %p, i64 %thread) alwaysinline {
+  %run = load i64, ptr %p
+  %pt = getelementptr i64, ptr %p, i64 2
+  %t = load i64, ptr %pt
+  %own = icmp eq i64 %t, %thread
+  %mark = icmp eq i64 %run, 0
+  %ends = and i1 %own, %mark
+  ret i1 %ends
+}
+
 define internal void @rk_pending_groups(ptr %blk, i64 %thread, i64 %keep) noinline {
   %pn = getelementptr i8, ptr %blk, i64 {count}
   %list = getelementptr i8, ptr %blk, i64 {list}
@@ -247,12 +257,7 @@ count:
   br i1 %some, label %counted, label %start
 counted:
   %pj = getelementptr [8 x i64], ptr %list, i64 %j
-  %runj = load i64, ptr %pj
-  %ptj = getelementptr i64, ptr %pj, i64 2
-  %tj = load i64, ptr %ptj
-  %mine = icmp eq i64 %tj, %thread
-  %marks = icmp eq i64 %runj, 0
-  %end = and i1 %mine, %marks
+  %end = call i1 @rk_pending_ends(ptr %pj, i64 %thread)
   %endw = zext i1 %end to i64
   %ends1 = add i64 %ends, %endw
   %j1 = add i64 %j, 1
@@ -268,14 +273,12 @@ look:
   br i1 %more, label %compare, label %out
 compare:
   %p = getelementptr [8 x i64], ptr %list, i64 %k
-  %run = load i64, ptr %p
   %pbar = getelementptr i64, ptr %p, i64 1
   %bar = load i64, ptr %pbar
   %pt = getelementptr i64, ptr %p, i64 2
   %t = load i64, ptr %pt
   %own = icmp eq i64 %t, %thread
-  %mark = icmp eq i64 %run, 0
-  %ownmark = and i1 %own, %mark
+  %ownmark = call i1 @rk_pending_ends(ptr %p, i64 %thread)
   %ownmarkw = zext i1 %ownmark to i64
   %seen1 = add i64 %seen, %ownmarkw
   %ingroup = icmp eq i64 %bar, 0
