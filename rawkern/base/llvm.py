@@ -25,6 +25,7 @@ FULL_PIPELINE_LINES = 5000
 # aligned, so this one leaves room for 510 functions, whatever is beside it.
 _ROOM = "@rk_room = global i64 0, align 4096"
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
+_unused: list[Any] = []  # engines of objects that are gone, for the next thread that is alone to dispose of
 
 
 class _Alone(Scope):
@@ -36,6 +37,8 @@ class _Alone(Scope):
 
     def _begin(self, token: list[Any]) -> None:
         token.append(_inner_lock()._recursion_count())
+        while _unused:
+            _unused.pop().close()
 
     def _end(self, token: list[Any]) -> None:
         for before in token:
@@ -90,8 +93,8 @@ class Cpu:
 @once
 def host() -> Cpu:
     """This machine's CPU."""
-    llvm = binding()
-    return Cpu(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    with _lock, compiling(), _Alone() as llvm:
+        return Cpu(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
 _V3 = "avx avx2 bmi bmi2 cx16 f16c fma lzcnt movbe popcnt sse sse2 sse3 ssse3 sse4.1 sse4.2"
@@ -196,12 +199,21 @@ class LoadedObject:
     """
 
     def __init__(self, body: bytes):
-        with _lock, compiling(), _Alone() as llvm:
-            nothing = llvm.parse_assembly("")  # an engine begins with a module; code is generated of what stays in it
+        # An engine begins with a module; code is generated of what stays in it.
+        with _lock, compiling(), _Alone() as llvm, llvm.parse_assembly("") as nothing:
             self._engine = llvm.create_mcjit_compiler(nothing, target_machine(host()), use_lmm=True)
             self._engine.remove_module(nothing)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(body))
             self._engine.finalize_object()
+
+    def __del__(self, unused: list[Any] = _unused) -> None:
+        """Leave the engine to a thread that is alone with LLVM.
+
+        This one may be anywhere. If it disposed of the engine while another thread forks, the child would find
+        llvmlite's lock locked for ever.
+        """
+        if hasattr(self, "_engine"):
+            unused.append(self._engine)
 
     def address(self, name: str) -> int:
         """Address of a function that the code exports."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 
 import pytest
 from llvmlite.binding import ffi
 
-from rawkern.base import llvm
+from rawkern.base import forking, llvm
 
 LARGE = "\n".join(
     f"define i64 @f{k}(i64 %x0) {{\n"
@@ -43,6 +44,32 @@ def test_an_interrupt_in_llvmlites_own_lock_leaves_it_free(monkeypatch: pytest.M
     thread.start()
     thread.join(20)
     assert found and found[0]
+
+
+def test_all_calls_of_llvm_are_ones_that_a_fork_waits_for() -> None:
+    """Also those that dispose of what is gone: a child forked during one would find llvmlite's lock locked for ever."""
+    waited_for: list[bool] = []
+
+    def acquired() -> None:
+        waited_for.append(threading.get_ident() in forking._inside.values())
+
+    register, unregister = ffi.register_lock_callback, ffi.unregister_lock_callback
+    register(acquired, ignored := lambda: None)
+    try:
+        llvm.host.__wrapped__()
+        for _ in range(2):
+            loaded = llvm.LoadedObject(llvm.object_file(TEXT, llvm.host()))
+            engine = loaded._engine
+            assert loaded.address("seven")
+            loaded.offer(["seven"], "_of_a_test")
+            del loaded
+            gc.collect()
+            assert not engine.closed
+        llvm.LoadedObject(llvm.object_file(TEXT, llvm.host()))
+        assert engine.closed
+    finally:
+        unregister(acquired, ignored)
+    assert len(waited_for) > 20 and all(waited_for)
 
 
 def test_compiling_keeps_no_memory() -> None:
