@@ -100,12 +100,11 @@ class Nvrtc:
         machine_code: bool,
     ) -> Compiled:  # fmt: skip
         """Compile a source with its name and headers, and look up expressions."""
-        with self.program(text, name, headers) as program:
+        with compiling(), self.program(text, name, headers) as program:
             for expression in expressions:
                 program.expect(expression)
             try:
-                with compiling():
-                    program.compile(options)
+                program.compile(options)
             except NvrtcError as error:
                 return False, program.log or str(error), "", b"", ()
             symbols = tuple((expression, program.symbol(expression)) for expression in expressions)
