@@ -10,10 +10,11 @@ import torch
 
 from rawkern.arguments.addresses import Address
 from rawkern.arguments.memory import Memory, Piece, capturing, describe, without_memory
-from rawkern.arguments.rules import DTYPE, POINTER, Pointer
+from rawkern.arguments.rules import DEVICE, DTYPE, POINTER, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
 from rawkern.arguments.signature import Param, Signature
 from rawkern.arguments.structs import is_struct, struct_bytes
+from rawkern.arguments.tensor_map import SIZE, TensorMap
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
@@ -30,7 +31,7 @@ _SYMBOLIC = {
 }
 
 
-_UNKNOWN = parse("void*")
+_UNKNOWN, _READ = parse("void*"), parse("const void*")
 
 
 def _is_memory(value: Any) -> bool:
@@ -80,6 +81,8 @@ class Arguments:
             return self._address(ctype, value, where)
         if ctype.kind == "struct" or (ctype.kind == "vector" and is_struct(value)):
             return struct_bytes(self, ctype, value, where)
+        if isinstance(value, TensorMap):
+            return self.mapped(ctype, value, where)
         if ctype.is_word and _is_memory(value):
             return self._address(_UNKNOWN, value, where).to_bytes(8, "little")
         return by_value(ctype, value, where)
@@ -92,6 +95,23 @@ class Arguments:
             return with_layout(ctype, self.layout_of(ctype.name))
         except UnsupportedError:
             return ctype
+
+    def mapped(self, ctype: CType, value: TensorMap, where: Where) -> bytes:
+        """A tensor map's bytes, for a struct by value of that size; its tensor is an argument of the call."""
+        if ctype.kind not in ("struct", "opaque") or ctype.size != SIZE:
+            mend = "declare the parameter const __grid_constant__ CUtensorMap"
+            raise TypeError(f"{where} is a tensor map, the kernel takes {ctype.spell()}; {mend}")
+        t = value.tensor
+        if t.requires_grad and not value.read_only and torch.is_grad_enabled() and operator_state.state.level == 0:
+            what = f"{where} is a map of a tensor that requires grad, the kernel may write it and autograd would not know"
+            raise operator_state.not_inside_op(f"{what}; pass tensor_map(..., read_only=True) if it does not, or")
+        kind = _READ if value.read_only else _UNKNOWN
+        pointer = Pointer(kind, describe(t, where, kind.spell(), not value.read_only), where)
+        DEVICE.careful(self, pointer)
+        data = value.encoded(where)
+        self.found(pointer)
+        self._take(pointer.memory, pointer.writes)
+        return data
 
     def found(self, pointer: Pointer) -> None:
         """Note down memory that has passed the rules."""
