@@ -77,12 +77,12 @@ class Arguments:
 
     def value(self, ctype: CType, value: Any, where: Where) -> Any:
         """`value` as `struct.pack` wants it for `ctype.code`."""
+        if isinstance(value, TensorMap):
+            return self.mapped(ctype, value, where)
         if ctype.kind in ("pointer", "reference"):
             return self._address(ctype, value, where)
         if ctype.kind == "struct" or (ctype.kind == "vector" and is_struct(value)):
             return struct_bytes(self, ctype, value, where)
-        if isinstance(value, TensorMap):
-            return self.mapped(ctype, value, where)
         if ctype.is_word and _is_memory(value):
             return self._address(_UNKNOWN, value, where).to_bytes(8, "little")
         return by_value(ctype, value, where)
@@ -103,8 +103,10 @@ class Arguments:
             raise TypeError(f"{where} is a tensor map, the kernel takes {ctype.spell()}; {mend}")
         t = value.tensor
         if t.requires_grad and not value.read_only and torch.is_grad_enabled() and operator_state.state.level == 0:
-            what = f"{where} is a map of a tensor that requires grad, the kernel may write it and autograd would not know"
-            raise operator_state.not_inside_op(f"{what}; pass tensor_map(..., read_only=True) if it does not, or")
+            raise operator_state.not_inside_op(
+                f"{where} maps a tensor that requires grad, the kernel may write it and autograd would not know; make "
+                "the map with read_only=True, if it does not"
+            )
         kind = _READ if value.read_only else _UNKNOWN
         pointer = Pointer(kind, describe(t, where, kind.spell(), not value.read_only), where)
         DEVICE.careful(self, pointer)

@@ -148,12 +148,14 @@ def _type(tensor: torch.Tensor, dtype: str | None) -> tuple[int, int, bool]:
     name = dtype_name(tensor.dtype)
     if dtype is not None:
         if dtype not in _OF_FLOAT32:
-            raise ValueError(f"tensor_map: dtype is {dtype!r}; pass one of {', '.join(map(repr, _OF_FLOAT32))}, or none")
+            raise ValueError(f"tensor_map: dtype is {dtype!r}; pass one of {', '.join(map(repr, _OF_FLOAT32))} or None")
         if name != "float32":
             raise TypeError(f"tensor_map: dtype is {dtype!r}, which is for elements of float32; the tensor has {name}")
         name = dtype
     if name not in _TYPES:
-        raise TypeError(f"tensor_map: the tensor is {name}, which tensor copies do not know; pass a view as another dtype")
+        raise TypeError(
+            f"tensor_map: the tensor is {name}, which tensor copies do not know; pass a view of another dtype"
+        )
     return _TYPES[name]
 
 
@@ -163,7 +165,7 @@ def _numbers(name: str, value: Any, rank: int, most: int) -> tuple[int, ...]:
     if numbers is None or any(isinstance(x, bool) or not isinstance(x, int) for x in numbers):
         raise TypeError(f"tensor_map: {name} is {value!r}; pass a tuple of {rank} ints, one for each dimension")
     if len(numbers) != rank:
-        raise ValueError(f"tensor_map: {name} has {len(numbers)} numbers, the tensor has {rank} dimensions; pass {rank}")
+        raise ValueError(f"tensor_map: {name} has {len(numbers)} numbers; pass {rank}, one for each dimension")
     for k, x in enumerate(numbers):
         if not 1 <= x <= most:
             raise ValueError(f"tensor_map: {name}[{k}] is {x}; it is 1 to {most}")
@@ -188,7 +190,8 @@ def _check_form(form: _Form, rank: int, size: int, floats: bool) -> None:
         raise ValueError(f"tensor_map: {last}, rows of {row} bytes, which are no multiple of 16; {few}")
     elif form.swizzle and row > _SWIZZLES[form.swizzle]:
         span = _SWIZZLES[form.swizzle]
-        raise ValueError(f"tensor_map: {last}, rows of {row} bytes; swizzle={span} takes at most {span // size} elements")
+        most = span // size
+        raise ValueError(f"tensor_map: {last}, rows of {row} bytes; swizzle={span} takes at most {most} elements")
     if _FILLS[form.fill] == "nan" and not floats:
         raise ValueError("tensor_map: fill is 'nan', which integers have none of; pass 'zero'")
 

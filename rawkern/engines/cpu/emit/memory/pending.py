@@ -28,7 +28,8 @@ _WORDS = {
     "{count}": str(BLOCK.offset("pending")), "{list}": str(BLOCK.offset("operations")), "{most}": str(PENDING),
     "{issued}": str(BLOCK.offset("issued")), "{launch}": str(WORKER.offset("launch")),
     "{entry}": f"[{OPERATION} x i64]", "{size}": str(8 * OPERATION), "{more}": str(MORE),
-    "{rest}": str(8 * (OPERATION - MORE)), "{order}": str(LAUNCH.offset("order")), "{factor}": str(ORDER.offset("factor0")),
+    "{rest}": str(8 * (OPERATION - MORE)), "{order}": str(LAUNCH.offset("order")),
+    "{factor}": str(ORDER.offset("factor0")),
 }  # fmt: skip
 
 
@@ -150,7 +151,8 @@ out:
   ret void
 }
 
-define internal void @rk_pending_put(ptr %blk, i64 %f, i64 %bar, i64 %t, i64 %told, i64 %a, i64 %b, i64 %c, i64 %more) noinline {
+define internal void @rk_pending_put(ptr %blk, i64 %f, i64 %bar, i64 %t, i64 %told, i64 %a, i64 %b, i64 %c,
+  i64 %d) noinline {
   %pn = getelementptr i8, ptr %blk, i64 {count}
   %before = load i64, ptr %pn
   %full = icmp uge i64 %before, {most}
@@ -175,11 +177,11 @@ put:
   store i64 %b, ptr %p5
   %p6 = getelementptr i64, ptr %p, i64 6
   store i64 %c, ptr %p6
-  %none = icmp eq i64 %more, 0
+  %none = icmp eq i64 %d, 0
   br i1 %none, label %added, label %rest
 rest:
   %p8 = getelementptr i64, ptr %p, i64 {more}
-  %pmore = inttoptr i64 %more to ptr
+  %pmore = inttoptr i64 %d to ptr
   call void @llvm.memcpy.p0.p0.i64(ptr %p8, ptr %pmore, i64 {rest}, i1 false)
   br label %added
 added:

@@ -199,7 +199,7 @@ define internal i64 @rk_tensor_bytes(ptr %op) noinline {
 }
 
 ; A unit by its number: where it lies in shared memory and in the tensor, and how many of its bytes are there.
-define internal void @rk_tensor_unit(ptr %op, i64 %to, i64 %base, i64 %k, ptr %out) noinline {
+define internal void @rk_tensor_unit(ptr %op, i64 %to, i64 %base, i64 %k, i1 %loads, ptr %out) noinline {
   %box = call %TensorBox @rk_tensor_box(ptr %op)
   %units = extractvalue %TensorBox %box, 1
   %pitch = extractvalue %TensorBox %box, 2
@@ -226,19 +226,54 @@ define internal void @rk_tensor_unit(ptr %op, i64 %to, i64 %base, i64 %k, ptr %o
   ret void
 }
 
-; The same of the first (%k is 0) and the last unit in shared memory, and the first and the last byte in the tensor.
-define internal void @rk_tensor_ends(ptr %op, i64 %to, i64 %base, i64 %k, ptr %out) noinline {
+; The outermost of a row's units in shared memory: the first, or the last, of those from %u0 to before %u1.
+define internal i64 @rk_tensor_outermost(ptr %op, i64 %to, i64 %base, i64 %down, i64 %u0, i64 %u1, i1 %start) noinline {
+  %swizzle = call i64 @rk_tensor_swizzle(ptr %op)
+  %none = select i1 %start, i64 -1, i64 0
+  br label %unit
+unit:
+  %u = phi i64 [ %u0, %0 ], [ %next, %unit ]
+  %best = phi i64 [ %none, %0 ], [ %better, %unit ]
+  %ub = shl i64 %u, 4
+  %offset = add i64 %down, %ub
+  %place = call i64 @rk_tensor_place(i64 %to, i64 %base, i64 %swizzle, i64 %offset)
+  %low = call i64 @llvm.umin.i64(i64 %best, i64 %place)
+  %high = call i64 @llvm.umax.i64(i64 %best, i64 %place)
+  %better = select i1 %start, i64 %low, i64 %high
+  %next = add i64 %u, 1
+  %more = icmp ult i64 %next, %u1
+  br i1 %more, label %unit, label %out
+out:
+  ret i64 %better
+}
+
+; The first row (%start), or the last, that is in the tensor; there has to be one.
+define internal i64 @rk_tensor_end(ptr %op, i64 %rows, i1 %start) noinline {
+  %last = sub i64 %rows, 1
+  %from = select i1 %start, i64 0, i64 %last
+  %by = select i1 %start, i64 1, i64 -1
+  br label %look
+look:
+  %r = phi i64 [ %from, %0 ], [ %r1, %look ]
+  %row = call i64 @rk_tensor_row(ptr %op, i64 %r, i64 0)
+  %r1 = add i64 %r, %by
+  %outside = icmp eq i64 %row, 0
+  %there = icmp ult i64 %r1, %rows
+  %again = and i1 %outside, %there
+  br i1 %again, label %look, label %out
+out:
+  ret i64 %r
+}
+
+; The same of the first (%k is 0) and the last unit in shared memory of those that a copy touches, which are all if it
+; %loads, and the first and the last byte in the tensor.
+define internal void @rk_tensor_ends(ptr %op, i64 %to, i64 %base, i64 %k, i1 %loads, ptr %out) noinline {
   %box = call %TensorBox @rk_tensor_box(ptr %op)
   %rows = extractvalue %TensorBox %box, 0
   %units = extractvalue %TensorBox %box, 1
   %pitch = extractvalue %TensorBox %box, 2
   %first = extractvalue %TensorBox %box, 3
   %length = extractvalue %TensorBox %box, 4
-  %all = mul i64 %rows, %pitch
-  %last = sub i64 %all, 16
-  %end = mul i64 %last, %k
-  %place = add i64 %to, %end
-  store i64 %place, ptr %out
   %bytes = shl i64 %units, 4
   %behind = add i64 %first, %bytes
   %from = call i64 @llvm.smax.i64(i64 %first, i64 0)
@@ -295,6 +330,32 @@ done:
   %p2 = getelementptr i64, ptr %out, i64 2
   %one = zext i1 %any1 to i64
   store i64 %one, ptr %p2
+  %p = or i1 %any1, %loads
+  br i1 %p, label %touch, label %nothing
+touch:
+  br i1 %loads, label %whole, label %part
+whole:
+  %end = sub i64 %rows, 1
+  %edge = select i1 %start, i64 0, i64 %end
+  br label %placed
+part:
+  %some1 = call i64 @rk_tensor_end(ptr %op, i64 %rows, i1 %start)
+  %skipped = sub i64 %from, %first
+  %ustart = lshr i64 %skipped, 4
+  %reach = sub i64 %until, %first
+  %reachup = add i64 %reach, 15
+  %ustop = lshr i64 %reachup, 4
+  br label %placed
+placed:
+  %r = phi i64 [ %edge, %whole ], [ %some1, %part ]
+  %u0 = phi i64 [ 0, %whole ], [ %ustart, %part ]
+  %u1 = phi i64 [ %units, %whole ], [ %ustop, %part ]
+  %down = mul i64 %r, %pitch
+  %place = call i64 @rk_tensor_outermost(ptr %op, i64 %to, i64 %base, i64 %down, i64 %u0, i64 %u1, i1 %start)
+  store i64 %place, ptr %out
+  ret void
+nothing:
+  store i64 %to, ptr %out
   ret void
 }
 

@@ -82,25 +82,22 @@ def _is_tensor(operand: object, rank: int) -> bool:
 def _watched(f: FunctionLowering, at: Mem, loads: bool, arguments: str, out: Val, told: Val) -> Val:
     """Tell of the units that the active lane copies; returns whether it may."""
     e, units = f.e, f.watch.each_unit
-    count = e.bin("lshr", told, 4) if units else const("i64", 2)
+    count, asks = (e.bin("lshr", told, 4), "unit") if units else (const("i64", 2), "ends")
     fine = _room(f, 1)
     e.line(f"store i64 1, {pointer(e, fine)}")
     shared, outside = (COPY, READ) if loads else (READ, WRITE)
     nowhere = Mem(Imm(0, "i"), 0)
     for k in _counted(f, count):
-        e.line(f"call void @rk_tensor_{'unit' if units else 'ends'}({arguments}, {k}, {pointer(e, out)})")
+        e.line(f"call void @rk_tensor_{asks}({arguments}, {k}, i1 {int(loads)}, {pointer(e, out)})")
         place, there, inside = (e.let("i64", 1, f"load i64, {pointer(e, out, 8 * j)}") for j in range(3))
         whole = f.lanes.mask_of(e.cmp("icmp eq", inside, _UNIT))
+        some = None if loads else e.bin("and", f.lanes.mask_of(e.cmp("icmp ne", inside, 0)), f.lanes.act())
+        length = e.resize(inside, "i32")
+        whole = e.bin("and", whole, f.lanes.act())
         accesses = [
-            (Access(shared, at, "shared", _UNIT), place),
-            (
-                Access(
-                    outside, nowhere, "global", _UNIT, mask=e.bin("and", whole, f.lanes.act()), align=1,
-                    lengths=e.resize(inside, "i32"),
-                ),
-                there,
-            ),
-        ]  # fmt: skip
+            (Access(shared, at, "shared", _UNIT, mask=some), place),
+            (Access(outside, nowhere, "global", _UNIT, mask=whole, align=1, lengths=length), there),
+        ]
         for access, wanted in accesses if loads else accesses[::-1]:
             got = f.values.plain(f.watch.access(access, e.splat(wanted, LANES)))
             other = f.lanes.mask_of(e.cmp("icmp ne", got, e.splat(wanted, LANES)))
@@ -169,7 +166,7 @@ def _text() -> str:
 
 def _define(m: Module) -> None:
     """Have the functions of ``tensor.ll`` in a module."""
-    for name in ("usub.sat", "umin", "smin", "smax"):
+    for name in ("usub.sat", "umin", "umax", "smin", "smax"):
         m.declare(f"llvm.{name}.i64", f"declare i64 @llvm.{name}.i64(i64, i64)")
     m.declare("llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
     m.helper("rk_tensor", lambda m: _text())
