@@ -11,7 +11,9 @@ import rawkern
 from rawkern.errors import LaunchError, UnsupportedError
 
 X = torch.zeros(4, 6, 64)
-TAKES = '#include <cuda.h>\nextern "C" __global__ void k(const __grid_constant__ CUtensorMap map, float* x) { x[0] = 1; }'
+TAKES = (
+    '#include <cuda.h>\nextern "C" __global__ void k(const __grid_constant__ CUtensorMap map, float* x) { x[0] = 1; }'
+)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_launches_with_maps() -> None:
     with pytest.raises(TypeError, match=r"argument 2 'x' is a tensor map, the kernel takes float\*; declare"):
         kernel[1, 1](map_, map_)
     w = torch.zeros(4, 64, requires_grad=True)
-    with pytest.raises(LaunchError, match="argument 1 'map' maps a tensor that requires grad.*read_only=True"):
+    with pytest.raises(LaunchError, match=r"argument 1 'map' maps a tensor that requires grad.*read_only=True"):
         kernel[1, 1](rawkern.tensor_map(w, (2, 32)), out)
     kernel[1, 1](rawkern.tensor_map(w, (2, 32), read_only=True), out)
     x.set_(torch.zeros(4, 65))

@@ -93,6 +93,11 @@ def _tensor_copies() -> tuple[Form, ...]:
             "L2::cache_hint",
         ),
         form("cp", [""], f"!async !bulk !tensor {sizes} !global !shared::cta tile !bulk_group L2::cache_hint"),
+        form(
+            "cp", [""],
+            f"!reduce !async !bulk !tensor {sizes} !global !shared::cta !add|min|max|inc|dec|and|or|xor tile "
+            "!bulk_group L2::cache_hint",
+        ),
         form("cp", [""], f"!async !bulk !prefetch !tensor {sizes} !L2 !global tile|im2col L2::cache_hint"),
     )  # fmt: skip
 
@@ -210,7 +215,6 @@ REFUSED = {
     "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
     "wgmma.mma_async.sp": "sparse matrices",
     "tcgen05": "matrix instructions of compute capability 10.0",
-    "cp.reduce.async.bulk.tensor": "tensor copies (TMA)",
     "st.async": "thread block clusters", "red.async": "thread block clusters",
     "tensormap": "changes of tensor maps by kernels",
     "st.bulk": "bulk stores of compute capability 10.0",

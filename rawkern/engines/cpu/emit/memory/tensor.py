@@ -15,12 +15,20 @@ from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, WRITE, Acces
 from rawkern.engines.cpu.emit.lanes import pointer
 from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.emit.memory.addresses import address
+from rawkern.engines.cpu.emit.memory.bulk import reduction
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Vec
+from rawkern.engines.cpu.ptx.decode import DTYPES
 from rawkern.engines.cpu.records import BLOCK, OPERATION
 
 _UNIT = 16  # bytes
-_ALL = (1 << 13) - 1  # types, as `rawkern.arguments.tensor_map` numbers them
+#: Types of elements as `rawkern.arguments.tensor_map` numbers them, which every copy takes, and those of reductions.
+_ALL = range(13)
+_TYPES = {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64", 9: "bf16"}
+_REDUCTIONS = {
+    "add": _TYPES.keys(), **dict.fromkeys(("min", "max"), (2, 3, 4, 5, 6, 9)), **dict.fromkeys(("inc", "dec"), (2,)),
+    **dict.fromkeys(("and", "or", "xor"), (2, 3, 4, 5)),
+}  # fmt: skip
 _WORDS = {
     "{magic}": str(MAGIC), "{to}": str(pending.TO), "{from}": str(pending.FROM), "{bytes}": str(pending.BYTES),
     "{more}": str(pending.MORE),
@@ -37,17 +45,19 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     if not isinstance(at, Mem) or not _is_tensor(tensor, rank):
         raise f.unsupported()
     map_, coordinates = tensor
-    f.watch.note("copy")
     known = Access(READ, Mem(map_, 0), "generic", 8, 16, align=8)
     maps = e.splat(f.values.plain(f.watch.access(known, address(f, known.mem, "generic"))), LANES)
-    f.watch.note("copied")
     places = e.splat(f.values.plain(address(f, at, "shared")), LANES)
     numbers = [e.splat(f.values.value(c, 32), LANES) for c in coordinates.items]
     barriers = e.splat(f.values.plain(address(f, more[0], "shared")), LANES) if loads else None
     base = f.frame.field_address(BLOCK, "shared")
     room, out = (_room(f, n) for n in (OPERATION - pending.MORE, 3))
-    kinds, function = _ALL, "rk_tensor_load" if loads else "rk_tensor_store"
     _define(f.module)
+    what = next((m for m in op.mods if m in _REDUCTIONS), "")
+    kinds = sum(1 << number for number in _REDUCTIONS.get(what, _ALL))
+    function = "rk_tensor_load" if loads else "rk_tensor_store"
+    if what:
+        function = f.module.helper(f"rk_tensor_{what}", lambda m: _reducer(m, what))
     for lane in _lanes(f):
         map_at, to = (e.let("i64", 1, f"extractelement {x}, {lane}") for x in (maps, places))
         for k in range(6):
@@ -60,7 +70,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
             service(f, "TENSOR", instr, wrong, map_at)
         told = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, room)})")
         f.watch.note("copy")
-        inside = _watched(f, at, loads, arguments, out, told)
+        inside = _watched(f, at, loads, bool(what), arguments, out, told)
         f.watch.note("copied")
         barrier = None
         if barriers is not None:
@@ -79,13 +89,15 @@ def _is_tensor(operand: object, rank: int) -> bool:
     return isinstance(operand[0], Reg) and isinstance(operand[1], Vec) and len(operand[1].items) == rank
 
 
-def _watched(f: FunctionLowering, at: Mem, loads: bool, arguments: str, out: Val, told: Val) -> Val:
+def _watched(
+    f: FunctionLowering, at: Mem, loads: bool, updates: bool, arguments: str, out: Val, told: Val
+) -> Val:  # fmt: skip
     """Tell of the units that the active lane copies; returns whether it may."""
     e, units = f.e, f.watch.each_unit
     count, asks = (e.bin("lshr", told, 4), "unit") if units else (const("i64", 2), "ends")
     fine = _room(f, 1)
     e.line(f"store i64 1, {pointer(e, fine)}")
-    shared, outside = (COPY, READ) if loads else (READ, WRITE)
+    shared, outside = (COPY, READ) if loads else (READ, UPDATE if updates else WRITE)
     nowhere = Mem(Imm(0, "i"), 0)
     for k in _counted(f, count):
         e.line(f"call void @rk_tensor_{asks}({arguments}, {k}, i1 {int(loads)}, {pointer(e, out)})")
@@ -156,6 +168,30 @@ def _loop(f: FunctionLowering) -> Iterator:
     f.cache = known
 
 
+def _reducer(m: Module, what: str) -> str:
+    """An operation on each element of a tensor, which says of what type they are."""
+    names = {number: reduction(m, what, DTYPES[_TYPES[number]], "global") for number in _REDUCTIONS[what]}
+    cases = [f"i8 {number}, label %of{number}" for number in names]
+    ways = [
+        f"of{number}:\n  call void @{name}(i64 %address, i64 %place, i64 %n)\n  ret void"
+        for number, name in names.items()
+    ]
+    return "\n".join([
+        f"define internal void @rk_tensor_{what}_unit(i64 %address, i64 %place, i64 %n, ptr %op) {{",
+        "  %ptype = getelementptr i8, ptr %op, i64 36",
+        "  %type = load i8, ptr %ptype",
+        f"  switch i8 %type, label %none [ {' '.join(cases)} ]",
+        *ways,
+        "none:",
+        "  unreachable",
+        "}",
+        f"define internal void @rk_tensor_{what}(ptr %entry) noinline {{",
+        f"  call void @rk_tensor_each(ptr %entry, ptr @rk_tensor_{what}_unit)",
+        "  ret void",
+        "}",
+    ])  # fmt: skip
+
+
 @cache
 def _text() -> str:
     text = resources.files("rawkern.engines.cpu.emit.memory").joinpath("tensor.ll").read_text()
@@ -172,4 +208,8 @@ def _define(m: Module) -> None:
     m.helper("rk_tensor", lambda m: _text())
 
 
-HANDLERS = {"cp.async.bulk.tensor": _copy, "cp.async.bulk.prefetch.tensor": lambda f, instr: None}
+HANDLERS = {
+    "cp.async.bulk.tensor": _copy,
+    "cp.reduce.async.bulk.tensor": _copy,
+    "cp.async.bulk.prefetch.tensor": lambda f, instr: None,
+}

@@ -85,7 +85,7 @@ def test_a_box_is_copied_changed_and_copied_back(device: str) -> None:
     assert seen.equal(swizzled(boxed(z, 2, 0)))
     with pytest.raises(ReadOnlyError, match=r"line 24: .* writes to"):
         kernel[1, 32](from_, rawkern.tensor_map(y, (8, 32), read_only=True), seen, 0, 2, 1)
-    with pytest.raises(OutOfBoundsError, match=r"copies s\[256\.\.259\]"):
+    with pytest.raises(OutOfBoundsError, match=r"copies s\[71\]; s has 64 elements of 16 bytes"):
         kernel[1, 32](rawkern.tensor_map(x, (9, 32)), to, seen, 0, 2, 1)
 
 
@@ -103,3 +103,46 @@ def test_copies_that_are_refused() -> None:
         rawkern.RawKernel(DOUBLED.replace('"r"(at), "l"(&from)', '"r"(at + 16), "l"(&from)'))[1, 32](
             map_, map_, seen, 0, 0, 1
         )
+
+
+REDUCED = r"""
+#include <cuda.h>
+template <typename T> __device__ void put(const CUtensorMap& map, const T* x, int column) {
+    __shared__ alignas(128) T s[16];
+    if (threadIdx.x < 16) s[threadIdx.x] = x[threadIdx.x];
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        asm volatile("cp.reduce.async.bulk.tensor.1d.global.shared::cta.WHAT.tile.bulk_group [%0, {%2}], [%1];"
+            :: "l"(&map), "r"((unsigned)__cvta_generic_to_shared(s)), "r"(column) : "memory");
+        asm volatile("cp.async.bulk.commit_group;\n cp.async.bulk.wait_group 0;" ::: "memory");
+    }
+}
+extern "C" __global__ void words(const __grid_constant__ CUtensorMap map, const int* x, int c) { put(map, x, c); }
+extern "C" __global__ void longs(const __grid_constant__ CUtensorMap map, const long long* x, int c) { put(map, x, c); }
+extern "C" __global__ void halves(const __grid_constant__ CUtensorMap map, const short* x, int c) { put(map, x, c); }"""
+
+
+@pytest.mark.parametrize("what", ["add", "max", "xor"])
+def test_reductions(device: str, what: str) -> None:
+    """Of the elements of a box in a tensor, of the tensor's type."""
+    if device == "cuda" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no tensor copies")
+    module = rawkern.RawModule(code=REDUCED.replace("WHAT", what))
+    does = {"add": torch.add, "max": torch.maximum, "xor": torch.bitwise_xor}[what]
+    cases = [(torch.int32, module.words), (torch.uint32, module.words), (torch.int64, module.longs)]
+    cases += [(torch.float16, module.halves), (torch.float32, module.words)]
+    for dtype, kernel in cases:
+        size = torch.empty((), dtype=dtype).itemsize
+        x = torch.arange(16).mul(-3).add(20).to(dtype).to(device)
+        y = torch.arange(32).to(dtype).to(device)
+        bits, before = {2: torch.int16, 4: torch.int32, 8: torch.int64}[size], y.clone()
+        if dtype.is_floating_point and (what == "xor" or (what, dtype) == ("max", torch.float32)):
+            if device == "cpu":
+                with pytest.raises(LaunchError, match=r"line 10, .* elements of a type for which there is no such"):
+                    kernel[1, 32](rawkern.tensor_map(y, 16), x.view(bits), 8)
+            continue
+        kernel[1, 32](rawkern.tensor_map(y, 16), x.view(bits), 24)  # half of it is outside
+        wide = torch.int64 if dtype in (torch.uint32,) else dtype
+        expected = does(before[24:].to(wide), x[:8].to(wide)).to(dtype)
+        assert y[:24].equal(before[:24]) and y[24:].equal(expected), dtype
