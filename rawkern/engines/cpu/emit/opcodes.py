@@ -138,7 +138,7 @@ def _warpgroup_products() -> tuple[Form, ...]:
 FORMS = (
     form("mov", f"{_B} {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
     form("cvta", "u32 u64", "to !global|shared|shared::cta|local|const|param"),
-    form("isspacep", [""], "!global|shared|shared::cta|local|const|param"),
+    form("isspacep", [""], "!global|shared|shared::cta|shared::cluster|local|const|param"),
     form("ld", _MEMORY, f"mmio weak|volatile|relaxed|acquire {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
     form("ldu", _MEMORY, "global v2|v4"),
     form("st", _MEMORY, f"mmio weak|volatile|relaxed|release {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
