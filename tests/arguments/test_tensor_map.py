@@ -68,6 +68,6 @@ def test_launches_with_maps() -> None:
     with pytest.raises(LaunchError, match=r"argument 1 'map' maps a tensor that requires grad.*read_only=True"):
         kernel[1, 1](rawkern.tensor_map(w, (2, 32)), out)
     kernel[1, 1](rawkern.tensor_map(w, (2, 32), read_only=True), out)
-    x.set_(torch.zeros(4, 65))
+    x.data = torch.zeros(4, 65)
     with pytest.raises(ValueError, match=r"argument 1 'map': dimension 0 of the tensor has a stride of 260 bytes"):
         kernel[1, 1](map_, out)

@@ -69,7 +69,7 @@ def test_a_box_is_copied_changed_and_copied_back(device: str) -> None:
         assert boxed(y, row, column)[inside].equal(2 * expected[inside])
         assert y.count_nonzero() == expected.count_nonzero()
     z = torch.rand(9, 32, device=device)
-    x.set_(z)  # other memory, and another shape
+    x.data = z  # other memory, and another shape
     kernel[1, 32](from_, to, seen, 0, 2, 1)
     assert seen.cpu().equal(swizzled(boxed(z, 2, 0).cpu()))
     if device == "cuda":
