@@ -61,7 +61,7 @@ class Bound(NamedTuple):
 class Arguments:
     """The arguments of one launch on their way to C values; collects what `Bound` reports."""
 
-    __slots__ = ("device", "first", "fresh", "host", "keep", "layout_of", "pieces", "strided", "tensors", "written")
+    __slots__ = ("device", "first", "fresh", "host", "keep", "layout_of", "maps", "pieces", "strided", "tensors", "written")
 
     def __init__(self, strided: bool, layout_of: Callable[[str], StructLayout] | None) -> None:
         self.strided = strided
@@ -73,6 +73,7 @@ class Arguments:
         self.keep: list[Any] = []
         self.tensors: list[torch.Tensor] = []
         self.pieces: list[Piece] = []
+        self.maps: list[Pointer] = []
         self.fresh = False
 
     def value(self, ctype: CType, value: Any, where: Where) -> Any:
@@ -111,6 +112,7 @@ class Arguments:
         pointer = Pointer(kind, describe(t, where, kind.spell(), not value.read_only), where)
         DEVICE.careful(self, pointer)
         data = value.encoded(where)
+        self.maps.append(pointer)
         self.found(pointer)
         self._take(pointer.memory, pointer.writes)
         return data
@@ -252,6 +254,9 @@ def bind(
     for param, value, where in zip(signature.params, args, signature.wheres, strict=True):
         values.append(call.value(param.ctype, value, where))
         extents += call.extents(param, values[-1])
+    for one in call.maps:
+        if one.memory.device != call.device:  # of pinned memory, which a pointer to would do
+            raise ValueError(f"{one.where} maps a tensor on {one.memory.place}; map one on cuda:{call.device}")
     if call.written:
         private.increment_version(tuple(call.written))
     device = None if call.device is None else DEVICES[call.device]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rawkern.arguments.memory import check_bits, dtype_name, refuse_layout
+from rawkern.arguments.memory import describe, dtype_name
 from rawkern.arguments.scalars import Where
 from rawkern.base import operator_state
 from rawkern.base.border import border
@@ -123,8 +123,9 @@ def tensor_map(
     name = "tensor_map"
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: tensor is a {type(tensor).__name__}; pass a torch tensor")
-    refuse_layout(name, "tensor", tensor)
-    check_bits(tensor, Where(name, 1, "tensor"), ", which a copy would not see")
+    fake = operator_state.state.level == operator_state.FAKE
+    if not fake:
+        describe(tensor, Where(name, 1, "tensor"), "its memory", True)
     if not isinstance(read_only, bool):
         raise TypeError(f"{name}: read_only is {read_only!r}; pass True or False")
     rank = tensor.dim()
@@ -139,7 +140,7 @@ def tensor_map(
     )  # fmt: skip
     _check_form(form, rank, size, floats)
     made = TensorMap(tensor, form, read_only)
-    if operator_state.state.level != operator_state.FAKE:
+    if not fake:
         made.encoded()
     return made
 

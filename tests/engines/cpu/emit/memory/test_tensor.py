@@ -73,6 +73,9 @@ def test_a_box_is_copied_changed_and_copied_back(device: str) -> None:
     kernel[1, 32](from_, to, seen, 0, 2, 1)
     assert seen.cpu().equal(swizzled(boxed(z, 2, 0).cpu()))
     if device == "cuda":
+        pinned = rawkern.tensor_map(torch.zeros(8, 32).pin_memory(), (8, 32))
+        with pytest.raises(ValueError, match=r"argument 1 'from' maps a tensor on cpu; map one on cuda:0"):
+            kernel[1, 32](pinned, to, seen, 0, 2, 1)
         return
     with rawkern.check():
         kernel[1, 32](from_, to, seen, 0, 2, 1)
