@@ -61,7 +61,9 @@ class Bound(NamedTuple):
 class Arguments:
     """The arguments of one launch on their way to C values; collects what `Bound` reports."""
 
-    __slots__ = ("device", "first", "fresh", "host", "keep", "layout_of", "maps", "pieces", "strided", "tensors", "written")
+    __slots__ = (
+        "device", "first", "fresh", "host", "keep", "layout_of", "maps", "pieces", "strided", "tensors", "written",
+    )  # fmt: skip
 
     def __init__(self, strided: bool, layout_of: Callable[[str], StructLayout] | None) -> None:
         self.strided = strided
