@@ -18,6 +18,7 @@ from rawkern.arguments.memory import describe, dtype_name
 from rawkern.arguments.scalars import Where
 from rawkern.base import operator_state
 from rawkern.base.border import border
+from rawkern.base.nested import Holder
 from rawkern.errors import LaunchError, UnsupportedError
 
 SIZE = 128  # bytes of a CUtensorMap
@@ -54,10 +55,10 @@ class _Form(NamedTuple):
     fill: int
 
 
-class TensorMap:
+class TensorMap(Holder):
     """A tensor and how boxes of it are copied, from `tensor_map`; pass it for a ``CUtensorMap`` parameter."""
 
-    __slots__ = ("_form", "_known", "read_only", "tensor")
+    __slots__ = ("_form", "_known", "read_only")
 
     def __init__(self, tensor: torch.Tensor, form: _Form, read_only: bool) -> None:
         self.tensor, self.read_only, self._form = tensor, read_only, form
