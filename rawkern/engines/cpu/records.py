@@ -55,14 +55,14 @@ WORKER = Record(
         ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"), ("pad", "i64"),
     ),
 )  # fmt: skip
-PENDING = 64  # asynchronous operations that a block has at most (`emit/memory/pending`), 8 words each
+PENDING, OPERATION = 64, 28  # asynchronous operations that a block has at most (`emit/memory/pending`), words of each
 BLOCK = Record(
     "Block",
     (
         ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"),
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
         ("bars", "[16 x %Bar]"), ("session", "i64"), ("moved", "i32"), ("pad", "i32"),
-        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{8 * PENDING} x i64]"),
+        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
     ),
 )  # fmt: skip
 WARP = Record(
@@ -161,6 +161,7 @@ REASONS = {
     "COPY": 15,
     "DESCRIPTOR": 16,
     "BULK": 17,
+    "TENSOR": 18,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.
