@@ -8,9 +8,10 @@ from typing import Any
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.checker import meetings, memory, pattern, sites, undefined, undefined_tiles
 from rawkern.engines.cpu.checker.bounds import PATTERN
+from rawkern.engines.cpu.checker.native.layout import AT_ONCE
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
-from rawkern.engines.cpu.ir import Val
+from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr
 
 
@@ -95,6 +96,14 @@ class Checks(sites.Checked):
 
     def depart(self, number: Val) -> None:
         sites.note(self.f, "depart", number)
+
+    def cluster_arrive(self, instr: Instr) -> None:
+        if not instr.op.has("relaxed"):
+            sites.note(self.f, "fence", const("i64", 1))
+            sites.note(self.f, "pass_on", const("i64", 1))
+
+    def cluster_depart(self, instr: Instr) -> None:
+        sites.note(self.f, "look", const("i64", 1), const("i64", AT_ONCE))
 
     def meet(self, instr: Instr, mask: Val) -> None:
         meetings.members(self.f, instr, mask)
