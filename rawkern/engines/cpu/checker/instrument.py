@@ -8,10 +8,9 @@ from typing import Any
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.checker import meetings, memory, pattern, sites, undefined, undefined_tiles
 from rawkern.engines.cpu.checker.bounds import PATTERN
-from rawkern.engines.cpu.checker.native.layout import AT_ONCE
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
-from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr
 
 
@@ -21,6 +20,7 @@ class Checker(Instrument):
     name = "checked"
     own = ("rk_check_", "rk_run_", *PATTERN)
     barrier_opens = "call void @rk_check_opens(ptr %blk, i32 %id)"
+    cluster_opens = "call void @rk_check_cluster_opens(ptr %first)"
 
     def __init__(self, plan: Plan):
         super().__init__(plan)
@@ -99,11 +99,13 @@ class Checks(sites.Checked):
 
     def cluster_arrive(self, instr: Instr) -> None:
         if not instr.op.has("relaxed"):
-            sites.note(self.f, "fence", const("i64", 1))
-            sites.note(self.f, "pass_on", const("i64", 1))
+            sites.note(self.f, "cluster_arrive", sites.add_site(self.f, sites.meeting_site(self.f, instr)))
 
-    def cluster_depart(self, instr: Instr) -> None:
-        sites.note(self.f, "look", const("i64", 1), const("i64", AT_ONCE))
+    def cluster_wait(self, instr: Instr) -> None:
+        sites.note(self.f, "cluster_wait", sites.add_site(self.f, sites.meeting_site(self.f, instr)))
+
+    def cluster_depart(self) -> None:
+        sites.note(self.f, "cluster_depart")
 
     def meet(self, instr: Instr, mask: Val) -> None:
         meetings.members(self.f, instr, mask)

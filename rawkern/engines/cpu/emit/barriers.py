@@ -75,11 +75,10 @@ def _come(f: FunctionLowering, args: str, number: Val, instr: Instr) -> Val:
 def _meet_cluster(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
     """The warp arrives at the barrier of its cluster, or waits there while others run."""
     number = _of_cluster(instr)
-    if number == TO_CLUSTER:
-        f.watch.cluster_arrive(instr)
+    (f.watch.cluster_arrive if number == TO_CLUSTER else f.watch.cluster_wait)(instr)
     hand_over(f, f"@rk_cluster_barrier(ptr %blk, i32 %warp, i32 {number}, {lanes}, i32 {site_of(f, [instr])})")
     if number == AT_CLUSTER:
-        f.watch.cluster_depart(instr)
+        f.watch.cluster_depart()
 
 
 def _take_result(f: FunctionLowering, instr: Instr, bar: Val) -> None:

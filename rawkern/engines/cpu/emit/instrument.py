@@ -134,7 +134,10 @@ class Watch:
     def cluster_arrive(self, instr: Instr) -> None:
         """The warp arrives at the barrier of its cluster."""
 
-    def cluster_depart(self, instr: Instr) -> None:
+    def cluster_wait(self, instr: Instr) -> None:
+        """The warp comes to wait there."""
+
+    def cluster_depart(self) -> None:
         """The warp goes on behind the barrier of its cluster."""
 
     def meet(self, instr: Instr, mask: Val) -> None:
