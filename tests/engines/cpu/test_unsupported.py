@@ -145,7 +145,7 @@ ABSENT = [
     ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1}], [%r1];", "TMA"),
     ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1], 16, [%r1], %r1;", "modifier .multicast"),
     ("cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.bulk_group [%rd1, {%r1}], [%r1];", "TMA"),
-    ("barrier.cluster.arrive;", "clusters"),
+    ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r1];", "clusters"),
     ("mapa.shared::cluster.u32 %r1, %r1, 0;", "clusters"),
     ("ld.shared::cluster.u32 %r1, [%r1];", "shared::cluster"),
     ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r1, [%r1];", "clusters"),
