@@ -56,27 +56,18 @@ WORKER = Record(
         ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"), ("pad", "i64"),
     ),
 )  # fmt: skip
-<<<<<<< HEAD
 PENDING, OPERATION = 64, 28  # asynchronous operations that a block has at most (`emit/memory/pending`), words of each
-=======
 #: `first` is the first block of those that begin together, `rank` this one's place among them, `beside` the next one
 #: or null. How many of their warps have `arrived` at the cluster's barrier is kept by the first; `left`: have ended
 #: since.
-PENDING = 64  # asynchronous operations that a block has at most (`emit/memory/pending`), 8 words each
->>>>>>> ready-s42-clusters
 BLOCK = Record(
     "Block",
     (
         ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"),
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
-<<<<<<< HEAD
-        ("bars", "[16 x %Bar]"), ("session", "i64"), ("moved", "i32"), ("pad", "i32"),
-        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
-=======
         ("bars", "[16 x %Bar]"), ("session", "i64"), ("moved", "i32"), ("rank", "i32"),
         ("first", "ptr"), ("beside", "ptr"), ("arrived", "i32"), ("left", "i32"),
-        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{8 * PENDING} x i64]"),
->>>>>>> ready-s42-clusters
+        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
     ),
 )  # fmt: skip
 WARP = Record(
@@ -177,11 +168,8 @@ REASONS = {
     "COPY": 15,
     "DESCRIPTOR": 16,
     "BULK": 17,
-<<<<<<< HEAD
     "TENSOR": 18,
-=======
-    "CLUSTER": 18,
->>>>>>> ready-s42-clusters
+    "CLUSTER": 19,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

@@ -103,11 +103,9 @@ def failure(
     if reason == "BULK":
         size = argument(workers, k, "request_a", 0)
         return f"{place} copies {size} bytes with cp.async.bulk, which are not a multiple of 16"
-<<<<<<< HEAD
     if reason == "TENSOR":
         code = argument(workers, k, "request_a", (lanes(workers, k) or [0])[0])
         return f"{place} copies with cp.async.bulk.tensor {_TENSOR[code]}"
-=======
     if reason == "CLUSTER":
         if argument(workers, k, "request_a", 0) == AT_CLUSTER:
             return f"{place} waits at the barrier of its cluster (barrier.cluster.wait) without having arrived there"
@@ -115,7 +113,6 @@ def failure(
             f"{place} arrives at the barrier of its cluster (barrier.cluster.arrive) twice, without waiting "
             "(barrier.cluster.wait) in between"
         )
->>>>>>> ready-s42-clusters
     if reason == "COPY":
         size = argument(workers, k, "request_a", 0)
         return f"{place} copies with cp.async and gives a size of the source that is more than the copy's {size} bytes"
