@@ -60,8 +60,11 @@ class Mapping:
 
 
 def window_bits(total: int) -> int:
-    """From the shared memory of one block to that of the next of those that begin together: a power of two of bytes."""
-    return max(total - 1, 255).bit_length()
+    """From the shared memory of one block to that of the next of those that begin together: a power of two of bytes.
+
+    That leaves room between them, so that what leaves one seldom lies in the next.
+    """
+    return max(total.bit_length() + 1, 16)
 
 
 class Workers:
