@@ -138,15 +138,15 @@ def test_shared_memory_of_other_blocks(device: str) -> None:
     assert out.tolist() == (thread + 100 * block + 32 * (thread < 2)).tolist()
     if device == "cuda":
         return
-    with pytest.raises(OutOfBoundsError, match="line 12: .* reads address"):
+    with pytest.raises(OutOfBoundsError, match=r"line 11: .* reads address"):
         kernel[8, 64](out, 3)
-    early, late = "line 12: .* of its cluster before that block runs", "line 12: .* of its cluster after that block"
-    race = r"line 13: .* writes mine\[0\], which .* of block \(3,0,0\) reads at .*line 12"
+    early, late = "line 11: .* of its cluster before that block runs", "line 11: .* of its cluster after that block"
+    race = r"line 12: .* writes mine\[0\], which .* of block \(3,0,0\) reads at .*line 11"
     with rawkern.check():
         for how in (0, 5):
             kernel[8, 64](out, how)
         for how, error, message in ((1, BarrierError, early), (2, BarrierError, late), (4, RaceError, race)):
             with pytest.raises(error, match=message):
                 kernel[8, 64](out, how)
-        with pytest.raises(OutOfBoundsError, match="line 12: .* reads address"):
+        with pytest.raises(OutOfBoundsError, match=r"line 11: .* reads address"):
             kernel[8, 64](out, 3)
