@@ -92,15 +92,6 @@ class Recording(Watch):
     def cluster_depart(self) -> None:
         self.tell("cluster depart")
 
-    def cluster_arrive(self, instr: Instr) -> None:
-        self.tell("arrive", instr.op.text)
-
-    def cluster_wait(self, instr: Instr) -> None:
-        self.tell("wait", instr.op.text)
-
-    def cluster_depart(self) -> None:
-        self.tell("depart")
-
     def meet(self, instr: Instr, mask: Val) -> None:
         self.tell("meet", instr.op.text)
 
@@ -174,8 +165,6 @@ def expected(op: str) -> list[tuple]:
     if op.startswith("barrier.cluster"):
         waits = [("cluster wait", op), ("cluster depart",)]
         return [("cluster arrive", op)] if "arrive" in parts else waits
-    if op.startswith("barrier.cluster"):
-        return [("wait", op), ("depart",)] if "wait" in parts else [("arrive", op)]
     if root in ("bar", "barrier"):
         return [("arrive", op), *([] if "arrive" in parts else [("depart",)])]
     if "sync" in parts and root in ("shfl", "vote", "match", "redux", "elect"):
