@@ -57,10 +57,10 @@ WORKER = Record(
         ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"), ("pad", "i64"),
     ),
 )  # fmt: skip
+PENDING, OPERATION = 64, 28  # asynchronous operations that a block has at most (`emit/memory/pending`), words of each
 #: `first` is the first block of those that begin together, `rank` this one's place among them, `beside` the next one
 #: or null. How many of their warps have `arrived` at the cluster's barrier is kept by the first; `left`: have ended
 #: since.
-PENDING = 64  # asynchronous operations that a block has at most (`emit/memory/pending`), 8 words each
 BLOCK = Record(
     "Block",
     (
@@ -68,7 +68,7 @@ BLOCK = Record(
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
         ("bars", "[16 x %Bar]"), ("session", "i64"), ("moved", "i32"), ("rank", "i32"),
         ("first", "ptr"), ("beside", "ptr"), ("arrived", "i32"), ("left", "i32"),
-        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{8 * PENDING} x i64]"),
+        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
     ),
 )  # fmt: skip
 WARP = Record(
@@ -169,7 +169,8 @@ REASONS = {
     "COPY": 15,
     "DESCRIPTOR": 16,
     "BULK": 17,
-    "CLUSTER": 18,
+    "TENSOR": 18,
+    "CLUSTER": 19,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

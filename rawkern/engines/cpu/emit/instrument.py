@@ -72,6 +72,7 @@ class Watch:
     whole_addresses = False  # accesses get addresses with `at` added, which costs more instructions
     prefetches = True  # accesses may be preceded by some that ask for what is needed later
     sees_values = False  # accesses of matrices tell what is written, which costs instructions
+    each_unit = True  # is told of every 16 bytes of a tensor copy, else of where it begins and ends
     whole_warps = True  # small kernels may be emitted a second time for whole warps
     has_heap = False  # `malloc` and `free` below stand for the kernel's
 

@@ -83,6 +83,25 @@ def _bulk_copies() -> tuple[Form, ...]:
     )
 
 
+def _tensor_copies() -> tuple[Form, ...]:
+    """``cp.async.bulk.tensor`` and its reductions, of boxes of a tensor in one block."""
+    sizes = "!1d|2d|3d|4d|5d"
+    return (
+        form(
+            "cp", [""],
+            f"!async !bulk !tensor {sizes} !shared::cluster|shared::cta !global tile !mbarrier::complete_tx::bytes "
+            "L2::cache_hint",
+        ),
+        form("cp", [""], f"!async !bulk !tensor {sizes} !global !shared::cta tile !bulk_group L2::cache_hint"),
+        form(
+            "cp", [""],
+            f"!reduce !async !bulk !tensor {sizes} !global !shared::cta !add|min|max|inc|dec|and|or|xor tile "
+            "!bulk_group L2::cache_hint",
+        ),
+        form("cp", [""], f"!async !bulk !prefetch !tensor {sizes} !L2 !global tile|im2col L2::cache_hint"),
+    )  # fmt: skip
+
+
 def _products() -> tuple[Form, ...]:
     """``mma.sync``."""
     whole = {bits: [f"s32.{a}{bits}.{b}{bits}.s32" for a in "su" for b in "su"] for bits in (4, 8)}
@@ -168,6 +187,7 @@ FORMS = (
     form("cp", [""], "!async !cg !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
     form("cp", [""], "!async !commit_group|wait_group|wait_all"),
     *_bulk_copies(),
+    *_tensor_copies(),
     form("cp", "b64", "!async !mbarrier !arrive noinc shared|shared::cta"),
     form("mbarrier", "b64", "!init|inval shared|shared::cta"),
     form("mbarrier", "b64", f"!arrive|arrive_drop noComplete|expect_tx release|relaxed {_SCOPE} {_TX}"),
@@ -199,9 +219,8 @@ REFUSED = {
     "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
     "wgmma.mma_async.sp": "sparse matrices",
     "tcgen05": "matrix instructions of compute capability 10.0",
-    "cp.async.bulk.tensor": "tensor copies (TMA)", "cp.async.bulk.prefetch.tensor": "tensor copies (TMA)",
-    "cp.reduce.async.bulk.tensor": "tensor copies (TMA)",
-    "st.async": "thread block clusters", "red.async": "thread block clusters", "tensormap": "tensor copies (TMA)",
+    "st.async": "thread block clusters", "red.async": "thread block clusters",
+    "tensormap": "changes of tensor maps by kernels",
     "st.bulk": "bulk stores of compute capability 10.0",
     "clusterlaunchcontrol": "thread block clusters",
     "multimem": "memory of several GPUs", "ld_reduce": "memory of several GPUs",

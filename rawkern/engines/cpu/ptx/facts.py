@@ -104,7 +104,13 @@ FACTS: dict[str, Facts] = {
     **dict.fromkeys(("cp.async.ca", "cp.async.cg"), Facts(result=False, memory="rw")),
     **dict.fromkeys(("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all"), _NOTHING),
     **dict.fromkeys(("cp.async.bulk", "cp.reduce.async.bulk"), Facts(result=False, memory="rw")),
-    **dict.fromkeys(("cp.async.bulk.commit_group", "cp.async.bulk.prefetch"), _NOTHING),
+    **dict.fromkeys(
+        ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"),
+        Facts(result=False, memory="rw"),
+    ),
+    **dict.fromkeys(
+        ("cp.async.bulk.commit_group", "cp.async.bulk.prefetch", "cp.async.bulk.prefetch.tensor"), _NOTHING
+    ),
     "cp.async.bulk.wait_group": _FENCE,
     **dict.fromkeys(("mbarrier.init", "mbarrier.inval"), Facts(memory="w")),
     **dict.fromkeys(("mbarrier.arrive", "mbarrier.arrive_drop"), _OBJECT),

@@ -29,6 +29,16 @@ _FAILURES = {
     "the CPU engine takes such calls only from all threads of a warp together",
 }
 
+#: What is wrong with a tensor copy, as `rk_tensor_wrong` numbers it.
+_TENSOR = {
+    1: "and gives the address of something else than a tensor map; pass rawkern.tensor_map(...) by value, as "
+    "const __grid_constant__ CUtensorMap map, and the copy &map",
+    2: "of another number of dimensions than its tensor map has",
+    3: "elements of a type for which there is no such reduction",
+    4: "an address in shared memory that is not a multiple of 128 bytes",
+    5: "from a first coordinate that is not a multiple of 16 bytes, times the size of an element",
+}
+
 
 #: How many bytes a lane may read from an address on, -1 where nobody knows.
 Readable = Callable[[int, int], int]
@@ -93,6 +103,9 @@ def failure(
     if reason == "BULK":
         size = argument(workers, k, "request_a", 0)
         return f"{place} copies {size} bytes with cp.async.bulk, which are not a multiple of 16"
+    if reason == "TENSOR":
+        code = argument(workers, k, "request_a", (lanes(workers, k) or [0])[0])
+        return f"{place} copies with cp.async.bulk.tensor {_TENSOR[code]}"
     if reason == "CLUSTER":
         if argument(workers, k, "request_a", 0) == AT_CLUSTER:
             return f"{place} waits at the barrier of its cluster (barrier.cluster.wait) without having arrived there"
