@@ -81,7 +81,7 @@ HANDLERS = {
     "movmatrix": tiles.transpose,
     "call": calls.call, "trap": calls.trap, "brkpt": calls.trap,
 }  # fmt: skip
-HANDLERS |= clusters.HANDLERS | async_copies.HANDLERS | mbarrier.HANDLERS | bulk.HANDLERS | tensor.HANDLERS
+HANDLERS |= async_copies.HANDLERS | mbarrier.HANDLERS | bulk.HANDLERS | tensor.HANDLERS | clusters.HANDLERS
 HANDLERS |= wgmma.HANDLERS
 HANDLERS |= dict.fromkeys(warp.EXCHANGES, warp.at_once)
 HANDLERS |= {name: arithmetic for name in arith.BASES if name not in HANDLERS}
