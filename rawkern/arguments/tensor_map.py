@@ -145,7 +145,8 @@ def tensor_map(
     form = _Form(
         number, extents, _numbers("element_strides", steps, rank, _MOST_STEP),
         _choice("interleave", interleave, _INTERLEAVES), _choice("swizzle", swizzle, _SWIZZLES),
-        _choice("l2_promotion", l2_promotion, _PROMOTIONS), _choice("fill", fill, _FILLS), None if im2col is None else _corners(im2col, rank),
+        _choice("l2_promotion", l2_promotion, _PROMOTIONS), _choice("fill", fill, _FILLS),
+        None if im2col is None else _corners(im2col, rank),
     )  # fmt: skip
     _check_form(form, rank, size, floats)
     made = TensorMap(tensor, form, read_only)

@@ -98,7 +98,10 @@ def _tensor_copies() -> tuple[Form, ...]:
             "!mbarrier::complete_tx::bytes L2::cache_hint",
         ),
         form("cp", [""], f"!async !bulk !tensor {sizes} !global !shared::cta tile !bulk_group L2::cache_hint"),
-        form("cp", [""], "!async !bulk !tensor !3d|4d|5d !global !shared::cta !im2col_no_offs !bulk_group L2::cache_hint"),
+        form(
+            "cp", [""],
+            "!async !bulk !tensor !3d|4d|5d !global !shared::cta !im2col_no_offs !bulk_group L2::cache_hint",
+        ),
         form(
             "cp", [""],
             f"!reduce !async !bulk !tensor {sizes} !global !shared::cta !add|min|max|inc|dec|and|or|xor "
