@@ -196,3 +196,22 @@ def test_im2col(device: str, stride: int) -> None:
             LaunchError, match=r"line 13: .* in another mode, im2col or not, than its tensor map is for"
         ):
             kernel[(3, 3), 32](rawkern.tensor_map(x, (1, 2, 3, 4)), out, out[0].nbytes, 0)
+
+
+def test_maps_in_structs_and_in_memory() -> None:
+    """A member of a struct by value is a map, too; one that a kernel finds in memory leads to nothing that is gone."""
+    code = DOUBLED.replace('extern "C"', 'struct Maps { int n; CUtensorMap to; };\nextern "C"')
+    code = code.replace("const __grid_constant__ CUtensorMap from", "const CUtensorMap* from").replace("&from", "from")
+    code = code.replace("const __grid_constant__ CUtensorMap to", "const __grid_constant__ Maps maps")
+    kernel = rawkern.RawKernel(code.replace("&to", "&maps.to"))
+    x, y, seen, memory = torch.rand(8, 32), torch.zeros(8, 32), torch.zeros(256), torch.zeros(192, dtype=torch.uint8)
+    place = memory[-memory.data_ptr() % 64 :][:128]
+    place.copy_(torch.frombuffer(bytearray(rawkern.tensor_map(x, (8, 32)).encoded()), dtype=torch.uint8))
+    maps = {"n": 1, "to": rawkern.tensor_map(y, (8, 32))}
+    kernel[1, 32](place, maps, seen, 0, 0, 1)
+    assert y.equal(2 * x) and seen.view(8, 32).equal(x)
+    del x
+    with pytest.raises(
+        OutOfBoundsError, match=r"line 15: .* belongs to no argument .*: memory that was freed, or never"
+    ):
+        kernel[1, 32](place, maps, seen, 0, 0, 1)
