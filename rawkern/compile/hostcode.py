@@ -119,12 +119,18 @@ def _rewritten(text: str, includes: Mapping[Include, str | None], changed: Set[s
 def _instead(one: Include, path: str | None, std: Set[str], torch: str) -> str | None:
     """What is included instead of a header for the host, or of `std`: "" for nothing; None for another header."""
     name = one.spelled[1:-1]
-    if name.startswith(TORCH_HEADERS):
-        special = next((stands for stands, names in _SPECIAL.items() if name.startswith(names)), "")
-        return f"<rawkern/{special or torch}.h>"
+    if standing := stand_in(name, torch):
+        return f"<{standing}>"
     if path is None and name in _PARTS_OF_HEADERS:
         return f"<{name.removesuffix('pp')}>"
     return "" if path is None and (name in std or is_host_header(name)) else None
+
+
+def stand_in(name: str, torch: str = "torch") -> str:
+    """The header that stands in for one of PyTorch's, "" for others; `torch` is for those without one of their own."""
+    if not name.startswith(TORCH_HEADERS):
+        return ""
+    return f"rawkern/{next((stands for stands, names in _SPECIAL.items() if name.startswith(names)), torch)}.h"
 
 
 def _own(name: str, spelled: str, source: Source, there: Set[str]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rawkern.compile import helper, shims
 from rawkern.compile.dialect import HEADER, Dialect
@@ -24,20 +24,23 @@ class Result:
     ptx: str = ""
     cubin: bytes = b""
     lowered: tuple[tuple[str, str], ...] = ()  # (name expression, symbol)
+    dialect: Dialect = field(default_factory=Dialect)  # what was declared for it
 
 
 def run_nvrtc(
-    source: Source, arch: str, expressions: Iterable[str] = (), *, append: str = "", extra: tuple[str, ...] = ()
-) -> Result:
+    source: Source, arch: str, expressions: Iterable[str] = (), *, append: str = "", extra: tuple[str, ...] = (),
+    dialect: Dialect | None = None,
+) -> Result:  # fmt: skip
     """Compile a source, for the expressions' symbols, too; one that NVRTC refuses gives a result with its log.
 
     `append` is put after the source, on lines of its own; `extra` are more options. What nvcc takes and NVRTC does not
-    costs a second run.
+    costs a second run; with a `dialect`, there is one run, with that.
     """
     code = device_code(source)
-    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect(code.names, code.default_device, code.light)
+    expressions, given = tuple(dict.fromkeys(expressions)), dialect is not None
+    dialect = dialect or Dialect(code.names, code.default_device, code.light)
     result = _run(source, arch, expressions, append, extra, dialect)
-    while not result.ok:
+    while not (result.ok or given):
         wider = dialect.widened(source, result.log)
         if wider == dialect:
             break
@@ -66,7 +69,7 @@ def _run(
                 "find which",
                 file=source.title,
             ) from None
-    return Result(*(found or nvrtc().compiled(options, *program)))
+    return Result(*(found or nvrtc().compiled(options, *program)), dialect)
 
 
 def _has_assembly(source: Source) -> bool:

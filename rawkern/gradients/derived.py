@@ -335,7 +335,7 @@ def derive_kernel(
     launched = Launched(shape.block, units, shape.shared_mem)
     found = {path: read(path) for path, _ in source.headers}
     texts = {path: data.decode(errors="replace").replace("\r\n", "\n") for path, data in found.items() if data}
-    headers = Headers(texts, source.path and os.path.dirname(source.path), source.include_dirs)
+    headers = Headers(texts, source.path and os.path.dirname(source.path), source.include_dirs, source)
     common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched, "headers": headers}
     given: dict[str, Any] = {**common, "wrt": wrt, "max_iterations": max_iterations}
 

@@ -87,8 +87,8 @@ class Text:
 
 
 def base_name(name: str) -> str:
-    """The name of a kernel without namespaces and template arguments."""
-    return name.partition("<")[0].rpartition("::")[2].strip()
+    """The name of a kernel without namespaces, template arguments and the types that select an overload."""
+    return re.split(r"[<(]", name)[0].rpartition("::")[2].strip()
 
 
 def backward_text(

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.compile.source import from_text
+from rawkern.compile.toolchain import nvrtc
 from rawkern.gradients.reading.preprocess import Headers, Unclear, preprocess, tokens
 
 TEXTS = {
@@ -59,6 +61,7 @@ def test_expands_as_a_compiler_does(what) -> None:
         "#if f(2)\n#endif\n",
         "#if CUDART_VERSION > 12000\n#endif\n",
         "#include MACRO\n",
+        '#pragma push_macro("K")\n',
     ],
 )
 def test_what_is_not_followed_is_refused(text) -> None:
@@ -76,6 +79,41 @@ def test_conditions_on_the_architecture_that_are_alike_for_all_are_followed() ->
     assert preprocess(text).text.split() == ["new"]
     with pytest.raises(Unclear, match=r"holds for compute capability 8.0 and not for .*, and a backward is for all"):
         preprocess("#define OLD 800\n#if OLD == __CUDA_ARCH__\n#endif\n")
+
+
+def test_macros_of_the_compiler_and_of_headers_that_are_not_read_are_what_the_compiler_says(monkeypatch) -> None:
+    monkeypatch.setattr(nvrtc(), "architectures", (80, 90))
+    text = """#if defined(__cplusplus) && CUDART_VERSION >= 11000 && !defined(__HIP__)
+runtime
+#endif
+#ifdef __CUDA_FP16_H__
+too early
+#endif
+#ifndef CUDA_KERNEL_LOOP
+#define CUDA_KERNEL_LOOP(i, n) for (int i = threadIdx.x; i < n; ++i)
+#endif
+CUDA_KERNEL_LOOP(i, 3);
+#include <cuda_fp16.h>
+#if defined(__CUDA_FP16_H__) && !defined(__MY_GUARD__) && !defined(M_PI)
+half
+#endif
+"""
+    found = preprocess(text, (), Headers({}, None, (), from_text(text)))
+    assert " ".join(found.text.split()) == (
+        "runtime for (int i = threadIdx.x; i < 3 ; ++ i ) ; #include <cuda_fp16.h> half"
+    )
+    text = "#ifdef __CUDA_ARCH_FEAT_SM90_ALL\n#endif"
+    with pytest.raises(Unclear, match=r"holds for compute capability 9\.0a and not for 8\.0"):
+        preprocess(text, (), Headers({}, None, (), from_text(text)))
+
+
+def test_macros_of_the_stand_ins_for_torch_are_expanded() -> None:
+    source = """#include <ATen/cuda/CUDAContext.h>
+    __global__ void k(const float* x, float* y, int n) { CUDA_KERNEL_LOOP(i, n) { y[i] = x[i] * x[i]; } }"""
+    x = torch.rand(300)
+    found = rawkern.RawKernel(source, "k").derive(block=64)
+    torch.testing.assert_close(found(2, (x, x + 1, 300), {"y": torch.ones(300)})["x"], 2 * x)
+    assert "long long" in found.source, "the loop's counter of 64 bits"
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compares with g++ -E")
@@ -106,10 +144,12 @@ def test_local_headers_are_read_where_they_are_included(tmp_path) -> None:
 
 
 def test_derived_text_means_what_the_macros_and_headers_mean(tmp_path) -> None:
+    (tmp_path / "cuda_numbers.h").write_text("#define SCALE 8\n")  # not CUDA's, whatever its name
     (tmp_path / "ops.cuh").write_text("""
     #pragma once
+    #include "cuda_numbers.h"
     #define real float
-    #define N 8
+    #define N SCALE
     #if N > 4
     __device__ real bend(real v) { return v * v; }
     #else
@@ -132,5 +172,5 @@ def test_derived_text_means_what_the_macros_and_headers_mean(tmp_path) -> None:
     found = rawkern.RawKernel(source, "k", **given).derive(block=64)
     torch.testing.assert_close(found(1, (x, x + 1), {"y": torch.ones(64)})["x"], 4 * x)
     assert found.verify(1, (x, x + 1)) < 1e-6
-    with pytest.raises(rawkern.NotDifferentiable, match=r"ops\.cuh:10: k has no derived backward: nextafterf"):
+    with pytest.raises(rawkern.NotDifferentiable, match=r"ops\.cuh:11: k has no derived backward: nextafterf"):
         rawkern.RawKernel(source.replace("bend(x", "unknown(x"), "k", **given).derive(block=64)

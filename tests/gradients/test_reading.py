@@ -438,3 +438,21 @@ def test_one_function_with_a_decorator_supports_one_more_of_cuda(monkeypatch) ->
     assert found.verify(1, (torch.rand(64), torch.empty(64))) < 1e-6
     with pytest.raises(AssertionError, match="nextafterf has two handlers"):
         of_values("nextafterf", arguments=2)(nextafter)
+
+
+OVERLOADS = """
+__global__ void k(const float* x, float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }
+__global__ void k(const float* __restrict__ x, float* y, float s, int n) {
+    if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x] * s;
+}"""
+
+
+def test_an_overload_of_a_kernel_is_selected_by_its_types() -> None:
+    x = torch.rand(64)
+    found = rawkern.RawKernel(OVERLOADS, "k(const float*, float*, float, int)").derive(block=64)
+    torch.testing.assert_close(found(1, (x, x + 1, 3.0, 64), {"y": torch.ones(64)})["x"], torch.full((64,), 3.0))
+    assert found.verify(1, (x, x + 1, 3.0, 64)) < 1e-6
+    with pytest.raises(
+        rawkern.NotDifferentiable, match=r"k has several overloads; name one of them: k\(const float\*, "
+    ):
+        rawkern.RawKernel(OVERLOADS, "k").derive(block=64)

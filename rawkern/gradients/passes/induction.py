@@ -2,6 +2,9 @@
 
 The inner loop adds its step as often as it runs. Where that is the same in each iteration of the outer one, this adds
 the product, so that the variable grows evenly there as well: what its iterations begin with is known without a tape.
+
+Derived induction variables, such as `i` in ``for (int i = at; at < n; at += step, i = at)``, are computed from the
+variable that they follow.
 """
 
 from __future__ import annotations
@@ -10,13 +13,14 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.index import scev
-from rawkern.gradients.ir import Carried, Kernel, Loop, Value, children, inside, renumber, walk
+from rawkern.gradients.ir import Carried, Kernel, Loop, Value, children, inside, operands, renumber, substitute, walk
 
 
 def evened(kernel: Kernel) -> Kernel:
     """The kernel with such sums as products; it is changed in place."""
     changed = False
     for inner in [i for i in walk(kernel.body) if isinstance(i, Loop)][::-1]:  # the innermost come first
+        changed = _follow(kernel, inner) or changed
         outer = inner.block.parent
         if isinstance(outer, Loop) and inner.block is outer.body:
             for c in outer.carried:
@@ -24,6 +28,31 @@ def evened(kernel: Kernel) -> Kernel:
     if changed:
         renumber(kernel.body)
     return kernel
+
+
+def _follow(kernel: Kernel, loop: Loop) -> bool:
+    """Compute derived induction variables, of which only the body knows, from others; whether there are any."""
+    used = {v for i in (*walk(loop.test), loop) for v in (operands(i) if i is not loop else (loop.condition,))}
+    used |= {v for i in walk(kernel.body) for v in operands(i) if v.op == "result"}
+    followed = [
+        (c, other)
+        for c in loop.carried
+        for other in loop.carried
+        if c.phi not in used and c.result not in used and _converts(c, other)
+    ]
+    for c, other in followed[:1]:
+        made = Value(c.phi.line, loop.body, type=c.phi.type, op="cast", args=(other.phi,), name=c.phi.name)
+        loop.body.items.insert(0, made)
+        loop.block.items.remove(c.result)
+        loop.carried.remove(c)
+        substitute([loop, *walk(loop.body)], {c.phi: made})
+    return bool(followed)
+
+
+def _converts(c: Carried, other: Carried) -> bool:
+    """Whether a variable is another one, converted to its type, in every iteration."""
+    pairs = (c.init, other.init), (c.next, other.next)
+    return c is not other and all(v.op == "cast" and v.args[0] is of for v, of in pairs)
 
 
 def _even(c: Carried, outer: Loop, inner: Loop) -> bool:

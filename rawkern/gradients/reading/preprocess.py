@@ -8,7 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rawkern.compile.toolchain import nvrtc
+from rawkern.compile import macros
+from rawkern.compile.source import Source
+from rawkern.compile.toolchain import nvrtc, toolchain
 
 _TOKEN = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*|\.?\d(?:[eEpP][+-]|'?[\w.])*|\s+|##|.",
@@ -27,10 +29,8 @@ _COMPILERS = {
     "__CUDACC__": True, "__CUDACC_RTC__": True, "__CUDA_ARCH__": True, "__cplusplus": True,
     "__NVCC__": False, "__HIPCC__": False, "__HIP_PLATFORM_AMD__": False, "__HIP_DEVICE_COMPILE__": False,
 }  # fmt: skip
-#: Headers of CUDA and of PyTorch, wherever they lie: what they declare is known by name.
-_KNOWN = re.compile(
-    r"(cuda|cub/|curand|cooperative_groups|device_|driver_types|vector_|math_|mma\.h|sm_|nv/|thrust/|torch/|ATen/|c10/)"
-)
+#: Folders of CUDA's and PyTorch's headers, wherever they are: what they declare is known by name.
+_KNOWN = ("cuda/", "cub/", "cooperative_groups/", "nv/", "thrust/", "torch/", "ATen/", "c10/")
 _DEEPEST = 100  # headers within headers
 
 _Token = tuple[str, frozenset[str]]  # with the macros that it came from, which are not replaced in it again
@@ -48,11 +48,12 @@ class Unclear(Exception):
 
 @dataclass(frozen=True)
 class Headers:
-    """The texts of local headers by path, and where an include looks for them."""
+    """The texts of local headers by path, where an include looks for them, and the source as it is compiled."""
 
     texts: Mapping[str, str]
     own: str | None  # the folder of the source
     folders: Sequence[str]
+    source: Source | None = None  # None: what the compiler defines is not known
 
     def find(self, spelled: str, within: str | None) -> str | None:
         """The path of one as it is spelled, included by a header or the source (None); None for others."""
@@ -60,7 +61,11 @@ class Headers:
         own = self.own if within is None else os.path.dirname(within)
         folders = [own, *self.folders] if quoted and own else self.folders
         paths = (os.path.normpath(os.path.join(folder, name)) for folder in folders)
-        return None if _KNOWN.match(name) else next((path for path in paths if path in self.texts), None)
+        return None if _is_known(name) else next((path for path in paths if path in self.texts), None)
+
+
+def _is_known(name: str) -> bool:
+    return name.startswith(_KNOWN) or any(os.path.isfile(os.path.join(each, name)) for each in toolchain().include_dirs)
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,8 @@ class _Reading:
         self.once: set[str | None] = set()  # headers that are read once only, as they say, and have been
         self.out: list[str] = []
         self.plain: list[str] = []  # lines since the last change of macros
+        self.directives: list[str] = []  # those followed so far, without conditions and local headers
+        self.includes: list[str] = []  # headers that are not read
         self.taken: list[list[bool]] = []  # for each open #if: whether this part is compiled, and whether one was
 
     def read(self, text: str, file: str | None) -> None:
@@ -158,7 +165,15 @@ class _Reading:
             said = "".join(_expand(tokens(said), self.found.macros)).strip()
         if not re.fullmatch(r'"[^"]+"|<[^>]+>', said):
             raise Unclear(at, f"#include {said}")
-        return self.headers.find(said, self.files[-1])
+        found = self.headers.find(said, self.files[-1])
+        if found is None:
+            self.includes.append(said[1:-1])
+            self.directives.append(f"#include {said}")
+            self.flush()
+            for each in macros.of_torch(said[1:-1]):
+                if re.split(r"\W", each)[1] not in self.found.macros:
+                    _define("define", each.removeprefix("define "), self.found, at)
+        return found
 
     @property
     def on(self) -> bool:
@@ -173,16 +188,19 @@ class _Reading:
         if word in ("if", "ifdef", "ifndef"):
             self.flush()
             on = self.on
-            here = on and _holds(word, rest, self.found, line)
+            here = on and self._holds(word, rest, line)
             self.taken.append([here, here or not on])
         elif word in ("elif", "else", "endif"):
             self._branch(line, word, rest)
         elif self.on and word in ("define", "undef"):
             self.flush()
+            self.directives.append(f"#{word} {rest}")
             _define(word, rest, self.found, line)
         elif self.on and word in ("include", "pragma"):
             if rest == "once":
                 self.once.add(self.files[-1])
+            if re.match(r"(push|pop)_macro\b", rest):
+                raise Unclear(line, f"#pragma {rest}")
             # An #unroll between a loop's head and its body would be no C.
             return word == "pragma" and re.match(r"(unroll|nounroll|once)\b", rest) is not None
         elif self.on and word:
@@ -197,8 +215,40 @@ class _Reading:
             return
         self.flush()
         around, before = all(here for here, _ in self.taken[:-1]), self.taken[-1][1]
-        here = around and not before and (word == "else" or _holds("if", rest, self.found, line))
+        here = around and not before and (word == "else" or self._holds("if", rest, line))
         self.taken[-1] = [here, before or here]
+
+    def _holds(self, word: str, rest: str, line: int) -> bool:
+        """Whether a condition holds: by the macros read, or else as the compiler says."""
+        asked = rest if word == "if" else f"{'!' if word == 'ifndef' else ''}defined({rest.split()[0] if rest else ''})"
+        said = f"#{word} {rest}"
+        try:
+            answers = _answers(asked, self._known, Unclear(line, said), self.found)
+        except Unclear:
+            if self.headers.source is None:
+                raise
+            directives, every = "\n".join(self.directives), [f"{n}" for n in nvrtc().architectures]
+            every += [f"{n}a" for n in nvrtc().architectures if n >= 90]
+            answers = {n: macros.holds(self.headers.source, directives, asked, f"compute_{n}") for n in every}
+            if None in answers.values():
+                raise
+        if len(set(answers.values())) == 1:
+            return bool(next(iter(answers.values())))
+        some, others = (next(n for n, answer in answers.items() if answer is which) for which in (True, False))
+        raise Unclear(
+            line, f"{said} holds for compute capability {_dotted(some)} and not for {_dotted(others)}, "
+            "and a backward is for all that the compiler knows"
+        )  # fmt: skip
+
+    def _known(self, name: str) -> bool:
+        """Whether a macro is defined; `_Asked` where only the compiler can tell."""
+        if name in self.found.macros or name in self.found.left:
+            return True
+        if name in _COMPILERS:
+            return _COMPILERS[name]
+        if macros.may_define(name, self.includes):
+            raise _Asked(name)
+        return False
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
@@ -294,36 +344,29 @@ def _arguments(left: list[_Token]) -> tuple[list[list[_Token]], int, int] | None
 # Conditions -----------------------------------------------------------------------------------------------------
 
 
-def _holds(word: str, rest: str, found: Preprocessed, line: int) -> bool:
-    def known(name: str) -> bool:
-        if name in found.macros or name in found.left:
-            return True
-        if name in _COMPILERS:
-            return _COMPILERS[name]
-        if name.startswith(("__", "CUDA", "NVRTC", "FLT_", "DBL_", "M_", "INFINITY", "NAN", "assert")):
-            raise Unclear(line, f"#{word} {rest} asks for what the compiler defines")
-        return False
+class _Asked(Exception):
+    """A condition needs a macro that the compiler defines, or a header that is not read."""
 
-    def holds(architecture: int) -> bool:
-        given = [str(architecture) if part == "__CUDA_ARCH__" else part for part in joined.split()]
-        return bool(_Condition(given, known, Unclear(line, f"#{word} {rest}")).whole())
 
-    if word != "if":
-        return known(rest.split()[0] if rest else "") == (word == "ifdef")
-    asked = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", lambda m: str(int(known(m[1] or m[2]))), rest)
-    parts = [t for t in _expand(tokens(asked), found.macros) if not t.isspace()]
-    parts = re.findall(r"\|\||&&|[=!<>]=|<<|>>|\w+|\S", " ".join(parts).replace("& &", "&&").replace("| |", "||"))
-    joined = re.sub(r"([=!<>]) =", r"\1=", " ".join(parts)).replace("< <", "<<").replace("> >", ">>")
-    if "__CUDA_ARCH__" not in joined.split():
-        return holds(0)
-    answers = {each: holds(10 * each) for each in nvrtc().architectures}
-    if len(set(answers.values())) == 1:
-        return next(iter(answers.values()))
-    some, others = (next(each for each, answer in answers.items() if answer is which) for which in (True, False))
-    raise Unclear(
-        line, f"#{word} {rest} holds for compute capability {some / 10} and not for {others / 10}, "
-        "and a backward is for all that the compiler knows"
-    )  # fmt: skip
+def _answers(asked: str, known: Callable[[str], bool], error: Unclear, found: Preprocessed) -> dict[str, bool | None]:
+    """Whether a condition holds, for each architecture where it names them; `Unclear` where that is not known."""
+    try:
+        asked = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", lambda m: str(int(known(m[1] or m[2]))), asked)
+        parts = [t for t in _expand(tokens(asked), found.macros) if not t.isspace()]
+        parts = re.findall(r"\|\||&&|[=!<>]=|<<|>>|\w+|\S", " ".join(parts).replace("& &", "&&").replace("| |", "||"))
+        joined = re.sub(r"([=!<>]) =", r"\1=", " ".join(parts)).replace("< <", "<<").replace("> >", ">>").split()
+        if "__CUDA_ARCH__" not in joined:
+            return {"": bool(_Condition(joined, known, error).whole())}
+        return {
+            f"{n}": bool(_Condition([f"{n}0" if p == "__CUDA_ARCH__" else p for p in joined], known, error).whole())
+            for n in nvrtc().architectures
+        }
+    except _Asked as macro:
+        raise Unclear(error.line, f"{error}: {macro} may be the compiler's, or of a header that is not read") from None
+
+
+def _dotted(architecture: str) -> str:
+    return re.sub(r"(\d[af]?)$", r".\1", architecture)
 
 
 class _Condition:

@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from rawkern.base.tree import text_of
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients.ir import Kernel, Store, Value, clone, walk
 from rawkern.gradients.reading.context import Context, Settings
@@ -15,7 +16,7 @@ from rawkern.gradients.reading.lower import lowered
 from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop, ReadAgain, Unroll
 from rawkern.gradients.reading.preprocess import Headers
 from rawkern.gradients.reading.source import File
-from rawkern.gradients.reading.syntax import Where
+from rawkern.gradients.reading.syntax import Where, identifier, parameters_of
 from rawkern.gradients.types import Type
 
 Made = TypeVar("Made")
@@ -54,11 +55,11 @@ class Reader:
             raise self.where.refuse(1, f"the option {forced[0]} includes a header", "write that as an #include")
         self.file = File(self.text, tuple(self.options), self.where, self.headers)
         self.where = self.where.within(self.file.preprocessed.lines)
-        self.base, self.arguments = self._called()
+        self.base, self.arguments, self.overload = self._called()
         text = self.file.text
         for name, found in self.file.functions.items():
             for node, _ in found if name != self.base else ():
-                own = node.text.decode()
+                own = text_of(node)
                 text = text.replace(own, "") if own.startswith("__global__") else text
         x, y, z = (not re.search(rf"\b(blockIdx|gridDim)\s*\.\s*{axis}\b", text) for axis in "xyz")
         launched, self.units = self.launched, self.launched.units or (x, y, z)
@@ -165,11 +166,30 @@ class Reader:
     def _retyped(self, array: str, kind: Type) -> Settings:
         return replace(self.settings, retyped=self.settings.retyped | {(array, kind)})
 
-    def _called(self) -> tuple[str, list[str]]:
-        """The name of the kernel's text, and its template's arguments."""
-        base, _, rest = self.file.preprocessed.expanded(self.name).partition("<")
+    def _called(self) -> tuple[str, list[str], str | None]:
+        """The name of the kernel's text, its template's arguments, and the types that select an overload."""
+        name, selects, types = self.file.preprocessed.expanded(self.name).partition("(")
+        base, _, rest = name.partition("<")
         arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
-        return (self.file.plain(base) or "") if "::" in base else base.strip(), arguments
+        plain = (self.file.plain(base) or "") if "::" in base else base.strip()
+        return plain, arguments, types.rpartition(")")[0] if selects else None
+
+    def _definition(self) -> tuple[Any, Any]:
+        """The kernel's definition and its template's parameters, among all functions of its name."""
+        found = self.file.functions.get(self.base, [])
+        kernels = [f for f in found if _is_kernel(f[0])] if len(found) > 1 else found
+        if self.overload is not None:
+            wanted = re.sub(r"\s", "", self.overload)
+            kernels = [f for f in kernels if re.sub(r"\s", "", ",".join(map(_unnamed, parameters_of(f[0])))) == wanted]
+        if len(kernels) > 1:
+            types = ", ".join(map(_unnamed, parameters_of(kernels[0][0])))
+            raise self.where.refuse(1, f"{self.base} has several overloads", f"name one of them: {self.base}({types})")
+        if not kernels:
+            reason = "no function of this name, with these parameter types, is at the top level of the source"
+            raise self.where.refuse(
+                1, reason, "define the kernel there, and spell its parameter types as the source does"
+            )
+        return kernels[0]
 
     def _reading(self, settings: Settings) -> tuple[Kernel, Any]:
         """The kernel as it is read so, and the views of its arrays: a copy."""
@@ -181,13 +201,23 @@ class Reader:
 
     def _lowered(self, settings: Settings) -> tuple[Kernel, Any]:
         file, where, base = self.file, self.where, self.base
-        found = file.functions.get(base, [])
         if file.keywords:
             raise where.refuse(1, f"macros redefine {', '.join(file.keywords)}", "use names of their own")
-        if len(found) != 1:
-            reason = "several overloads have its name" if found else "its text is not at the top of the source"
-            raise where.refuse(1, reason, "write it as a function of that name at the top")
+        definition = self._definition()
         if base in file.unclear:
             raise where.refuse(1, f"{base} is also something else in the source", "give it a name of its own")
         ctx = Context(file, where, settings)
-        return lowered(ctx, *found[0], self.arguments), ctx.views
+        return lowered(ctx, *definition, self.arguments), ctx.views
+
+
+def _is_kernel(definition: Any) -> bool:
+    head = definition.text[: definition.child_by_field_name("declarator").start_byte - definition.start_byte]
+    return b"__global__" in head
+
+
+def _unnamed(parameter: Any) -> str:
+    """The type of a parameter as it is written: ``const float* __restrict__ x`` as ``const float*``."""
+    declarator = parameter.child_by_field_name("declarator")
+    name = identifier(declarator) if declarator is not None else None
+    text = re.sub(rf"\b(__restrict(__)?{'|' + name if name else ''})\b", "", text_of(parameter))
+    return re.sub(r"\s*\*\s*", "*", " ".join(text.split()))

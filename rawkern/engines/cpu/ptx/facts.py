@@ -128,13 +128,12 @@ FACTS: dict[str, Facts] = {
     **dict.fromkeys(("redux", "match.all"), _MEETING._replace(lanes="mask")),
     **dict.fromkeys(("match.any", "elect"), _MEETING),
     "bar.warp": _MEETING._replace(result=False),
-    **dict.fromkeys(("bar", "barrier"), Facts(result=False, meets="block", lanes="always")),
+    **dict.fromkeys(("bar", "barrier", "barrier.cluster"), Facts(result=False, meets="block", lanes="always")),
     # control
     **dict.fromkeys(("bra", "brx", "ret", "exit"), _LEAVING),
     "call": _LEAVING._replace(lanes="never", address="any"),
     **dict.fromkeys(("trap", "brkpt"), _NOTHING),
     # refused
     **dict.fromkeys(("sust", "wgmma.mma_async.sp", "tcgen05", "clusterlaunchcontrol"), _NOTHING),
-    "barrier.cluster": _NOTHING,
 }
 UNKNOWN = Facts()

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from rawkern.engines.cpu.records import BLOCK, NOWHERE, WORKER
+from rawkern.engines.cpu.records import AT_CLUSTER, BLOCK, NOWHERE, WORKER
+from rawkern.engines.cpu.runtime import stopped
 from rawkern.engines.cpu.runtime.printf import formatted, text_at
 from rawkern.engines.cpu.runtime.workers import Workers
 from rawkern.errors import LaunchError
@@ -67,7 +68,10 @@ def failure(
     """Why and where a kernel failed; `block` is the shape of its blocks, `sites` the source lines it can name."""
     if reason == "DEADLOCK":
         x, y, z = _block_index(workers, k)
-        return f"deadlock: the warps of block ({x},{y},{z}) wait at barriers that the others never reach"
+        return (
+            f"deadlock: the warps of block ({x},{y},{z}) wait at barriers that the others never reach; they are\n"
+            f"{stopped.waiting(workers, k, sites)}"
+        )
     place = _place(workers, k, block)
     if reason == "STACK":
         return (
@@ -103,6 +107,13 @@ def failure(
     if reason == "TENSOR":
         code = argument(workers, k, "request_a", (lanes(workers, k) or [0])[0])
         return f"{place} copies with cp.async.bulk.tensor {_TENSOR[code]}"
+    if reason == "CLUSTER":
+        if argument(workers, k, "request_a", 0) == AT_CLUSTER:
+            return f"{place} waits at the barrier of its cluster (barrier.cluster.wait) without having arrived there"
+        return (
+            f"{place} arrives at the barrier of its cluster (barrier.cluster.arrive) twice, without waiting "
+            "(barrier.cluster.wait) in between"
+        )
     if reason == "COPY":
         size = argument(workers, k, "request_a", 0)
         return f"{place} copies with cp.async and gives a size of the source that is more than the copy's {size} bytes"
