@@ -74,7 +74,7 @@ STAGES = {
     "parse PTX": ["rawkern.engines.cpu.ptx.parser:parse"],
     "lower to LLVM IR": ["rawkern.engines.cpu.runtime.jit:Translation.lower"],
     "LLVM: read IR": ["rawkern.engines.cpu.runtime.jit:emit"],
-    "LLVM: passes": ["rawkern.base.llvm:optimise"],
+    "LLVM: passes": ["rawkern.base.llvm:optimize"],
     "LLVM: code generation": ["llvmlite.binding.targets:TargetMachine.emit_object"],
     "load machine code": ["rawkern.engines.cpu.runtime.jit:Loaded.__init__"],
     "prepare launches": ["rawkern.engines.cpu.runtime.grid:Target.__init__"],

@@ -4,6 +4,7 @@ from rawkern import cpp_extension as cpp_extension
 from rawkern import nn as nn
 from rawkern import optim as optim
 from rawkern import testing as testing
+from rawkern.arguments.tensor_map import tensor_map as tensor_map
 from rawkern.base.allocator import use_torch_allocator as use_torch_allocator
 from rawkern.checked.launches import check as check
 from rawkern.errors import BarrierError as BarrierError

@@ -49,10 +49,9 @@ def _cache_directory(tmp_path_factory: pytest.TempPathFactory):
 @pytest.fixture
 def optimized():
     """Have kernels as fast as for users: where their time counts, and for random programs, which try LLVM's passes, too."""
-    from rawkern.base.llvm import FULL
-    from rawkern.engines.cpu.runtime import jit
+    from rawkern.base import llvm
 
-    with jit.effort.asked(FULL):
+    with llvm.optimization.asked(llvm.FULL):
         yield
 
 

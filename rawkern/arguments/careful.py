@@ -10,10 +10,11 @@ import torch
 
 from rawkern.arguments.addresses import Address
 from rawkern.arguments.memory import Memory, Piece, capturing, describe, without_memory
-from rawkern.arguments.rules import DTYPE, POINTER, Pointer
+from rawkern.arguments.rules import DEVICE, DTYPE, POINTER, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
 from rawkern.arguments.signature import Param, Signature
 from rawkern.arguments.structs import is_struct, struct_bytes
+from rawkern.arguments.tensor_map import SIZE, TensorMap
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
@@ -30,7 +31,7 @@ _SYMBOLIC = {
 }
 
 
-_UNKNOWN = parse("void*")
+_UNKNOWN, _READ = parse("void*"), parse("const void*")
 
 
 def _is_memory(value: Any) -> bool:
@@ -60,7 +61,9 @@ class Bound(NamedTuple):
 class Arguments:
     """The arguments of one launch on their way to C values; collects what `Bound` reports."""
 
-    __slots__ = ("device", "first", "fresh", "host", "keep", "layout_of", "pieces", "strided", "tensors", "written")
+    __slots__ = (
+        "device", "first", "fresh", "host", "keep", "layout_of", "maps", "pieces", "strided", "tensors", "written",
+    )  # fmt: skip
 
     def __init__(self, strided: bool, layout_of: Callable[[str], StructLayout] | None) -> None:
         self.strided = strided
@@ -72,10 +75,13 @@ class Arguments:
         self.keep: list[Any] = []
         self.tensors: list[torch.Tensor] = []
         self.pieces: list[Piece] = []
+        self.maps: list[Pointer] = []
         self.fresh = False
 
     def value(self, ctype: CType, value: Any, where: Where) -> Any:
         """`value` as `struct.pack` wants it for `ctype.code`."""
+        if isinstance(value, TensorMap):
+            return self.mapped(ctype, value, where)
         if ctype.kind in ("pointer", "reference"):
             return self._address(ctype, value, where)
         if ctype.kind == "struct" or (ctype.kind == "vector" and is_struct(value)):
@@ -92,6 +98,26 @@ class Arguments:
             return with_layout(ctype, self.layout_of(ctype.name))
         except UnsupportedError:
             return ctype
+
+    def mapped(self, ctype: CType, value: TensorMap, where: Where) -> bytes:
+        """A tensor map's bytes, for a struct by value of that size; its tensor is an argument of the call."""
+        if ctype.kind not in ("struct", "opaque") or ctype.size != SIZE:
+            mend = "declare the parameter const __grid_constant__ CUtensorMap"
+            raise TypeError(f"{where} is a tensor map, the kernel takes {ctype.spell()}; {mend}")
+        t = value.tensor
+        if t.requires_grad and not value.read_only and torch.is_grad_enabled() and operator_state.state.level == 0:
+            raise operator_state.not_inside_op(
+                f"{where} maps a tensor that requires grad, the kernel may write it and autograd would not know; make "
+                "the map with read_only=True, if it does not"
+            )
+        kind = _READ if value.read_only else _UNKNOWN
+        pointer = Pointer(kind, describe(t, where, kind.spell(), not value.read_only), where)
+        DEVICE.careful(self, pointer)
+        data = value.encoded(where)
+        self.maps.append(pointer)
+        self.found(pointer)
+        self._take(pointer.memory, pointer.writes)
+        return data
 
     def found(self, pointer: Pointer) -> None:
         """Note down memory that has passed the rules."""
@@ -230,6 +256,9 @@ def bind(
     for param, value, where in zip(signature.params, args, signature.wheres, strict=True):
         values.append(call.value(param.ctype, value, where))
         extents += call.extents(param, values[-1])
+    for one in call.maps:
+        if one.memory.device != call.device:  # of pinned memory, which a pointer to would do
+            raise ValueError(f"{one.where} maps a tensor on {one.memory.place}; map one on cuda:{call.device}")
     if call.written:
         private.increment_version(tuple(call.written))
     device = None if call.device is None else DEVICES[call.device]

@@ -16,6 +16,7 @@ from rawkern.arguments.conversions import conversion
 from rawkern.arguments.memory import ANY, Memory
 from rawkern.arguments.records import check_record, scalar_of
 from rawkern.arguments.scalars import Where
+from rawkern.arguments.tensor_map import TensorMap
 from rawkern.base import operator_state
 from rawkern.base.ctype import CType, complex_of
 from rawkern.base.emit import Emit
@@ -84,6 +85,10 @@ class Call(Protocol):
 
     def value(self, ctype: CType, value: Any, where: Where) -> Any:
         """A value as `struct.pack` wants it for the type."""
+        ...
+
+    def mapped(self, ctype: CType, value: TensorMap, where: Where) -> bytes:
+        """A tensor map's bytes."""
         ...
 
 
@@ -299,11 +304,12 @@ def _aligned(call: Call, p: Pointer) -> None:
 
 
 DTYPE = Rule(_native_dtype, _dtype)
+DEVICE = Rule(_native_device, _device)
 #: The rules for memory behind a pointer, in the order in which they are asked.
 POINTER = (
     Rule(_native_plain, _described),
     DTYPE,
-    Rule(_native_device, _device),
+    DEVICE,
     Rule(_native_count, _count),
     Rule(_native_order, _order),
     Rule(_native_written, _written),

@@ -15,6 +15,7 @@ from rawkern.arguments.accessors import accessor_bytes
 from rawkern.arguments.records import check_ctypes, check_names, check_record, listed
 from rawkern.arguments.rules import Call
 from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown, single
+from rawkern.arguments.tensor_map import TensorMap
 from rawkern.base.accessor import accessor_of
 from rawkern.base.ctype import CType, Member, StructLayout, parse, with_layout
 
@@ -22,6 +23,8 @@ from rawkern.base.ctype import CType, Member, StructLayout, parse, with_layout
 def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
     """A struct's bytes, or those of a vector given as a struct; tensors among its members are arguments of the call."""
     ctype = _as_struct(ctype) if ctype.kind == "vector" else call.sized(ctype)
+    if isinstance(value, TensorMap):
+        return call.mapped(ctype, value, where)
     if isinstance(value, Mapping):
         return _of_members(call, ctype, value, where)
     if accessor_of(ctype) is not None and not isinstance(value, (bytes, np.void, ctypes.Structure)):

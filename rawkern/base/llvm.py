@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cache as once
 from typing import Any
 
-from rawkern.base import cache
+from rawkern.base import cache, environment
+from rawkern.base.asked import Asked
 from rawkern.base.forking import Lock, compiling
 from rawkern.base.scopes import Scope
 from rawkern.errors import MissingDependencyError, UnsupportedError
@@ -20,12 +21,45 @@ ALLOWED_SYMBOLS = frozenset(
 )
 FULL, QUICK = 2, 0  #: how much a module is optimized, as LLVM counts the effort of its code generator
 FULL_PIPELINE_LINES = 5000
+# Inlining comes last, as copying takes as long as a pass while the code is large. What follows `sroa` among the least
+# would take a sixth of the time and give back nothing: code is generated as slowly. (NewGVN, the one redundancy pass
+# offered by itself, aborts on ordinary kernels.)
+_INLINED = ("always_inliner", "global_dead_code_eliminate")
+LEAST = ("sroa", *_INLINED)
+# `sccp` right after `sroa` takes out the phis of registers that no lane has set yet: half the time
+FEW = (
+    "sroa",
+    "sccp",
+    "simplify_cfg",
+    "instruction_combine",
+    "jump_threading",
+    "simplify_cfg",
+    "aggressive_dce",
+    *_INLINED,
+)
 # llvmlite's memory manager does not count the table of outer functions' addresses, 8 bytes for each that is called, and
 # ends the process where the pages of the variables have no room for it. It counts as much more as the variables are
 # aligned, so this one leaves room for 510 functions, whatever is beside it.
 _ROOM = "@rk_room = global i64 0, align 4096"
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
 _unused: list[Any] = []  # engines of objects that are gone, for the next thread that is alone to dispose of
+
+
+OPTIMIZE = "RAWKERN_OPTIMIZE"
+EFFORTS = {"2": FULL, "0": QUICK}
+
+
+def parse_effort(text: str, source: str) -> int:
+    """How much kernels are optimized, by the number that compilers know it by; ValueError for any other."""
+    if text not in EFFORTS:
+        raise ValueError(
+            f"{source} is {text!r}; it is 2, for fast kernels, or 0, for a fast compilation of slower ones"
+        )
+    return EFFORTS[text]
+
+
+#: How much kernels, the functions of the library and those of launches are optimized. Results are the same.
+optimization = Asked(environment.read(OPTIMIZE, parse_effort, FULL))
 
 
 class _Alone(Scope):
@@ -141,7 +175,7 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (),
     ):
         module.triple = cpu.triple
         module.verify()
-        optimise(llvm, module, machine, usual and effort != QUICK)
+        optimize(llvm, module, machine, LEAST if effort == QUICK else None if usual else FEW)
         undefined = [
             f.name
             for f in module.functions
@@ -154,33 +188,21 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (),
         return machine.emit_object(module)
 
 
-def optimise(llvm: Any, module: Any, machine: Any, usual: bool) -> None:
-    """Optimize a module of IR.
+def optimize(llvm: Any, module: Any, machine: Any, names: tuple[str, ...] | None) -> None:
+    """Optimize a module of IR by the passes of some names.
 
-    LLVM's `usual` pipeline without what the emitted code has already (vectors, unrolled loops); its time grows faster
-    than the kernel, so large ones get a few cheap passes alone. (NewGVN, the one redundancy pass offered by itself,
-    aborts on ordinary kernels.)
+    With None it is LLVM's usual pipeline without what the emitted code has already (vectors, unrolled loops). Its time
+    grows faster than the kernel, so large ones get a few cheap passes alone.
     """
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     with options, llvm.create_pass_builder(machine, options) as builder:
-        if usual:
+        if names is None:
             passes = builder.getModulePassManager()
         else:
             passes = llvm.create_new_module_pass_manager()
-            # `sccp` right after `sroa` takes out the phis of registers that no lane has set yet: half the time
-            for name in (
-                "sroa",
-                "sccp",
-                "simplify_cfg",
-                "instruction_combine",
-                "jump_threading",
-                "simplify_cfg",
-                "aggressive_dce",
-            ):
+            for name in names:
                 getattr(passes, f"add_{name}_pass")()
-            passes.add_always_inliner_pass()  # last, as copying takes as long as a pass while the code is large
-            passes.add_global_dead_code_eliminate_pass()
         try:
             passes.run(module, builder)
         finally:
@@ -227,13 +249,13 @@ class LoadedObject:
                 llvm.add_symbol(f"{name}{suffix}", self._engine.get_function_address(name))
 
 
-def stored_object(text: str, effort: int = FULL) -> bytes:
+def stored_object(text: str, most: int = FULL) -> bytes:
     """An object file of a module for this CPU, from the disk cache where it is there.
 
-    The usual passes take as long as generating code does, and functions like these gain nothing by them; an effort of 0
-    generates code in a seventh of the time.
+    The usual passes take as long as generating code does, and functions like these gain nothing by them. With an effort
+    of at `most` `QUICK` code is generated in a seventh of the time.
     """
-    cpu = host()
+    cpu, effort = host(), min(optimization.current, most)
     key = "native-" + hashlib.sha256(repr((cpu, binding().llvm_version_info, effort, text)).encode()).hexdigest()
     found = cache.get(key)
     if found is None:

@@ -18,13 +18,21 @@ def mapped(function: Callable[[str, Any], Any], value: Any, name: str = "") -> A
     return function(name, value)
 
 
+class Holder:
+    """What is passed for a tensor that it has."""
+
+    __slots__ = ("tensor",)
+    tensor: torch.Tensor
+
+
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """All torch tensors in arguments, their lists and dicts, in order."""
+    """All torch tensors in arguments, their lists, dicts and holders, in order."""
     found: list[torch.Tensor] = []
 
     def look(_: str, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            found.append(leaf)
+        held = leaf.tensor if isinstance(leaf, Holder) else leaf
+        if isinstance(held, torch.Tensor):
+            found.append(held)
         return leaf
 
     mapped(look, value)

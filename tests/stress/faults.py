@@ -99,7 +99,7 @@ def right(k: rawkern.RawKernel, which: int, n: int = N, turns: int = 3) -> None:
     insist(torch.equal(y, (2.0 + turns) * x + which), f"kernel {which} on {n} elements is wrong")
 
 
-LOST_TO_LLVM = 0.0015  # MiB a compilation, see `rawkern.base.llvm.optimise`
+LOST_TO_LLVM = 0.0015  # MiB a compilation, see `rawkern.base.llvm.optimize`
 
 
 def kernels(count: int) -> Figures:

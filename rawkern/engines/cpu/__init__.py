@@ -212,10 +212,6 @@ class EngineKernel:
         """What launches the kernel with a shape of block, so many bytes of dynamic shared memory and attributes."""
         from rawkern.engines.cpu.runtime.grid import Target
 
-        if attributes.together > 1:
-            raise UnsupportedError(
-                f"{self.name}: clusters of several blocks are not supported on the CPU; launch it on a GPU"
-            )
         return Target(self, block, shared_mem, attributes)
 
     @property

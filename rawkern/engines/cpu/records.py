@@ -17,7 +17,8 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: Warp `last_warp` has the threads `last_mask`, the others all. `order`: null where blocks run from first to last.
 #: `session` is what an instrument's session has put there, as in a block's record; `begin`, where it is not null, is
 #: called with the launch before it runs, under Python's lock, and with whether it is a usual one. `code`: the kernel's
-#: `rk_row` or `rk_start_block`. A cluster is `cluster_x` by `cluster_y` by `cluster_z` blocks, one without clusters.
+#: `rk_row` or `rk_start_block`. A cluster is `cluster_x` by `cluster_y` by `cluster_z` blocks, one without clusters;
+#: `together` of them begin at the same time, on one worker: all where its warps can wait, else one.
 LAUNCH = Record(
     "Launch",
     (
@@ -28,7 +29,7 @@ LAUNCH = Record(
         ("last_mask", "i32"), ("last_warp", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("cluster_x", "i32"), ("cluster_y", "i32"), ("cluster_z", "i32"), ("explicit_cluster", "i32"),
-        ("slice", "ptr"), ("stack_room", "i64"),
+        ("together", "i64"), ("slice", "ptr"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
         ("heap", "ptr"), ("session", "i64"), ("begin", "ptr"), ("order", "ptr"), ("code", "ptr"), ("fork", "ptr"),
     ),
@@ -55,21 +56,25 @@ WORKER = Record(
         ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"), ("pad", "i64"),
     ),
 )  # fmt: skip
-PENDING = 64  # asynchronous operations that a block has at most (`emit/memory/pending`), 8 words each
+PENDING, OPERATION = 64, 28  # asynchronous operations that a block has at most (`emit/memory/pending`), words of each
+#: `first` is the first block of those that begin together, `rank` this one's place among them, `beside` the next one
+#: or null. How many of their warps have `arrived` at the cluster's barrier is kept by the first; `left`: have ended
+#: since.
 BLOCK = Record(
     "Block",
     (
         ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"),
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
-        ("bars", "[16 x %Bar]"), ("session", "i64"), ("moved", "i32"), ("pad", "i32"),
-        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{8 * PENDING} x i64]"),
+        ("bars", "[16 x %Bar]"), ("session", "i64"), ("moved", "i32"), ("rank", "i32"),
+        ("first", "ptr"), ("beside", "ptr"), ("arrived", "i32"), ("left", "i32"),
+        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
     ),
 )  # fmt: skip
 WARP = Record(
     "Warp",
     (
         ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("barrier", "i32"),
-        ("site", "i32"),
+        ("site", "i32"), ("cluster", "i32"), ("pad", "i32"),
     ),
 )  # fmt: skip
 #: What native launches know of a kernel with one shape of block: `grid.Target` fills it. One launch has it at a time;
@@ -133,6 +138,8 @@ TOUCHED = Record(
         ("recent", "i64"), ("rows", "[4 x i64]"),
     ),
 )  # fmt: skip
+#: What stands for a barrier's number where a warp arrives at the barrier of its cluster, and where it waits there.
+TO_CLUSTER, AT_CLUSTER = 16, 17
 RECORDS = {r.name: r for r in (BAR, ORDER, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
 
 SMALL_NS = 4_000  # work below this is not worth waking other threads for, dividing, nor giving up Python's lock
@@ -161,6 +168,8 @@ REASONS = {
     "COPY": 15,
     "DESCRIPTOR": 16,
     "BULK": 17,
+    "TENSOR": 18,
+    "CLUSTER": 19,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.
@@ -295,6 +304,7 @@ class Globals:
 
 
 _NUMBERS = {"DONE": DONE, "DECLINED": DECLINED, "ROOM": ROOM, "UNFINISHED": UNFINISHED, "LATE_NS": LATE_NS}
+_NUMBERS |= {"AT_CLUSTER": AT_CLUSTER}
 _NUMBERS |= {
     "SMALL_INT": SMALL_NS,
     "SMALL_NS": f"{SMALL_NS}.0",
@@ -307,20 +317,21 @@ def runtime(
     waiting: bool,
     machine: str,
     barrier_opens: str = "",
+    cluster_opens: str = "",
     block_begins: str = "",
     assembler: bool = True,
     wide: bool = False,
 ) -> str:
     """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp.
 
-    `barrier_opens`, `block_begins`: what else happens where a barrier or a block does. Without an `assembler` the
-    routine that switches stacks is left out. `wide`: the CPU has AVX-512.
+    `barrier_opens`, `cluster_opens`, `block_begins`: what else happens where a barrier or a block does. Without an
+    `assembler` the routine that switches stacks is left out. `wide`: the CPU has AVX-512.
     """
     kind = ("warps", "waiting") if waiting else ("plain",)
     names = "runtime.ll", *(f"runtime_{part}.ll" for part in ("launch", *kind))
     package = resources.files("rawkern.engines.cpu.runtime")
     text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
-    values = {**_FRAME[machine], **REASONS, **_NUMBERS, "barrier_opens": barrier_opens}
+    values = {**_FRAME[machine], **REASONS, **_NUMBERS, "barrier_opens": barrier_opens, "cluster_opens": cluster_opens}
     values["block_begins"] = block_begins
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
     for key, value in values.items():

@@ -18,6 +18,12 @@ import rawkern
 from rawkern.errors import RawkernError
 
 CASES = Path(__file__).parents[2] / "data" / "h200_sm90.npz"
+#: Types of tensor maps by the driver's numbers: dtypes, and what `rawkern.tensor_map` calls those that have none.
+_MAPPED: tuple[tuple[torch.dtype, str | None], ...] = (
+    (torch.uint8, None), (torch.uint16, None), (torch.uint32, None), (torch.int32, None), (torch.uint64, None),
+    (torch.int64, None), (torch.float16, None), (torch.float32, None), (torch.float64, None), (torch.bfloat16, None),
+    (torch.float32, "float32_ftz"), (torch.float32, "tf32"), (torch.float32, "tf32_ftz"),
+)  # fmt: skip
 #: What the sources' kernels call types of memory.
 _TYPES = {
     "u8": torch.uint8, "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64, "int": torch.int32,
@@ -68,7 +74,8 @@ def run(case: dict[str, Any]) -> list[str]:
             cluster=launch["cluster"] and tuple(launch["cluster"]), programmatic=launch["pdl"] or None,
             cooperative=launch["cooperative"] or None,
         )  # fmt: skip
-        kernel[tuple(launch["grid"]), tuple(launch["block"]), launch["smem"]](*values)
+        memory_given = -(-launch["smem"] // 128) * 128  # as a GPU gives it: some copies need all of it
+        kernel[tuple(launch["grid"]), tuple(launch["block"]), memory_given](*values)
     return [f"argument {k}" for k, argument in enumerate(case["args"]) if not _same(argument, memory.get(k))]
 
 
@@ -82,7 +89,20 @@ def _parameters(source: str, kernel: str) -> list[str]:
 def _value(argument: dict[str, Any], memory: dict[int, torch.Tensor], k: int, kind: str) -> Any:
     if argument["kind"] == "array":
         return memory[k].view(-1).view(_TYPES[kind])
+    if argument["kind"] == "map":
+        return _map(argument["spec"], memory[argument["buffer"]])
     return argument["value"]
+
+
+def _map(spec: dict[str, Any], memory: torch.Tensor) -> Any:
+    """A tensor map of a tensor in some memory; the record has the innermost dimension first."""
+    dtype, name = _MAPPED[spec["dtype"]]
+    strides = [1, *(stride // dtype.itemsize for stride in spec["strides"])]
+    tensor = memory.view(-1).view(dtype).as_strided(spec["dims"][::-1], strides[::-1])
+    return rawkern.tensor_map(
+        tensor, spec["box"][::-1], element_strides=spec["estr"][::-1], swizzle=(0, 32, 64, 128)[spec["swizzle"]],
+        fill=("zero", "nan")[spec["oob"]], dtype=name,
+    )  # fmt: skip
 
 
 def _same(argument: dict[str, Any], tensor: torch.Tensor | None) -> bool:

@@ -17,6 +17,7 @@ SAMPLE = {
     "packed integers, vectors of atomics, fences": r"misc/(?!cooperative_cluster|accepted\d|b128|\w+\.bf16)",
     "conversions": r"cvt/(cvt\.rna\.tf32\.f32|cvt\.f64\.bf16|cvt\.rn\.satfinite\.e5m2x2\.f16x2)",
     "bulk copies": r"bulk/(g2s_cluster|g2s_hint|s2g_copy|s2g_(add_f32|add_f64|add_f16|min_bf16|inc_u32)|groups|prefetch)",
+    "tensor copies": r"tmaload/(U8_r2_sw1|U16_r2_sw[03]|TF32_r2_sw[01]|F64_r2_sw3)|tmastore/store_(U8|F16)_r2",
     "sums of mma": r"mmasum/k(16_f32_f16_f16|8_f32_tf32_tf32|32_f32_e4m3_e5m2|32_f16_e4m3_e4m3)",
     "wgmma": r"wgmma/(f16_n8_tn11|f16_e4m3_e5m2_n8_rs|s32_s8_s8_n16_ss)",
     "sums of wgmma": r"wsum/f16_e5m2_e5m2_s",

@@ -11,7 +11,7 @@ BULK_COPY = """extern "C" __global__ void k(float* x) {
     __shared__ float s[32];
     unsigned at = (unsigned)__cvta_generic_to_shared(s + threadIdx.x);
     x[threadIdx.x] = -1;
-    asm volatile("cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1, {%2}], [%0];" :: "r"(at), "l"(x), "r"(0));  // line 5
+    asm volatile("cp.async.bulk.tensor.3d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2}], [%0], {%3};" :: "r"(at), "l"(x), "r"(0), "h"((short)0));  // line 5
 }"""
 SPARSE = """extern "C" __global__ void k(float* x) {
     unsigned a = threadIdx.x;
@@ -33,7 +33,7 @@ extern "C" __global__ void k(float* x) {
 @pytest.mark.parametrize(
     "code, instruction, line",
     [
-        (BULK_COPY, "cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes", 5),
+        (BULK_COPY, "cp.async.bulk.tensor.3d.shared::cta.global.im2col.mbarrier::complete_tx::bytes", 5),
         (SPARSE, "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 5),  # the last line of the statement
         (GROUP, "tcgen05.wait::ld.sync.aligned", 3),
         (TEXTURE, "tex.2d.v4.f32.f32", 1),
@@ -142,10 +142,10 @@ ABSENT = [
     ("mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1,%r1}, {%r1,%r1}, {%r1,%r1}, {%r1,%r1}, %r1, 0x0;", "sparse"),
     ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1,%f1,%f1,%f1}, %rd1, %rd1, %r1, 0, 1, 1, 1, 0, 0;", "sparse"),
     ("tcgen05.fence::before_thread_sync;", "capability 10.0"),
-    ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1}], [%r1];", "TMA"),
+    ("tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;", "changes of tensor maps"),
     ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1], 16, [%r1], %r1;", "modifier .multicast"),
-    ("cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.bulk_group [%rd1, {%r1}], [%r1];", "TMA"),
-    ("barrier.cluster.arrive;", "clusters"),
+    ("cp.async.bulk.tensor.3d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r1, %r1, %r1}], [%r1];", "im2col"),
+    ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r1];", "clusters"),
     ("mapa.shared::cluster.u32 %r1, %r1, 0;", "clusters"),
     ("ld.shared::cluster.u32 %r1, [%r1];", "shared::cluster"),
     ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r1, [%r1];", "clusters"),

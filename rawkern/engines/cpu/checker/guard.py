@@ -74,6 +74,7 @@ class Range:
 class Guard(Watch):
     """A function whose accesses are compared."""
 
+    each_unit = False
     has_heap = True
 
     def __init__(self, f: FunctionLowering, sites: dict[Site, int], recent: Iterator[int]):

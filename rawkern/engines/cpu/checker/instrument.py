@@ -20,6 +20,7 @@ class Checker(Instrument):
     name = "checked"
     own = ("rk_check_", "rk_run_", *PATTERN)
     barrier_opens = "call void @rk_check_opens(ptr %blk, i32 %id)"
+    cluster_opens = "call void @rk_check_cluster_opens(ptr %first)"
 
     def __init__(self, plan: Plan):
         super().__init__(plan)
@@ -95,6 +96,16 @@ class Checks(sites.Checked):
 
     def depart(self, number: Val) -> None:
         sites.note(self.f, "depart", number)
+
+    def cluster_arrive(self, instr: Instr) -> None:
+        if not instr.op.has("relaxed"):
+            sites.note(self.f, "cluster_arrive", sites.add_site(self.f, sites.meeting_site(self.f, instr)))
+
+    def cluster_wait(self, instr: Instr) -> None:
+        sites.note(self.f, "cluster_wait", sites.add_site(self.f, sites.meeting_site(self.f, instr)))
+
+    def cluster_depart(self) -> None:
+        sites.note(self.f, "cluster_depart")
 
     def meet(self, instr: Instr, mask: Val) -> None:
         meetings.members(self.f, instr, mask)

@@ -8,16 +8,24 @@ from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.jumps import after, give_way, hand_over, jump, site_of, wait_at
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr
-from rawkern.engines.cpu.records import BAR, BLOCK
+from rawkern.engines.cpu.records import AT_CLUSTER, BAR, BLOCK, TO_CLUSTER
+
+
+def _of_cluster(instr: Instr) -> int | None:
+    """What stands for the number of a barrier of the cluster; None for others."""
+    if instr.op.name != "barrier.cluster":
+        return None
+    return TO_CLUSTER if instr.op.has("arrive") else AT_CLUSTER
 
 
 def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     """``bar`` and ``barrier``: the warp arrives; `follow` is the block after it."""
     op, args, e = instr.op, list(instr.args), f.e
+    cluster = _of_cluster(instr)
     if op.has("red"):
         args.pop(0)
     predicate = f.lanes.mask_of(f.values.value(args.pop(), 1)) if op.has("red") else const("i32", 0)
-    number = f.values.value(args[0], 32)
+    number = f.values.value(args[0], 32) if cluster is None else const("i32", cluster)
     expected = f.values.value(args[1], 32) if len(args) > 1 else const("i32", 0)
     if op.base == "bar":  # every thread of the warp executes it with the same operands
         number, expected = (
@@ -35,6 +43,11 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         _park(f, number, expected, e.bin("and", predicate, act))
         e.label(together)
     _refuse_part(f, instr, act)
+    if cluster is not None:
+        _meet_cluster(f, instr, act)
+        f.values.flush()
+        jump(f, follow, act)
+        return
     f.watch.arrive(instr, number, len(args) > 1)
     wait = const("i1", 0 if op.has("arrive") else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
@@ -57,6 +70,15 @@ def _come(f: FunctionLowering, args: str, number: Val, instr: Instr) -> Val:
     hand_over(f, f"@rk_barrier(ptr %blk, i32 %warp, {args}, i32 {site_of(f, [instr])})")
     where = f"i32 0, i32 {BLOCK.index('bars')}, {f.e.bin('and', number, 15)}"
     return f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, {where}")
+
+
+def _meet_cluster(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
+    """The warp arrives at the barrier of its cluster, or waits there while others run."""
+    number = _of_cluster(instr)
+    (f.watch.cluster_arrive if number == TO_CLUSTER else f.watch.cluster_wait)(instr)
+    hand_over(f, f"@rk_cluster_barrier(ptr %blk, i32 %warp, i32 {number}, {lanes}, i32 {site_of(f, [instr])})")
+    if number == AT_CLUSTER:
+        f.watch.cluster_depart()
 
 
 def _take_result(f: FunctionLowering, instr: Instr, bar: Val) -> None:
@@ -95,8 +117,11 @@ def resume_set_aside(f: FunctionLowering) -> None:
         resume_meetings(f)
         if f.analysis.spin_headers:
             _resume_loops(f)
-        if barriers := [i for i, block in enumerate(f.flow.blocks) if block.kind == "barrier"]:
-            _arrive(f, barriers)
+        barriers = [i for i, block in enumerate(f.flow.blocks) if block.kind == "barrier"]
+        kinds = {i: _of_cluster(f.flow.blocks[i].instrs[-1]) for i in barriers}
+        for kind in (None, TO_CLUSTER, AT_CLUSTER):
+            if same := [i for i in barriers if kinds[i] == kind]:
+                _arrive(f, same)
         report_unmet(f)
 
 
@@ -149,15 +174,20 @@ def _arrive_at(f: FunctionLowering, barriers: list[int], number: Val, count: Val
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
     first = f.flow.blocks[barriers[0]].instrs[-1]
     _refuse_part(f, first, lanes)
-    f.watch.arrive_parted(number, freed)
-    bar = _come(f, args, number, first)
-    f.watch.depart(number)
+    bar = None
+    if _of_cluster(first) is not None:
+        _meet_cluster(f, first, lanes)
+    else:
+        f.watch.arrive_parted(number, freed)
+        bar = _come(f, args, number, first)
+        f.watch.depart(number)
     for key in barriers:
         with e.where(e.cmp("icmp ne", freed[key], 0)):
             f.begin(key)
             f.lanes.set_act(freed[key])
             block = f.flow.blocks[key]
-            _take_result(f, block.instrs[-1], bar)
+            if bar is not None:
+                _take_result(f, block.instrs[-1], bar)
             f.values.flush()
             f.values.copy(block.targets[0], freed[key])
             wait_at(f, block.targets[0], freed[key])

@@ -72,6 +72,7 @@ class Watch:
     whole_addresses = False  # accesses get addresses with `at` added, which costs more instructions
     prefetches = True  # accesses may be preceded by some that ask for what is needed later
     sees_values = False  # accesses of matrices tell what is written, which costs instructions
+    each_unit = True  # is told of every 16 bytes of a tensor copy, else of where it begins and ends
     whole_warps = True  # small kernels may be emitted a second time for whole warps
     has_heap = False  # `malloc` and `free` below stand for the kernel's
 
@@ -131,6 +132,15 @@ class Watch:
     def depart(self, number: Val) -> None:
         """The warp goes on behind a barrier."""
 
+    def cluster_arrive(self, instr: Instr) -> None:
+        """The warp arrives at the barrier of its cluster."""
+
+    def cluster_wait(self, instr: Instr) -> None:
+        """The warp comes to wait there."""
+
+    def cluster_depart(self) -> None:
+        """The warp goes on behind the barrier of its cluster."""
+
     def meet(self, instr: Instr, mask: Val) -> None:
         """Lanes come to an instruction for which all that `mask` names (each lane's own) have to meet."""
 
@@ -153,6 +163,7 @@ class Instrument:
     name = ""  # tells builds apart in the cache
     own: tuple[str, ...] = ()  # what names of functions in the instrument's own object file begin with
     barrier_opens = ""  # a call in LLVM IR for the scheduler: barrier ``%id`` of the block ``%blk`` opens
+    cluster_opens = ""  # the same: the barrier of the cluster whose first block is ``%first`` opens
 
     def __init__(self, plan: Plan):
         self.plan = plan

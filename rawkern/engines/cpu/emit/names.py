@@ -19,12 +19,11 @@ from rawkern.engines.cpu.records import BLOCK, LAUNCH, SEGMENTS
 
 _CLOCKS = ("%clock", "%clock64", "%globaltimer", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")
 
-#: Special registers that are the same for every launch: one multiprocessor, no clusters.
+#: Special registers that are the same for every launch: one multiprocessor.
 _CONSTANTS = {
     "smid": ("i32", 0), "nsmid": ("i32", 1), "gridid": ("i64", 0), "current_graph_exec": ("i64", 0),
-    "cluster_ctarank": ("i32", 0), "cluster_ctaid": ("i32", 0), "cluster_nctarank": ("i32", 1),
-    "cluster_nctaid": ("i32", 1),
 }  # fmt: skip
+_OF_CLUSTERS = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
 #: Those that are fields of the launch.
 _FIELDS = {"nwarpid": "nwarps", "dynamic_smem_size": "shared_dynamic", "total_smem_size": "shared_total"}
 
@@ -43,13 +42,15 @@ def special(f: Context, name: str) -> Form:
 
 
 def _special(f: Context, o: Emitter, name: str, root: str, axis: str) -> Val:
-    if root in ("tid", "ntid", "ctaid", "nctaid") and axis == "w":
+    if root in (*("tid", "ntid", "ctaid", "nctaid"), *_OF_CLUSTERS) and axis == "w":
         return const("i32", 0)
+    if "cluster" in root:
+        return _cluster(f, o, name, root, axis)
     if root in ("ntid", "nctaid"):
         record = ("block_" if root == "ntid" else "grid_") + axis
         return f.frame.field(LAUNCH, record)
     if root == "ctaid":
-        return Val(name, "i32") if f.function.entry else f.frame.field(BLOCK, axis)
+        return _block_index(f, axis)
     if root == "warpid":
         return Val("%warp", "i32")
     if root.startswith("lanemask_"):
@@ -70,6 +71,28 @@ def _special(f: Context, o: Emitter, name: str, root: str, axis: str) -> Val:
             return const("i32", places[name[len(RESERVED) + 1 :]])
     if root in _CONSTANTS:
         return const(*_CONSTANTS[root])
+    raise f.unsupported(f"special register {name}")
+
+
+def _block_index(f: Context, axis: str) -> Val:
+    return Val(f"%ctaid.{axis}", "i32") if f.function.entry else f.frame.field(BLOCK, axis)
+
+
+def _cluster(f: Context, o: Emitter, name: str, root: str, axis: str) -> Val:
+    """The place of a cluster in its grid, and of a block in its cluster; without clusters each block is one."""
+    sizes = {a: f.frame.field(LAUNCH, f"cluster_{a}") for a in "xyz"}
+    if root == "is_explicit_cluster":
+        return o.cmp("icmp ne", f.frame.field(LAUNCH, "explicit_cluster"), 0)
+    if root == "cluster_nctarank":
+        return o.all("mul", sizes.values())
+    if root == "cluster_ctarank":
+        x, y, z = (o.bin("urem", _block_index(f, a), sizes[a]) for a in "xyz")
+        return o.bin("add", x, o.bin("mul", sizes["x"], o.bin("add", y, o.bin("mul", sizes["y"], z))))
+    if root == "cluster_nctaid" and axis:
+        return sizes[axis]
+    if root in _OF_CLUSTERS and axis:
+        whole = f.frame.field(LAUNCH, f"grid_{axis}") if root == "nclusterid" else _block_index(f, axis)
+        return o.bin("urem" if root == "cluster_ctaid" else "udiv", whole, sizes[axis])
     raise f.unsupported(f"special register {name}")
 
 

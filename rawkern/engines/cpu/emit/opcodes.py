@@ -83,6 +83,25 @@ def _bulk_copies() -> tuple[Form, ...]:
     )
 
 
+def _tensor_copies() -> tuple[Form, ...]:
+    """``cp.async.bulk.tensor`` and its reductions, of boxes of a tensor in one block."""
+    sizes = "!1d|2d|3d|4d|5d"
+    return (
+        form(
+            "cp", [""],
+            f"!async !bulk !tensor {sizes} !shared::cluster|shared::cta !global tile !mbarrier::complete_tx::bytes "
+            "L2::cache_hint",
+        ),
+        form("cp", [""], f"!async !bulk !tensor {sizes} !global !shared::cta tile !bulk_group L2::cache_hint"),
+        form(
+            "cp", [""],
+            f"!reduce !async !bulk !tensor {sizes} !global !shared::cta !add|min|max|inc|dec|and|or|xor tile "
+            "!bulk_group L2::cache_hint",
+        ),
+        form("cp", [""], f"!async !bulk !prefetch !tensor {sizes} !L2 !global tile|im2col L2::cache_hint"),
+    )  # fmt: skip
+
+
 def _products() -> tuple[Form, ...]:
     """``mma.sync``."""
     whole = {bits: [f"s32.{a}{bits}.{b}{bits}.s32" for a in "su" for b in "su"] for bits in (4, 8)}
@@ -119,7 +138,7 @@ def _warpgroup_products() -> tuple[Form, ...]:
 FORMS = (
     form("mov", f"{_B} {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
     form("cvta", "u32 u64", "to !global|shared|shared::cta|local|const|param"),
-    form("isspacep", [""], "!global|shared|shared::cta|local|const|param"),
+    form("isspacep", [""], "!global|shared|shared::cta|shared::cluster|local|const|param"),
     form("ld", _MEMORY, f"mmio weak|volatile|relaxed|acquire {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
     form("ldu", _MEMORY, "global v2|v4"),
     form("st", _MEMORY, f"mmio weak|volatile|relaxed|release {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
@@ -166,6 +185,7 @@ FORMS = (
     form("cp", [""], "!async !cg !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
     form("cp", [""], "!async !commit_group|wait_group|wait_all"),
     *_bulk_copies(),
+    *_tensor_copies(),
     form("cp", "b64", "!async !mbarrier !arrive noinc shared|shared::cta"),
     form("mbarrier", "b64", "!init|inval shared|shared::cta"),
     form("mbarrier", "b64", f"!arrive|arrive_drop noComplete|expect_tx release|relaxed {_SCOPE} {_TX}"),
@@ -179,6 +199,8 @@ FORMS = (
     form("barrier", [""], "cta !sync|arrive aligned"),
     form("barrier", "u32", "cta !red !popc aligned"),
     form("barrier", "pred", "cta !red !and|or aligned"),
+    form("barrier", [""], "!cluster !arrive release|relaxed aligned"),
+    form("barrier", [""], "!cluster !wait acquire aligned"),
     form("bra", [""], "uni"),
     form("brx", [""], "!idx uni"),
     form("call", [""], "uni"),
@@ -195,11 +217,10 @@ REFUSED = {
     "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
     "wgmma.mma_async.sp": "sparse matrices",
     "tcgen05": "matrix instructions of compute capability 10.0",
-    "cp.async.bulk.tensor": "tensor copies (TMA)", "cp.async.bulk.prefetch.tensor": "tensor copies (TMA)",
-    "cp.reduce.async.bulk.tensor": "tensor copies (TMA)",
-    "st.async": "thread block clusters", "red.async": "thread block clusters", "tensormap": "tensor copies (TMA)",
+    "st.async": "thread block clusters", "red.async": "thread block clusters",
+    "tensormap": "changes of tensor maps by kernels",
     "st.bulk": "bulk stores of compute capability 10.0",
-    "barrier.cluster": "thread block clusters", "mapa": "thread block clusters",
+    "mapa": "thread block clusters",
     "getctarank": "thread block clusters", "clusterlaunchcontrol": "thread block clusters",
     "multimem": "memory of several GPUs", "ld_reduce": "memory of several GPUs",
     "alloca": "stack memory of a size known at run time", "stacksave": "stack memory of a size known at run time",

@@ -46,6 +46,8 @@ def counted(block: Block) -> list[Instr]:
 class Counting(Guard):
     """A function whose blocks and accesses are counted."""
 
+    each_unit = True
+
     def __init__(self, f: FunctionLowering, sites: dict[Site, int], recent: Iterator[int], tally: Tally):
         super().__init__(f, sites, recent)
         self.tally = tally

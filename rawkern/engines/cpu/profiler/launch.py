@@ -79,7 +79,7 @@ class Profiled:
         """
         made_for = block, shared_mem, attributes
         target = self._target(*made_for)
-        if sample is not None and (attributes.cooperative or target.code.spins):
+        if sample is not None and (attributes.cooperative or target.code.spins or target.together > 1):
             raise LaunchError(
                 f"{self.kernel.name}: sample is {sample} blocks, but blocks of this kernel wait for each other; "
                 "profile it whole, with sample=None"
@@ -137,4 +137,4 @@ class Traced(Profiled):
         made_for = block, shared_mem, attributes
         target = self._target(*made_for)
         self._give_back(target, *made_for)
-        return target.code.spins
+        return target.code.spins or target.together > 1

@@ -104,7 +104,13 @@ FACTS: dict[str, Facts] = {
     **dict.fromkeys(("cp.async.ca", "cp.async.cg"), Facts(result=False, memory="rw")),
     **dict.fromkeys(("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all"), _NOTHING),
     **dict.fromkeys(("cp.async.bulk", "cp.reduce.async.bulk"), Facts(result=False, memory="rw")),
-    **dict.fromkeys(("cp.async.bulk.commit_group", "cp.async.bulk.prefetch"), _NOTHING),
+    **dict.fromkeys(
+        ("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"),
+        Facts(result=False, memory="rw"),
+    ),
+    **dict.fromkeys(
+        ("cp.async.bulk.commit_group", "cp.async.bulk.prefetch", "cp.async.bulk.prefetch.tensor"), _NOTHING
+    ),
     "cp.async.bulk.wait_group": _FENCE,
     **dict.fromkeys(("mbarrier.init", "mbarrier.inval"), Facts(memory="w")),
     **dict.fromkeys(("mbarrier.arrive", "mbarrier.arrive_drop"), _OBJECT),
@@ -122,13 +128,12 @@ FACTS: dict[str, Facts] = {
     **dict.fromkeys(("redux", "match.all"), _MEETING._replace(lanes="mask")),
     **dict.fromkeys(("match.any", "elect"), _MEETING),
     "bar.warp": _MEETING._replace(result=False),
-    **dict.fromkeys(("bar", "barrier"), Facts(result=False, meets="block", lanes="always")),
+    **dict.fromkeys(("bar", "barrier", "barrier.cluster"), Facts(result=False, meets="block", lanes="always")),
     # control
     **dict.fromkeys(("bra", "brx", "ret", "exit"), _LEAVING),
     "call": _LEAVING._replace(lanes="never", address="any"),
     **dict.fromkeys(("trap", "brkpt"), _NOTHING),
     # refused
     **dict.fromkeys(("sust", "wgmma.mma_async.sp", "tcgen05", "clusterlaunchcontrol"), _NOTHING),
-    "barrier.cluster": _NOTHING,
 }
 UNKNOWN = Facts()

@@ -105,6 +105,8 @@ class Target:
         self.owner, self.name, self.code = owner, owner.name, code
         self.block, self.shared_dynamic, self.attributes = block, shared_dynamic, attributes
         cooperative, cluster = attributes.cooperative, attributes.cluster
+        #: Blocks that begin together: those of a cluster may wait for each other.
+        self.together = max(attributes.together, 1) if code.waiting else 1
         count = block[0] * block[1] * block[2]
         self.nwarps = -(-count // 32)
         self.last_mask = (1 << (count - 32 * (self.nwarps - 1))) - 1
@@ -129,7 +131,8 @@ class Target:
             TARGET,
             device=CPU + owner.mode.word, go=loaded.go, block=block[0], nwarps=self.nwarps,
             params_size=owner.params_size, multiple=cluster[0] if cluster else 1,
-            most_work=MAX_WARPS if cooperative else 1 << 62, resident=0 if cooperative else MAX_RESIDENT,
+            most_work=MAX_WARPS if cooperative else 1 << 62,
+            resident=0 if cooperative else max(MAX_RESIDENT // self.together, 1),
             launch=self.record_address, helpers=self._helpers(session),
             thread_count=private.function("thread_count"), save_thread=address_of(python.PyEval_SaveThread),
             restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0, blocks=orders.ALL,
@@ -192,7 +195,9 @@ class Target:
         )
 
     def _workers(self, count: int, order: Sequence[int], session: Session) -> Workers:
-        return Workers(self.code, self.record_address, self.nwarps, self.shared_total, order, session, count)
+        return Workers(
+            self.code, self.record_address, self.nwarps, self.shared_total, order, session, count, self.together
+        )
 
     def _tids(self, order: Sequence[int]) -> np.ndarray:
         """Which threads the block's warps run, in an order of their own."""
@@ -235,7 +240,7 @@ class Target:
         constants = (
             *self.block, self.nwarps, self.last_mask, workers.order.index(self.nwarps - 1), self.shared_dynamic,
             self.shared_total, *(self.attributes.cluster or (1, 1, 1)), int(self.attributes.cluster is not None),
-            ctypes.addressof(limits.SLICE), workers.stack_room, workers.address, self.globals_address,
+            self.together, ctypes.addressof(limits.SLICE), workers.stack_room, workers.address, self.globals_address,
             self.params_address, at,
             ctypes.addressof(self.grid_sync) if self.attributes.cooperative else 0,  # null: no group is valid
             ctypes.addressof(limits.HEAP), setting.session.address, setting.session.begin,
@@ -354,7 +359,7 @@ class Target:
         """Do what worker `k` suspended for."""
         reason = _REASON_NAME[self.workers.get(k, "reason", "=i")]
         if reason == "NEED_BLOCK":
-            self.workers.add_block(k)
+            self.workers.add_blocks(k)
         elif reason in ("BOUNDS", "BAD_FREE"):
             self.session.ask(k, reason, pieces)
         elif reason == "SLICE":

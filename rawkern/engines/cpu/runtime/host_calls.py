@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from rawkern.engines.cpu.records import BLOCK, NOWHERE, WORKER
+from rawkern.engines.cpu.records import AT_CLUSTER, BLOCK, NOWHERE, WORKER
+from rawkern.engines.cpu.runtime import stopped
 from rawkern.engines.cpu.runtime.printf import formatted, text_at
 from rawkern.engines.cpu.runtime.workers import Workers
 from rawkern.errors import LaunchError
@@ -26,6 +27,16 @@ _FAILURES = {
     "DESCRIPTOR": "multiplies matrices (wgmma) whose descriptor leads out of the block's shared memory",
     "UNSUPPORTED": "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
     "the CPU engine takes such calls only from all threads of a warp together",
+}
+
+#: What is wrong with a tensor copy, as `rk_tensor_wrong` numbers it.
+_TENSOR = {
+    1: "and gives the address of something else than a tensor map; pass rawkern.tensor_map(...) by value, as "
+    "const __grid_constant__ CUtensorMap map, and the copy &map",
+    2: "of another number of dimensions than its tensor map has",
+    3: "elements of a type for which there is no such reduction",
+    4: "an address in shared memory that is not a multiple of 128 bytes",
+    5: "from a first coordinate that is not a multiple of 16 bytes, times the size of an element",
 }
 
 
@@ -56,7 +67,10 @@ def failure(
     """Why and where a kernel failed; `block` is the shape of its blocks, `sites` the source lines it can name."""
     if reason == "DEADLOCK":
         x, y, z = _block_index(workers, k)
-        return f"deadlock: the warps of block ({x},{y},{z}) wait at barriers that the others never reach"
+        return (
+            f"deadlock: the warps of block ({x},{y},{z}) wait at barriers that the others never reach; they are\n"
+            f"{stopped.waiting(workers, k, sites)}"
+        )
     place = _place(workers, k, block)
     if reason == "STACK":
         return (
@@ -89,6 +103,16 @@ def failure(
     if reason == "BULK":
         size = argument(workers, k, "request_a", 0)
         return f"{place} copies {size} bytes with cp.async.bulk, which are not a multiple of 16"
+    if reason == "TENSOR":
+        code = argument(workers, k, "request_a", (lanes(workers, k) or [0])[0])
+        return f"{place} copies with cp.async.bulk.tensor {_TENSOR[code]}"
+    if reason == "CLUSTER":
+        if argument(workers, k, "request_a", 0) == AT_CLUSTER:
+            return f"{place} waits at the barrier of its cluster (barrier.cluster.wait) without having arrived there"
+        return (
+            f"{place} arrives at the barrier of its cluster (barrier.cluster.arrive) twice, without waiting "
+            "(barrier.cluster.wait) in between"
+        )
     if reason == "COPY":
         size = argument(workers, k, "request_a", 0)
         return f"{place} copies with cp.async and gives a size of the source that is more than the copy's {size} bytes"

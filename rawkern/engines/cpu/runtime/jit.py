@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rawkern.base import cache as disk
-from rawkern.base import environment
-from rawkern.base.asked import Asked
-from rawkern.base.llvm import FULL, QUICK, Cpu, LoadedObject, binding, host, object_file
+from rawkern.base.llvm import Cpu, LoadedObject, binding, host, object_file, optimization
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.needs import ModuleNeeds, Needs
 from rawkern.engines.cpu.records import Globals
@@ -23,22 +21,6 @@ from rawkern.engines.cpu.runtime.scheduler import BLOCK_BEGINS, SWITCH, schedule
 if TYPE_CHECKING:
     from rawkern.engines.cpu.emit.program import Lowered
     from rawkern.engines.cpu.ptx.data import Ptx
-
-OPTIMIZE = "RAWKERN_OPTIMIZE"
-EFFORTS = {"2": FULL, "0": QUICK}
-
-
-def parse_effort(text: str, source: str) -> int:
-    """How much kernels are optimized, by the number that compilers know it by; ValueError for any other."""
-    if text not in EFFORTS:
-        raise ValueError(
-            f"{source} is {text!r}; it is 2, for fast kernels, or 0, for a fast compilation of slower ones"
-        )
-    return EFFORTS[text]
-
-
-#: How much kernels and the functions of the library are optimized. Results are the same.
-effort = Asked(environment.read(OPTIMIZE, parse_effort, FULL))
 
 _resident: list[LoadedObject] = []  # schedulers, instruments' own code, functions of the library
 _linked: dict[str, int] = {}  # bytes of the library's functions that are loaded, by symbol
@@ -70,7 +52,7 @@ def own_version() -> str:
 
 def _key(what: str, cpu: Cpu, instrument: type[Instrument], *more: str) -> str:
     """The name of machine code in the disk cache."""
-    parts = (*more, *astuple(cpu), binding().llvm_version_info, own_version(), instrument.name, effort.current)
+    parts = (*more, *astuple(cpu), binding().llvm_version_info, own_version(), instrument.name, optimization.current)
     return f"{what}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
@@ -189,7 +171,7 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     """Optimise and generate an object file; one for another kind of CPU shows what that takes, and how large it is."""
     scheduled = scheduler(lowered.instrument, lowered.waiting, cpu).names
     known = (*SWITCH, *scheduled, *lowered.instrument.own, *lowered.library)
-    return object_file(module_text(lowered, cpu), cpu, lowered.text.count("\n"), known, effort.current)
+    return object_file(module_text(lowered, cpu), cpu, lowered.text.count("\n"), known, optimization.current)
 
 
 def link(symbol: str, text: str | None = None) -> int:
@@ -221,7 +203,7 @@ def function_object(symbol: str, text: str | None, cpu: Cpu) -> bytes | None:
 def function_code(text: str, cpu: Cpu) -> bytes:
     """Compile a function of the library."""
     known = tuple(re.findall(r"^declare .*@([\w.$]+)\(", text, re.M))
-    return object_file(text, cpu, text.count("\n"), known, effort.current)
+    return object_file(text, cpu, text.count("\n"), known, optimization.current)
 
 
 @cache

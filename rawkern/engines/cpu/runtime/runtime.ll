@@ -247,8 +247,17 @@ found:
   ret i64 %number
 }
 
-; Settle which block runs next, by the number that was claimed.
-define internal void @rk_place(ptr %launch, ptr %blk, i64 %claimed) {
+; Settle which block runs next, by the number that was claimed; of blocks that begin together, that of the first.
+define internal void @rk_place(ptr %launch, ptr %blk, i64 %first) {
+  %ptogether = &Launch.together %launch
+  %together = load i64, ptr %ptogether
+  %alone = icmp eq i64 %together, 1
+  br i1 %alone, label %begin, label %cluster
+cluster:
+  %quotient = udiv i64 %first, %together
+  br label %begin
+begin:
+  %claimed = phi i64 [ %first, %0 ], [ %quotient, %cluster ]
   %porder = &Launch.order %launch
   %order = load ptr, ptr %porder
   %inorder = icmp eq ptr %order, null
@@ -265,20 +274,58 @@ take:
 mix:
   %pblocks = &Launch.nblocks %launch
   %nblocks = load i64, ptr %pblocks
-  %mixed = call i64 @rk_mixed(ptr %order, i64 %nblocks, i64 %claimed)
+  %count = udiv i64 %nblocks, %together
+  %mixed = call i64 @rk_mixed(ptr %order, i64 %count, i64 %claimed)
   br label %known
 known:
-  %number = phi i64 [ %claimed, %0 ], [ %chosen, %take ], [ %mixed, %mix ]
+  %number = phi i64 [ %claimed, %begin ], [ %chosen, %take ], [ %mixed, %mix ]
   %pgx = &Launch.grid_x %launch
   %gx32 = load i32, ptr %pgx
   %gx = zext i32 %gx32 to i64
   %pgy = &Launch.grid_y %launch
   %gy32 = load i32, ptr %pgy
   %gy = zext i32 %gy32 to i64
-  %x = urem i64 %number, %gx
-  %rest = udiv i64 %number, %gx
-  %y = urem i64 %rest, %gy
-  %z = udiv i64 %rest, %gy
+  br i1 %alone, label %grid, label %clusters
+grid:
+  %gx1 = urem i64 %number, %gx
+  %gx2 = udiv i64 %number, %gx
+  %gy1 = urem i64 %gx2, %gy
+  %gz1 = udiv i64 %gx2, %gy
+  br label %placed
+clusters:                                         ; the cluster's place among clusters, and the block's in it
+  %pcx = &Launch.cluster_x %launch
+  %cx32 = load i32, ptr %pcx
+  %cx = zext i32 %cx32 to i64
+  %pcy = &Launch.cluster_y %launch
+  %cy32 = load i32, ptr %pcy
+  %cy = zext i32 %cy32 to i64
+  %pcz = &Launch.cluster_z %launch
+  %cz32 = load i32, ptr %pcz
+  %cz = zext i32 %cz32 to i64
+  %prank = &Block.rank %blk
+  %rank32 = load i32, ptr %prank
+  %rank = zext i32 %rank32 to i64
+  %nx = udiv i64 %gx, %cx
+  %ny = udiv i64 %gy, %cy
+  %fx = urem i64 %number, %nx
+  %fx1 = udiv i64 %number, %nx
+  %fy = urem i64 %fx1, %ny
+  %fz = udiv i64 %fx1, %ny
+  %rx = urem i64 %rank, %cx
+  %rx1 = udiv i64 %rank, %cx
+  %ry = urem i64 %rx1, %cy
+  %rz = udiv i64 %rx1, %cy
+  %bx = mul i64 %fx, %cx
+  %by = mul i64 %fy, %cy
+  %bz = mul i64 %fz, %cz
+  %ux = add i64 %bx, %rx
+  %uy = add i64 %by, %ry
+  %uz = add i64 %bz, %rz
+  br label %placed
+placed:
+  %x = phi i64 [ %gx1, %grid ], [ %ux, %clusters ]
+  %y = phi i64 [ %gy1, %grid ], [ %uy, %clusters ]
+  %z = phi i64 [ %gz1, %grid ], [ %uz, %clusters ]
   %x32 = trunc i64 %x to i32
   %y32 = trunc i64 %y to i32
   %z32 = trunc i64 %z to i32

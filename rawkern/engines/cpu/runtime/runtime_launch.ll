@@ -189,6 +189,8 @@ define internal void @rk_launch(ptr %launch) {
   %blocks = load i64, ptr %pblocks
   %pworkers = &Launch.workers %launch
   %workers = load ptr, ptr %pworkers
+  %ptogether = &Launch.together %launch
+  %together = load i64, ptr %ptogether
   br label %worker
 worker:
   %k = phi i64 [ 0, %0 ], [ %k1, %worker ]
@@ -196,7 +198,9 @@ worker:
   %this = getelementptr %Worker, ptr %workers, i64 %k
   %k1 = add i64 %k, 1
   %part = mul i64 %blocks, %k1
-  %last = udiv i64 %part, %count64
+  %share = udiv i64 %part, %count64
+  %apart = urem i64 %share, %together             ; blocks that begin together are not divided
+  %last = sub i64 %share, %apart
   %pnext = &Worker.range_next %this
   store i64 %first, ptr %pnext
   %pend = &Worker.range_end %this

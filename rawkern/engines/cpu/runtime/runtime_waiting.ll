@@ -1,5 +1,5 @@
 ; Workers of kernels whose warps can wait: a block whose warps all wait or yield is parked, and the worker turns to the
-; next block.
+; next block. The blocks of a cluster begin and are parked together.
 
 ; Look at the clock now and then: it takes longer to read than a small block to run.
 define internal void @rk_turn(ptr %blk) {
@@ -19,7 +19,53 @@ out:
   ret void
 }
 
-; Run a block's warps until all are done (returns 0) or none can go on by itself (returns 1).
+; Run a block and those beside it until all are done (returns 0) or none can go on by itself (returns 1).
+define internal i32 @rk_run_together(ptr %first) noinline {
+  %pbeside = &Block.beside %first
+  %second = load ptr, ptr %pbeside
+  %alone = icmp eq ptr %second, null
+  br label %pass
+pass:
+  br label %block
+block:
+  %blk = phi ptr [ %first, %pass ], [ %next, %block ]
+  %before = phi i32 [ 0, %pass ], [ %how, %block ]
+  %left = phi ptr [ %first, %pass ], [ %left1, %block ]
+  %one = call i32 @rk_run_block(ptr %blk)
+  %how = or i32 %before, %one
+  %ended = trunc i32 %one to i1
+  %left1 = select i1 %ended, ptr %blk, ptr %left  ; one that has not ended
+  %pnext = &Block.beside %blk
+  %next = load ptr, ptr %pnext
+  %last = icmp eq ptr %next, null
+  br i1 %last, label %passed, label %block
+passed:
+  %some = and i32 %how, 1
+  %complete = icmp eq i32 %some, 0
+  br i1 %complete, label %done, label %going
+going:
+  %useful = and i32 %how, 4
+  %idle = icmp eq i32 %useful, 0
+  %stuck = or i1 %idle, %alone
+  br i1 %stuck, label %look, label %again
+again:                                            ; what one did may let another go on
+  call void @rk_turn(ptr %first)
+  br label %pass
+look:
+  %spins = and i32 %how, 2
+  %waiting = icmp ne i32 %spins, 0
+  br i1 %waiting, label %park, label %deadlock
+deadlock:                                         ; every warp waits at a barrier that cannot open
+  call void @rk_service(ptr %left1, i32 {DEADLOCK}, i32 0, i32 0, i32 0, <32 x i64> zeroinitializer, <32 x i64> zeroinitializer)
+  br label %pass
+park:
+  ret i32 1
+done:
+  ret i32 0
+}
+
+; Run a block's warps until all are done or none can go on by itself: in bits whether some are left, whether some of
+; these yielded, and whether any did more than that.
 define internal i32 @rk_run_block(ptr %blk) noinline {
   %pn = &Block.nwarps %blk
   %n = load i32, ptr %pn
@@ -30,6 +76,7 @@ define internal i32 @rk_run_block(ptr %blk) noinline {
   %pmoved = &Block.moved %blk
   br label %pass
 pass:
+  %ever = phi i32 [ 0, %0 ], [ 4, %going ]
   store i32 0, ptr %pmoved
   br label %warp
 warp:
@@ -71,14 +118,13 @@ going:
   br i1 %progress, label %pass, label %stuck
 stuck:
   %spins = icmp ne i32 %yielded1, 0
-  br i1 %spins, label %park, label %deadlock
-deadlock:                                         ; every warp waits at a barrier that cannot open
-  call void @rk_service(ptr %blk, i32 {DEADLOCK}, i32 0, i32 0, i32 0, <32 x i64> zeroinitializer, <32 x i64> zeroinitializer)
-  br label %pass
-park:
-  ret i32 1
+  %left = select i1 %spins, i32 3, i32 1
+  %how = or i32 %left, %ever
+  ret i32 %how
 complete:
-  ret i32 0
+  %had = icmp ne i32 %useful1, 0
+  %ended = select i1 %had, i32 4, i32 %ever
+  ret i32 %ended
 }
 
 define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
@@ -94,6 +140,10 @@ define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   store i64 0, ptr %ppending
   %pissued = &Block.issued %blk
   store i64 0, ptr %pissued
+  %parrived = &Block.arrived %blk
+  store i32 0, ptr %parrived
+  %pleft = &Block.left %blk
+  store i32 0, ptr %pleft
   %pn = &Launch.nwarps %launch
   %n = load i32, ptr %pn
   %pbn = &Block.nwarps %blk
@@ -108,6 +158,8 @@ warp:
   store i32 0, ptr %pstate
   %pi = &Warp.index %this
   store i32 %w, ptr %pi
+  %pcluster = &Warp.cluster %this
+  store i32 0, ptr %pcluster
   %pb = &Warp.block %this
   store ptr %blk, ptr %pb
   %ptop = &Warp.stack_top %this
@@ -137,6 +189,8 @@ define internal void @rk_main(ptr %worker) {
   %president = &Worker.resident %worker
   %pmax = &Launch.max_resident %launch
   %max = load i32, ptr %pmax
+  %ptogether = &Launch.together %launch
+  %together = load i64, ptr %ptogether
   %ptried = alloca i32                            ; workers whose blocks have all been taken: itself, those behind it
   store i32 0, ptr %ptried
   br label %turn
@@ -157,7 +211,7 @@ claim:
   %pnext = &Worker.range_next %from
   %pend = &Worker.range_end %from
   %rangeend = load i64, ptr %pend
-  %number = atomicrmw add ptr %pnext, i64 1 monotonic
+  %number = atomicrmw add ptr %pnext, i64 %together monotonic
   %mine = icmp ult i64 %number, %rangeend
   br i1 %mine, label %memory, label %exhausted
 exhausted:
@@ -179,8 +233,14 @@ begin:
   store i32 %resident1, ptr %president
   %pcode = &Launch.code %launch
   %start = load ptr, ptr %pcode
-  call void %start(ptr %launch, ptr %have, i64 %number)
-  br label %run
+  br label %each
+each:
+  %one = phi ptr [ %have, %begin ], [ %beside, %each ]
+  call void %start(ptr %launch, ptr %one, i64 %number)
+  %pbeside = &Block.beside %one
+  %beside = load ptr, ptr %pbeside
+  %all = icmp eq ptr %beside, null
+  br i1 %all, label %run, label %each
 revisit:
   %head = load ptr, ptr %phead
   %empty = icmp eq ptr %head, null
@@ -191,9 +251,9 @@ unpark:
   store ptr %follow, ptr %phead
   br label %run
 run:
-  %blk = phi ptr [ %have, %begin ], [ %head, %unpark ]
+  %blk = phi ptr [ %have, %each ], [ %head, %unpark ]
   %pblknext = &Block.next %blk
-  %how = call i32 @rk_run_block(ptr %blk)
+  %how = call i32 @rk_run_together(ptr %blk)
   %ended = icmp eq i32 %how, 0
   br i1 %ended, label %recycle, label %park
 recycle:

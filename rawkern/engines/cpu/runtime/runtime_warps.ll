@@ -29,10 +29,20 @@ define internal void @rk_warp_main(ptr %warp) {
   store i32 %done1, ptr %pdone
   %pused = &Block.used %blk
   %used = load i32, ptr %pused
+  %pfirst = &Block.first %blk
+  %first = load ptr, ptr %pfirst
+  %parrived = &Block.arrived %first
+  %arrived = load i32, ptr %parrived
+  %awaited = icmp ne i32 %arrived, 0
+  br i1 %awaited, label %cluster, label %look
+cluster:
+  call void @rk_cluster_left(ptr %warp, ptr %first)
+  br label %look
+look:
   %anyused = icmp ne i32 %used, 0
   br i1 %anyused, label %bars, label %leave
 bars:                                             ; a warp that ends no longer counts at any barrier
-  %id = phi i32 [ 0, %0 ], [ %idnext, %nextbar ]
+  %id = phi i32 [ 0, %look ], [ %idnext, %nextbar ]
   %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
   call void @rk_try_release(ptr %blk, ptr %bar, i32 %id)
   br label %nextbar
@@ -236,6 +246,135 @@ search:
   %to = call ptr @rk_other(ptr %blk, i32 %w)
   ret ptr %to
 out:
+  ret ptr null
+}
+
+; A warp that ends while others of its cluster have arrived at their barrier.
+define internal void @rk_cluster_left(ptr %warp, ptr %first) noinline {
+  %pcluster = &Warp.cluster %warp
+  %cluster = load i32, ptr %pcluster
+  %itself = icmp eq i32 %cluster, 1
+  %pleft = &Block.left %first
+  %left = load i32, ptr %pleft
+  %more = zext i1 %itself to i32
+  %left1 = add i32 %left, %more
+  store i32 %left1, ptr %pleft
+  call void @rk_cluster_release(ptr %first)
+  ret void
+}
+
+; Open the barrier of a cluster, by its first block, if all warps have arrived or ended.
+define internal void @rk_cluster_release(ptr %first) noinline {
+  %parrived = &Block.arrived %first
+  %arrived = load i32, ptr %parrived
+  %pleft = &Block.left %first
+  %left = load i32, ptr %pleft
+  %came = sub i32 %arrived, %left
+  br label %count
+count:
+  %blk = phi ptr [ %first, %0 ], [ %beside, %count ]
+  %missing = phi i32 [ 0, %0 ], [ %missing1, %count ]
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pdone = &Block.done %blk
+  %done = load i32, ptr %pdone
+  %alive = sub i32 %n, %done
+  %missing1 = add i32 %missing, %alive
+  %pbeside = &Block.beside %blk
+  %beside = load ptr, ptr %pbeside
+  %last = icmp eq ptr %beside, null
+  br i1 %last, label %compare, label %count
+compare:
+  %open = icmp uge i32 %came, %missing1
+  br i1 %open, label %release, label %out
+release:
+  {cluster_opens}
+  store i32 0, ptr %parrived
+  store i32 0, ptr %pleft
+  br label %block
+block:
+  %b = phi ptr [ %first, %release ], [ %bnext, %nextblock ]
+  %pwarps = &Block.warps %b
+  %warps = load ptr, ptr %pwarps
+  br label %each
+each:
+  %w = phi i32 [ 0, %block ], [ %wnext, %nextwarp ]
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %pcluster = &Warp.cluster %warp
+  %cluster = load i32, ptr %pcluster
+  %had = icmp eq i32 %cluster, 1
+  br i1 %had, label %wake, label %nextwarp
+wake:
+  %pstate = &Warp.state %warp
+  %state = load i32, ptr %pstate
+  %asleep = icmp eq i32 %state, 2
+  %pid = &Warp.barrier %warp
+  %id = load i32, ptr %pid
+  %here = icmp eq i32 %id, {AT_CLUSTER}
+  %waits = and i1 %asleep, %here
+  %after = select i1 %waits, i32 0, i32 2
+  store i32 %after, ptr %pcluster
+  %state1 = select i1 %waits, i32 0, i32 %state
+  store i32 %state1, ptr %pstate
+  br label %nextwarp
+nextwarp:
+  %wnext = add i32 %w, 1
+  %more = icmp ult i32 %wnext, %n
+  br i1 %more, label %each, label %nextblock
+nextblock:
+  %pbnext = &Block.beside %b
+  %bnext = load ptr, ptr %pbnext
+  %end = icmp eq ptr %bnext, null
+  br i1 %end, label %out, label %block
+out:
+  ret void
+}
+
+; A warp comes to the cluster's barrier to arrive or to wait (%number is AT_CLUSTER), which it does in turns: its `cluster` is 1
+; when it has arrived, 2 when the barrier has opened since. Returns the stack to hand over to if it has to wait, or null.
+define internal ptr @rk_cluster_barrier(ptr %blk, i32 %w, i32 %number, i32 %mask, i32 %site) noinline {
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %pcluster = &Warp.cluster %warp
+  %cluster = load i32, ptr %pcluster
+  %waits = icmp eq i32 %number, {AT_CLUSTER}
+  %fresh = icmp eq i32 %cluster, 0
+  %wrong = icmp eq i1 %waits, %fresh
+  br i1 %wrong, label %fail, label %go
+fail:
+  %number64 = zext i32 %number to i64
+  %what = insertelement <32 x i64> zeroinitializer, i64 %number64, i32 0
+  call void @rk_service(ptr %blk, i32 {CLUSTER}, i32 %mask, i32 %w, i32 %site, <32 x i64> %what, <32 x i64> zeroinitializer)
+  br label %on
+go:
+  br i1 %waits, label %wait, label %arrive
+arrive:
+  store i32 1, ptr %pcluster
+  %pfirst = &Block.first %blk
+  %first = load ptr, ptr %pfirst
+  %parrived = &Block.arrived %first
+  %arrived = load i32, ptr %parrived
+  %arrived1 = add i32 %arrived, 1
+  store i32 %arrived1, ptr %parrived
+  call void @rk_cluster_release(ptr %first)
+  br label %on
+wait:
+  %opened = icmp eq i32 %cluster, 2
+  br i1 %opened, label %pass, label %sleep
+pass:
+  store i32 0, ptr %pcluster
+  br label %on
+sleep:
+  %pstate = &Warp.state %warp
+  store i32 2, ptr %pstate
+  %pid = &Warp.barrier %warp
+  store i32 {AT_CLUSTER}, ptr %pid
+  %psite = &Warp.site %warp
+  store i32 %site, ptr %psite
+  %to = call ptr @rk_other(ptr %blk, i32 %w)
+  ret ptr %to
+on:
   ret ptr null
 }
 

@@ -40,7 +40,8 @@ def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> Schedule
     """Part the text: what leads to the kernel's body, and what is inlined, is the kernel's own."""
     wide = "avx512f" in cpu.arithmetic()
     native = cpu.machine == host().machine
-    text = runtime(waiting, cpu.machine, instrument.barrier_opens, BLOCK_BEGINS, native, wide)
+    hooks = instrument.barrier_opens, instrument.cluster_opens, BLOCK_BEGINS
+    text = runtime(waiting, cpu.machine, *hooks, native, wide)
     own, shared, names = [], [], []
     for found in _FUNCTION.finditer(text):
         result, name, params, more = found.groups()

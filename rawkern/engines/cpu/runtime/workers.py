@@ -59,10 +59,16 @@ class Mapping:
             self._unmap(address, self.size)
 
 
+def shared_window(total: int, together: int) -> int:
+    """Bytes from the shared memory of one block to that of the next of those that begin together."""
+    return total if together == 1 else 1 << max(total - 1, 255).bit_length()
+
+
 class Workers:
     """Records and stacks of `count` workers of one kernel with one shape of block, with memory for one block each.
 
-    `order`: which of the block's warps run, one after the other.
+    `order`: which of the block's warps run, one after the other. `together`: how many blocks begin together, of which
+    a worker has that many then.
     """
 
     def __init__(
@@ -74,7 +80,9 @@ class Workers:
         order: Sequence[int],
         session: Session,
         count: int,
+        together: int = 1,
     ):
+        self.together = together
         self.launch, self.shared_total, self.order, self.session = launch, shared_total, order, session
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
         frames = code.frame_bytes + code.frame_bytes // 2 + SPILLED * code.size
@@ -97,7 +105,7 @@ class Workers:
             self.set(k, "launch", self.launch)
             self.set(k, "index", k, "=i")
             self.set(k, "stack_top", stack.address + stack.size)
-            self.add_block(k)
+            self.add_blocks(k)
         self.count = count
 
     def ordered(self, order: Sequence[int]) -> Workers:
@@ -112,28 +120,35 @@ class Workers:
     def get(self, k: int, field: str, code: str = "=Q") -> int:
         return struct.unpack_from(code, self.records, k * WORKER.size + WORKER.offset(field))[0]
 
-    def add_block(self, k: int) -> None:
-        """Give worker `k` memory for a further block: its record, warps, shared memory and stacks."""
-        warps = self.warps
-        head = -(-(BLOCK.size + warps * WARP.size + 256 + self.shared_total + 256) // PAGE) * PAGE
+    def add_blocks(self, k: int) -> None:
+        """Give worker `k` memory for further blocks that begin together: records, warps, shared memory and stacks."""
+        warps, count = self.warps, self.together
+        record = -(-(BLOCK.size + warps * WARP.size) // 64) * 64
+        window = shared_window(self.shared_total, count)
+        head = -(-(count * (record + window) + 512) // PAGE) * PAGE
         stack = -(-self.warp_stack // PAGE) * PAGE + PAGE
-        mapping = Mapping(head + warps * stack)
+        mapping = Mapping(head + count * warps * stack)
         self.memory.append(mapping)
-        at = mapping.address
-        shared = -(-(at + BLOCK.size + warps * WARP.size) // 256) * 256
-        fields = {
-            "worker": self.address + k * WORKER.size,
-            "shared": shared,
-            "warps": at + BLOCK.size,
-            "next": self.get(k, "free_blocks"),
-            "session": self.session.block(self.shared_total),
-        }
-        for field, value in fields.items():
-            ctypes.c_uint64.from_address(at + BLOCK.offset(field)).value = value
-        for w in range(warps):
-            base = head + w * stack
-            mapping.guard(base)
-            self.stacks.append((at + base + PAGE, stack - PAGE))
-            top = at + base + stack - w * STAGGER % PAGE
-            ctypes.c_uint64.from_address(at + BLOCK.size + w * WARP.size + WARP.offset("stack_top")).value = top
-        self.set(k, "free_blocks", at)
+        first = mapping.address
+        shared = -(-(first + count * record) // 256) * 256
+        for rank in range(count):
+            at = first + rank * record
+            fields = {
+                "worker": self.address + k * WORKER.size,
+                "shared": shared + rank * window,
+                "warps": at + BLOCK.size,
+                "next": self.get(k, "free_blocks"),
+                "first": first,
+                "beside": at + record if rank + 1 < count else 0,
+                "session": self.session.block(self.shared_total),
+            }
+            for field, value in fields.items():
+                ctypes.c_uint64.from_address(at + BLOCK.offset(field)).value = value
+            ctypes.c_int32.from_address(at + BLOCK.offset("rank")).value = rank
+            for w in range(warps):
+                base = head + (rank * warps + w) * stack
+                mapping.guard(base)
+                self.stacks.append((first + base + PAGE, stack - PAGE))
+                top = first + base + stack - w * STAGGER % PAGE
+                ctypes.c_uint64.from_address(at + BLOCK.size + w * WARP.size + WARP.offset("stack_top")).value = top
+        self.set(k, "free_blocks", first)

@@ -88,6 +88,12 @@ def operands(op: str) -> str:
         return {"init": "[%rd1], 4", "inval": "[%rd1]", "pending_count": "%r1, %rd1"}.get(
             what, f"%p1, [%rd1]{wanted}" if "_wait" in what else f"%rd2, [%rd1]{count}"
         )
+    if base == "cp" and "tensor" in parts:
+        rank = int(next(p for p in parts if p in ("1d", "2d", "3d", "4d", "5d"))[0])
+        box = f"[%rd1, {_regs('b32', rank)}]"
+        if "prefetch" in parts:
+            return f"{box}{hint}"
+        return f"{box}, [%rd2]{hint}" if "bulk_group" in parts else f"[%rd2], {box}, [%rd3]{hint}"
     if base == "cp" and "bulk" in parts:
         barrier = ", [%rd3]" if "mbarrier::complete_tx::bytes" in parts else ""
         fixed = {"commit_group": "", "wait_group": "1", "prefetch": f"[%rd1], 32{hint}"}

@@ -132,9 +132,9 @@ def expected(op: str) -> list[tuple]:
     if root == "cp" and "bulk" in parts and len(spaces) == 2:
         does = UPDATE if parts[1] == "reduce" else COPY if spaces[0] == "shared" else WRITE
         told = [("note", "hand_over"), ("access", UPDATE, "shared", 8)] if "bulk_group" not in parts else []
-        return [
-            ("note", "copy"), ("access", does, spaces[0], 16), ("access", READ, spaces[1], 16), ("note", "copied"), *told,
-        ]  # fmt: skip
+        both = [("access", does, spaces[0], 16), ("access", READ, spaces[1], 16)]
+        map_ = [("access", READ, "generic", 128)] if "tensor" in parts else []
+        return [*map_, ("note", "copy"), *both, ("note", "copied"), *told]
     if root == "cp" and "bulk" in parts:
         return {"commit_group": [("note", "commit")], "wait_group": [("note", "wait")]}.get(parts[3], [])
     if root == "cp" and parts[2] in ("ca", "cg"):

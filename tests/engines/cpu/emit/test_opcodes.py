@@ -51,7 +51,7 @@ def test_what_is_listed_has_a_handler():
         ("ld.shared::cluster.u32", "modifier .shared::cluster"),
         ("fence.proxy.tensormap", "expected 1 of"),
         ("st.async.weak.shared::cluster.b32", "clusters are out of the CPU engine's reach"),
-        ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group", "tensor copies"),
+        ("tensormap.replace.tile.rank.global.b1024.b32", "changes of tensor maps by kernels"),
         ("atom.global.add.noftz.f32", "modifier .noftz"),
         ("frobnicate.b32", "no instruction frobnicate"),
     ],

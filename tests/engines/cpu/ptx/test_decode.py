@@ -44,7 +44,7 @@ def test_words(text, name, types, space, order, count):
     "text, who",
     [
         ("bar.sync", "block"), ("barrier.cta.red.and.pred", "block"), ("bar.warp.sync", "mask"),
-        ("barrier.cluster.arrive", ""), ("shfl.sync.idx.b32", "mask"), ("shfl.idx.b32", ""), ("vote.any.pred", ""),
+        ("barrier.cluster.arrive", "block"), ("shfl.sync.idx.b32", "mask"), ("shfl.idx.b32", ""), ("vote.any.pred", ""),
         ("vote.sync.any.pred", "mask"), ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "warp"),
         ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "warp"), ("activemask.b32", ""),
     ],

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.base import llvm
 from rawkern.base.llvm import FULL, QUICK
 from rawkern.engines.cpu.runtime import jit
 
@@ -83,10 +84,10 @@ def test_quick_code_has_the_same_results(monkeypatch: pytest.MonkeyPatch) -> Non
             + f"// {effort}"
         )
         found[effort] = torch.empty_like(x)
-        with jit.effort.asked(effort):
+        with llvm.optimization.asked(effort):
             kernel[16, 64](x, found[effort], 1000)
         assert (effort,) in efforts
         efforts.clear()
     assert torch.equal(found[FULL], found[QUICK])
     with pytest.raises(ValueError, match="RAWKERN_OPTIMIZE is '1'; it is 2, for fast kernels, or 0"):
-        jit.parse_effort("1", jit.OPTIMIZE)
+        llvm.parse_effort("1", llvm.OPTIMIZE)

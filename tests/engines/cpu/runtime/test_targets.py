@@ -96,7 +96,7 @@ def test_values_meet_where_lanes_do() -> None:
         llvm.parse_assembly(jit.module_text(lowered, base.host()), context) as module,
     ):
         with base.target_machine(base.host()) as machine:
-            base.optimise(llvm, module, machine, usual=False)
+            base.optimize(llvm, module, machine, base.FEW)
         assert str(module).count(" = phi <32 x ") < 4 * blocks  # 22 a block once
 
 

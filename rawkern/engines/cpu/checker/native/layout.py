@@ -9,7 +9,7 @@ AGENTS = 64  # whose accesses have an order of their own: warps, and behind them
 #: Of what somebody has seen: a time for each agent of the block, and behind them that of the last strong read after
 #: which come what other blocks passed on before it.
 COLUMNS, LOOKED = 72, 64
-BARRIERS = 16
+BARRIERS, CLUSTER = 17, 16  # of a block and, as the last, that of its cluster
 VALUES = 8  # that a lane writes at once, at most
 GROUPS = 64  # of copies of a warp that are told apart
 _CLOCKS = f"[{WARPS} x i64]"
@@ -78,8 +78,9 @@ GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
 #: in the block (`pot`), and what strong reads of a warp have found there and a fence has yet to put in its past
 #: (`held`, if it is `holding` any; `looked`: when it last read what other blocks pass on). Up to `horizon` a warp has
 #: seen all there was in the block, and up to `common` all have. A warp waits `at` a site + 1, the
-#: barrier `number_at`. `lock`: that which it holds (+ 1); `tried`: when it last failed to take one; `taken` and, behind
-#: a fence, `section`: up to when it has seen what others passed on if the order of locks counts.
+#: barrier `number_at`. That of its cluster has opened at the time `cluster_opened`. `lock`: that which it holds (+ 1);
+#: `tried`: when it last failed to take one; `taken` and, behind a fence, `section`: up to when it has seen what others
+#: passed on if the order of locks counts.
 STATE = Record(
     "State",
     (
@@ -95,7 +96,7 @@ STATE = Record(
         ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
         ("at", _CLOCKS), ("number_at", _CLOCKS),
         ("copies", _CLOCKS), ("latest", _CLOCKS), ("met", _CLOCKS), ("groups", _CLOCKS),
-        ("group_times", f"[{WARPS * GROUPS} x i64]"),
+        ("cluster_opened", "i64"), ("group_times", f"[{WARPS * GROUPS} x i64]"),
     ),
 )  # fmt: skip
 #: One finding.

@@ -39,6 +39,12 @@ define i64 @rk_stack_range(i64 %ck, i64 %blk, i64 %warp) noinline {
   ret i64 0
 }
 
+define internal void @rk_check_cluster_opens(ptr %first) {
+  %b = ptrtoint ptr %first to i64
+  %r = call i64 @rk_check_cluster_open(i64 %b)
+  ret void
+}
+
 define internal void @rk_check_opens(ptr %blk, i32 %id) {
   %b = ptrtoint ptr %blk to i64
   %i = zext i32 %id to i64

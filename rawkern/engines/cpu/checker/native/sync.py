@@ -14,7 +14,8 @@ after that.
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, AT_ONCE, BY_CHOICE, CHECK, COLUMNS, DIFFERENT_BARRIERS, GROUPS, LOOKED, ON, REPORT, STATE, TIME_AT, WARPS,
+    AGENTS, AT_ONCE, BY_CHOICE, CHECK, CLUSTER, COLUMNS, DIFFERENT_BARRIERS, GROUPS, LOOKED, ON, REPORT, STATE, TIME_AT,
+    WARPS,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.scalar import clear, elsewhere, load64, store64
@@ -178,7 +179,8 @@ def rk_check_arrive(ck, blk, warp, number, site, same):
     rk_check_acquire(ck, st, warp, 1)
     if STATE.lock[st, warp]:  # which the whole block may hold
         rk_check_believe(st, warp)
-    number = number & 15
+    if number != CLUSTER:
+        number = number & 15
     STATE.at[st, warp] = site + 1
     if same & ON:
         STATE.at[st, warp] = 0
@@ -238,7 +240,8 @@ def rk_check_open(blk, number):
 def rk_check_depart(ck, blk, warp, number):
     """A warp goes on behind a barrier; fences of any that met there serve all."""
     st = BLOCK.session[blk]
-    number = number & 15
+    if number != CLUSTER:
+        number = number & 15
     STATE.at[st, warp] = 0
     CHECK.limits_of[ck] = 0
     opened = st + STATE_OPENED + number * ROW

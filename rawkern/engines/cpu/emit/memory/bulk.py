@@ -48,7 +48,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     function = f.module.helper("rk_bulk_copy", _copier)
     if what:
         name = f"rk_bulk_{what}_{op.type.name}_{spaces[0]}"
-        function = f.module.helper(name, lambda m: _reducer(m, name, what, op.type, spaces[0]))
+        function = f.module.helper(name, lambda m: _reducer(m, name, reduction(m, what, op.type, spaces[0])))
     bytes_ = e.select(inside, e.resize(size, "i64"), e.splat(const("i64", 0), LANES))
     pending.issue(f, function, barrier, size, [*places, bytes_])
 
@@ -100,10 +100,25 @@ def _copier(m: Module) -> str:
     return define("define internal void @rk_bulk_copy(ptr %entry) noinline", e)
 
 
-def _reducer(m: Module, name: str, what: str, ty: DType, space: str) -> str:
-    """An operation on each element in memory with one of the source."""
+def _reducer(m: Module, name: str, does: str) -> str:
+    e = Emitter(m)
+    words = ", ".join(str(_word(e, k)) for k in (pending.TO, pending.FROM, pending.BYTES))
+    e.line(f"call void @{does}({words})")
+    e.line("ret void")
+    return define(f"define internal void @{name}(ptr %entry) noinline", e)
+
+
+def reduction(m: Module, what: str, ty: DType, space: str) -> str:
+    """Have a function in a module that does something to each element at an address, with one from another address.
+
+    Its parameters are the two addresses and how many bytes there are.
+    """
+    return m.helper(f"rk_{what}_each_{ty.name}_{space}", lambda m: _reduction(m, what, ty, space))
+
+
+def _reduction(m: Module, what: str, ty: DType, space: str) -> str:
     e, size = Emitter(m), ty.bits // 8
-    to, source, total = (_word(e, k) for k in (pending.TO, pending.FROM, pending.BYTES))
+    to, source, total = (Val(f"%{name}", "i64") for name in ("to", "from", "bytes"))
     step = atomic_step(what, ty, space, "monotonic", _sum(ty) if what == "add" and ty.kind == "f" else None)
     e.line("br label %look")
     e.label("look")
@@ -119,7 +134,8 @@ def _reducer(m: Module, name: str, what: str, ty: DType, space: str) -> str:
     e.line("br label %look")
     e.label("out")
     e.line("ret void")
-    return define(f"define internal void @{name}(ptr %entry) noinline", e)
+    header = f"define internal void @rk_{what}_each_{ty.name}_{space}(i64 %to, i64 %from, i64 %bytes) noinline"
+    return define(header, e)
 
 
 def _sum(ty: DType) -> Callable:

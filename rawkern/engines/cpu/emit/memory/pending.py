@@ -6,7 +6,8 @@ its thread waits for its group, or where its warp ends. The first ones also happ
 launches in another order (`rawkern.order`) some happen where they are issued: with the seed 0 all of them.
 
 An entry of the block's list has a function, the barrier that is told of bytes (or 0), the thread, how many bytes it is
-told, and three words for the function. An entry without a function ends a group of the thread's.
+told, three words for the function, and as many as `MORE` that it may need besides. An entry without a function ends a
+group of the thread's.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from rawkern.engines.cpu.emit.lanes import each_lane
 from rawkern.engines.cpu.emit.memory import mbarrier
 from rawkern.engines.cpu.ir import Emitter, Module, Val
 from rawkern.engines.cpu.ptx.data import Instr
-from rawkern.engines.cpu.records import BLOCK, LAUNCH, ORDER, PENDING, WORKER
+from rawkern.engines.cpu.records import BLOCK, LAUNCH, OPERATION, ORDER, PENDING, WORKER
 
-TO, FROM, BYTES = 4, 5, 6  # words of an entry
+TO, FROM, BYTES, MORE = 4, 5, 6, 8  # words of an entry
 _WORDS = {
     "{count}": str(BLOCK.offset("pending")), "{list}": str(BLOCK.offset("operations")), "{most}": str(PENDING),
     "{issued}": str(BLOCK.offset("issued")), "{launch}": str(WORKER.offset("launch")),
-    "{order}": str(LAUNCH.offset("order")), "{factor}": str(ORDER.offset("factor0")),
+    "{entry}": f"[{OPERATION} x i64]", "{size}": str(8 * OPERATION), "{more}": str(MORE),
+    "{rest}": str(8 * (OPERATION - MORE)), "{order}": str(LAUNCH.offset("order")),
+    "{factor}": str(ORDER.offset("factor0")),
 }  # fmt: skip
 
 
@@ -36,12 +39,17 @@ def used(plan: Plan) -> bool:
     return any(instr.op.base == "cp" and instr.op.has("bulk") for instr in every)
 
 
-def issue(f: FunctionLowering, function: str, barrier: Val | None, told: Val, words: Sequence[Val]) -> None:
-    """Each active lane issues an operation: `function` with three `words`, after which a barrier is told of bytes."""
+def issue(
+    f: FunctionLowering, function: str, barrier: Val | None, told: Val, words: Sequence[Val], more: Val | None = None
+) -> None:
+    """Each active lane issues an operation: `function` with three `words`, after which a barrier is told of bytes.
+
+    `more`: where the rest of the entry's words stand, which are copied.
+    """
     e = f.e
     _define(f.module)
     run = e.let("i64", 1, f"ptrtoint ptr @{function} to i64") if function else Val("0", "i64")
-    values = [run, barrier or Val("0", "i64"), _threads(f), e.resize(told, "i64"), *words]
+    values = [run, barrier or Val("0", "i64"), _threads(f), e.resize(told, "i64"), *words, more or Val("0", "i64")]
     each_lane(f, "rk_pending_put_each", None, _block(f), values, _put)
 
 
@@ -113,16 +121,16 @@ def _define(m: Module) -> None:
 
 _FUNCTIONS = """
 define internal void @rk_pending_take(ptr %blk, i64 %k) noinline {
-  %entry = alloca [8 x i64], align 16
+  %entry = alloca {entry}, align 16
   %pn = getelementptr i8, ptr %blk, i64 {count}
   %n = load i64, ptr %pn
   %list = getelementptr i8, ptr %blk, i64 {list}
-  %p = getelementptr [8 x i64], ptr %list, i64 %k
-  call void @llvm.memcpy.p0.p0.i64(ptr %entry, ptr %p, i64 64, i1 false)
+  %p = getelementptr {entry}, ptr %list, i64 %k
+  call void @llvm.memcpy.p0.p0.i64(ptr %entry, ptr %p, i64 {size}, i1 false)
   %n1 = sub i64 %n, 1
   %behind = sub i64 %n1, %k
-  %bytes = shl i64 %behind, 6
-  %next = getelementptr i8, ptr %p, i64 64
+  %bytes = mul i64 %behind, {size}
+  %next = getelementptr i8, ptr %p, i64 {size}
   call void @llvm.memmove.p0.p0.i64(ptr %p, ptr %next, i64 %bytes, i1 false)
   store i64 %n1, ptr %pn
   %run = load ptr, ptr %entry
@@ -143,7 +151,8 @@ out:
   ret void
 }
 
-define internal void @rk_pending_put(ptr %blk, i64 %f, i64 %bar, i64 %t, i64 %told, i64 %a, i64 %b, i64 %c) noinline {
+define internal void @rk_pending_put(ptr %blk, i64 %f, i64 %bar, i64 %t, i64 %told, i64 %a, i64 %b, i64 %c,
+  i64 %d) noinline {
   %pn = getelementptr i8, ptr %blk, i64 {count}
   %before = load i64, ptr %pn
   %full = icmp uge i64 %before, {most}
@@ -154,7 +163,7 @@ make:
 put:
   %n = load i64, ptr %pn
   %list = getelementptr i8, ptr %blk, i64 {list}
-  %p = getelementptr [8 x i64], ptr %list, i64 %n
+  %p = getelementptr {entry}, ptr %list, i64 %n
   store i64 %f, ptr %p
   %p1 = getelementptr i64, ptr %p, i64 1
   store i64 %bar, ptr %p1
@@ -168,6 +177,14 @@ put:
   store i64 %b, ptr %p5
   %p6 = getelementptr i64, ptr %p, i64 6
   store i64 %c, ptr %p6
+  %none = icmp eq i64 %d, 0
+  br i1 %none, label %added, label %rest
+rest:
+  %p8 = getelementptr i64, ptr %p, i64 {more}
+  %pmore = inttoptr i64 %d to ptr
+  call void @llvm.memcpy.p0.p0.i64(ptr %p8, ptr %pmore, i64 {rest}, i1 false)
+  br label %added
+added:
   %n1 = add i64 %n, 1
   store i64 %n1, ptr %pn
   %pissued = getelementptr i8, ptr %blk, i64 {issued}
@@ -207,7 +224,7 @@ look:
   %more = icmp ult i64 %k, %n
   br i1 %more, label %compare, label %out
 compare:
-  %p = getelementptr [8 x i64], ptr %list, i64 %k
+  %p = getelementptr {entry}, ptr %list, i64 %k
   %pw = getelementptr i64, ptr %p, i64 %word
   %w = load i64, ptr %pw
   %shifted = lshr i64 %w, %shift
@@ -256,7 +273,7 @@ count:
   %some = icmp ult i64 %j, %n
   br i1 %some, label %counted, label %start
 counted:
-  %pj = getelementptr [8 x i64], ptr %list, i64 %j
+  %pj = getelementptr {entry}, ptr %list, i64 %j
   %end = call i1 @rk_pending_ends(ptr %pj, i64 %thread)
   %endw = zext i1 %end to i64
   %ends1 = add i64 %ends, %endw
@@ -272,7 +289,7 @@ look:
   %more = icmp ult i64 %k, %now
   br i1 %more, label %compare, label %out
 compare:
-  %p = getelementptr [8 x i64], ptr %list, i64 %k
+  %p = getelementptr {entry}, ptr %list, i64 %k
   %pbar = getelementptr i64, ptr %p, i64 1
   %bar = load i64, ptr %pbar
   %pt = getelementptr i64, ptr %p, i64 2

@@ -1,0 +1,263 @@
+"""Tensor maps: what Hopper's tensor copies (TMA) know of a tensor, passed to a kernel by value.
+
+A GPU takes the 128 bytes that its driver makes. For the CPU engine they are a record of our own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from rawkern.arguments.memory import describe, dtype_name
+from rawkern.arguments.scalars import Where
+from rawkern.base import operator_state
+from rawkern.base.border import border
+from rawkern.base.nested import Holder
+from rawkern.errors import LaunchError, UnsupportedError
+
+SIZE = 128  # bytes of a CUtensorMap
+#: The CPU engine's: magic, type, rank, interleave, swizzle; address; sizes, strides; extents of the box, their steps;
+#: fill, L2 promotion, mode; and where the memory ends. Beyond the rank sizes, extents and steps are 1, strides 0.
+_RECORD = struct.Struct("<I4BQ5q4q5H5B3B14xQ")
+MAGIC = int.from_bytes(b"TMap", "little")
+#: CUtensorMapDataType: number, bytes, and whether a copy may fill with NaN.
+_TYPES = {
+    **dict.fromkeys(("uint8", "int8", "bool", "float4_e2m1fn_x2"), (0, 1, False)),
+    **dict.fromkeys([f"float8_{x}" for x in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")], (0, 1, False)),
+    "uint16": (1, 2, False), "int16": (1, 2, False), "uint32": (2, 4, False), "int32": (3, 4, False),
+    "uint64": (4, 8, False), "int64": (5, 8, False), "float16": (6, 2, True), "float32": (7, 4, True),
+    "float64": (8, 8, True), "bfloat16": (9, 2, True),
+    "float32_ftz": (10, 4, True), "tf32": (11, 4, True), "tf32_ftz": (12, 4, True),
+}  # fmt: skip
+_OF_FLOAT32 = ("float32_ftz", "tf32", "tf32_ftz")
+_SWIZZLES = (0, 32, 64, 128)  # bytes, in the driver's order
+_INTERLEAVES = (0, 16, 32)
+_PROMOTIONS = (0, 64, 128, 256)
+_FILLS = ("zero", "nan")
+_MOST_SIZE, _MOST_STRIDE, _MOST_BOX, _MOST_STEP, _MOST_RANK = 1 << 32, 1 << 40, 256, 8, 5
+
+
+class _Form(NamedTuple):
+    """What the driver is told, as it wants it: the innermost dimension first; numbers for names."""
+
+    type: int
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    interleave: int
+    swizzle: int
+    promotion: int
+    fill: int
+
+
+class TensorMap(Holder):
+    """A tensor and how boxes of it are copied, from `tensor_map`; pass it for a ``CUtensorMap`` parameter."""
+
+    __slots__ = ("_form", "_known", "read_only")
+
+    def __init__(self, tensor: torch.Tensor, form: _Form, read_only: bool) -> None:
+        self.tensor, self.read_only, self._form = tensor, read_only, form
+        self._known: tuple[Any, bytes] = (None, b"")
+
+    def __repr__(self) -> str:
+        box = f"box {self._form.box[::-1]}"
+        return f"<tensor map of a {tuple(self.tensor.shape)} {dtype_name(self.tensor.dtype)} tensor, {box}>"
+
+    def encoded(self, where: Where | str = "tensor_map") -> bytes:
+        """The 128 bytes for the device that the tensor is on, made again where it has moved or changed its shape."""
+        t = self.tensor
+        key = t.data_ptr(), tuple(t.shape), t.stride(), t.device.type
+        if self._known[0] != key:
+            sizes, strides = _geometry(t, self._form, str(where))
+            if t.is_cuda:
+                data = _of_driver(t.data_ptr(), sizes, strides, self._form)
+            else:
+                storage = t.untyped_storage()
+                data = _of_cpu(t.data_ptr(), sizes, strides, self._form, storage.data_ptr() + storage.nbytes())
+            self._known = key, data
+        return self._known[1]
+
+
+@border
+def tensor_map(
+    tensor: torch.Tensor, box: int | Sequence[int], *, swizzle: int = 0,
+    element_strides: int | Sequence[int] | None = None, interleave: int = 0, fill: str = "zero", l2_promotion: int = 0,
+    dtype: str | None = None, read_only: bool = False,
+) -> TensorMap:  # fmt: skip
+    """Describe a tensor for Hopper's tensor copies (TMA): what ``cuTensorMapEncodeTiled`` does, on both engines.
+
+    Pass it for a kernel's parameter ``const __grid_constant__ CUtensorMap map``, whose address ``&map`` the copies
+    take. It keeps the tensor alive, and follows it: a launch passes the address, shape and strides of that time.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        1 to 5 dimensions; the last one is contiguous, the other strides and the address are multiples of 16 bytes.
+    box : int or sequence of int
+        The elements that one copy moves, for each dimension of the tensor in the tensor's order: 1 to 256.
+        Coordinates in the kernel have the other order, the last dimension's first.
+    swizzle : int, default 0
+        How 16-byte units are permuted in shared memory, by the bytes of a row: 0, 32, 64 or 128.
+    element_strides : int or sequence of int, optional
+        Of each dimension a copy takes every first, second ... eighth element. The last dimension's is ignored.
+    interleave : int, default 0
+        Bytes of a channel slice: 0, 16 or 32. Not on the CPU.
+    fill : {"zero", "nan"}, default "zero"
+        What a copy has for elements outside the tensor.
+    l2_promotion : int, default 0
+        Bytes that L2 fetches: 0, 64, 128 or 256.
+    dtype : {"float32_ftz", "tf32", "tf32_ftz"}, optional
+        Other types for elements of float32. Copies of the last two round to tf32.
+    read_only : bool, default False
+        Kernels do not write the tensor through this map. Otherwise each launch counts as a change of the tensor.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what the driver or the GPU would not take.
+    """
+    name = "tensor_map"
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: tensor is a {type(tensor).__name__}; pass a torch tensor")
+    fake = operator_state.state.level == operator_state.FAKE
+    if not fake:
+        describe(tensor, Where(name, 1, "tensor"), "its memory", True)
+    if not isinstance(read_only, bool):
+        raise TypeError(f"{name}: read_only is {read_only!r}; pass True or False")
+    rank = tensor.dim()
+    if not 1 <= rank <= _MOST_RANK:
+        raise ValueError(f"{name}: the tensor has {rank} dimensions; a tensor map has 1 to {_MOST_RANK}: reshape it")
+    steps = (1,) * rank if element_strides is None else element_strides
+    number, size, floats = _type(tensor, dtype)
+    form = _Form(
+        number, _numbers("box", box, rank, _MOST_BOX), _numbers("element_strides", steps, rank, _MOST_STEP),
+        _choice("interleave", interleave, _INTERLEAVES), _choice("swizzle", swizzle, _SWIZZLES),
+        _choice("l2_promotion", l2_promotion, _PROMOTIONS), _choice("fill", fill, _FILLS),
+    )  # fmt: skip
+    _check_form(form, rank, size, floats)
+    made = TensorMap(tensor, form, read_only)
+    if not fake:
+        made.encoded()
+    return made
+
+
+def _type(tensor: torch.Tensor, dtype: str | None) -> tuple[int, int, bool]:
+    name = dtype_name(tensor.dtype)
+    if dtype is not None:
+        if dtype not in _OF_FLOAT32:
+            raise ValueError(f"tensor_map: dtype is {dtype!r}; pass one of {', '.join(map(repr, _OF_FLOAT32))} or None")
+        if name != "float32":
+            raise TypeError(f"tensor_map: dtype is {dtype!r}, which is for elements of float32; the tensor has {name}")
+        name = dtype
+    if name not in _TYPES:
+        raise TypeError(
+            f"tensor_map: the tensor is {name}, which tensor copies do not know; pass a view of another dtype"
+        )
+    return _TYPES[name]
+
+
+def _numbers(name: str, value: Any, rank: int, most: int) -> tuple[int, ...]:
+    """A number for each dimension, the innermost first."""
+    numbers = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else None
+    if numbers is None or any(isinstance(x, bool) or not isinstance(x, int) for x in numbers):
+        raise TypeError(f"tensor_map: {name} is {value!r}; pass a tuple of {rank} ints, one for each dimension")
+    if len(numbers) != rank:
+        raise ValueError(f"tensor_map: {name} has {len(numbers)} numbers; pass {rank}, one for each dimension")
+    for k, x in enumerate(numbers):
+        if not 1 <= x <= most:
+            raise ValueError(f"tensor_map: {name}[{k}] is {x}; it is 1 to {most}")
+    return numbers[::-1]
+
+
+def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> int:
+    if isinstance(value, bool) or value not in choices:
+        raise ValueError(f"tensor_map: {name} is {value!r}; pass one of {', '.join(map(repr, choices))}")
+    return choices.index(value)
+
+
+def _check_form(form: _Form, rank: int, size: int, floats: bool) -> None:
+    row, last = form.box[0] * size, f"box[{rank - 1}] is {form.box[0]}"
+    if form.interleave:
+        if rank < 3:
+            raise ValueError(f"tensor_map: interleave needs at least 3 dimensions, the tensor has {rank}")
+        if _INTERLEAVES[form.interleave] == 32 and _SWIZZLES[form.swizzle] != 32:
+            raise ValueError(f"tensor_map: swizzle is {_SWIZZLES[form.swizzle]}; interleave=32 needs swizzle=32")
+    elif row % 16:
+        few = f"pass a multiple of {16 // math.gcd(16, size)}"
+        raise ValueError(f"tensor_map: {last}, rows of {row} bytes, which are no multiple of 16; {few}")
+    elif form.swizzle and row > _SWIZZLES[form.swizzle]:
+        span = _SWIZZLES[form.swizzle]
+        most = span // size
+        raise ValueError(f"tensor_map: {last}, rows of {row} bytes; swizzle={span} takes at most {most} elements")
+    if _FILLS[form.fill] == "nan" and not floats:
+        raise ValueError("tensor_map: fill is 'nan', which integers have none of; pass 'zero'")
+
+
+def _geometry(t: torch.Tensor, form: _Form, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes in elements and strides in bytes, the innermost first, if the driver takes them."""
+    if t.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{name}: the tensor is on {t.device}; rawkern runs on cpu and cuda: pass tensor.cpu()")
+    unit = 32 if _INTERLEAVES[form.interleave] == 32 else 16
+    address, size, rank = t.data_ptr(), t.element_size(), t.dim()
+    if rank != len(form.box):
+        raise ValueError(f"{name}: the tensor has {rank} dimensions by now, its map has a box of {len(form.box)}")
+    if address % unit:
+        raise ValueError(f"{name}: the tensor starts at an address that is no multiple of {unit} bytes; pass a clone()")
+    for k, n in enumerate(t.shape):
+        if not 1 <= n <= _MOST_SIZE:
+            raise ValueError(f"{name}: dimension {k} of the tensor has {n} elements; a tensor map has 1 to 2**32")
+    if t.shape[-1] > 1 and t.stride(-1) != 1:
+        mend = "pass contiguous(), or a transposed view"
+        raise ValueError(f"{name}: the tensor's last dimension has stride {t.stride(-1)}, not 1; {mend}")
+    sizes, strides = tuple(t.shape[::-1]), []
+    extent = -(-sizes[0] * size // unit) * unit
+    for k in range(rank - 2, -1, -1):
+        stride = t.stride(k) * size if t.shape[k] > 1 else extent  # of one element alone no stride is used
+        if stride % unit or stride >= _MOST_STRIDE:
+            rule = f"no multiple of {unit}" if stride % unit else "2**40 or more"
+            mend = "pad the rows: torch.nn.functional.pad(tensor, ...), or a view of a wider tensor"
+            raise ValueError(f"{name}: dimension {k} of the tensor has a stride of {stride} bytes, {rule}; {mend}")
+        strides.append(stride)
+        extent = max(extent, stride * t.shape[k])
+    return sizes, tuple(strides)
+
+
+@lru_cache(maxsize=4096)
+def _of_cpu(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], form: _Form, end: int) -> bytes:
+    if form.interleave:
+        raise UnsupportedError("tensor_map: interleave is not supported on the CPU engine; pass a tensor on a GPU")
+    rank, more = len(sizes), _MOST_RANK - len(sizes)
+    ones, zeros = (1,) * more, (0,) * more
+    return _RECORD.pack(
+        MAGIC, form.type, rank, form.interleave, form.swizzle, address, *sizes, *ones, *strides, *zeros,
+        *form.box, *ones, 1, *form.steps[1:], *ones, form.fill, form.promotion, 0, end,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _of_driver(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], form: _Form) -> bytes:
+    room = ctypes.create_string_buffer(2 * SIZE)
+    start = -ctypes.addressof(room) % 64
+    rank = len(sizes)
+    words, halves = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
+    status = _driver().cuTensorMapEncodeTiled(
+        ctypes.c_void_p(ctypes.addressof(room) + start), form.type, rank, ctypes.c_void_p(address), words(*sizes),
+        words(*strides), halves(*form.box), halves(*form.steps), form.interleave, form.swizzle, form.promotion,
+        form.fill,
+    )  # fmt: skip
+    if status:
+        raise LaunchError(
+            f"tensor_map: the driver does not take this tensor map (error {status}); tensor copies need a GPU of "
+            "compute capability 9.0 or later"
+        )
+    return room.raw[start : start + SIZE]
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")

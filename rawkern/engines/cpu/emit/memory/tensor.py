@@ -1,0 +1,215 @@
+"""``cp.async.bulk.tensor`` and its reductions: copies of boxes of a tensor, which happen later (`pending`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+
+from rawkern.arguments.tensor_map import MAGIC
+from rawkern.engines.cpu.emit.calls import service
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, WRITE, Access
+from rawkern.engines.cpu.emit.lanes import pointer
+from rawkern.engines.cpu.emit.memory import pending
+from rawkern.engines.cpu.emit.memory.addresses import address
+from rawkern.engines.cpu.emit.memory.bulk import reduction
+from rawkern.engines.cpu.ir import Module, Val, const
+from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Vec
+from rawkern.engines.cpu.ptx.decode import DTYPES
+from rawkern.engines.cpu.records import BLOCK, OPERATION
+
+_UNIT = 16  # bytes
+#: Types of elements as `rawkern.arguments.tensor_map` numbers them, which every copy takes, and those of reductions.
+_ALL = range(13)
+_TYPES = {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64", 9: "bf16"}
+_REDUCTIONS = {
+    "add": _TYPES.keys(), **dict.fromkeys(("min", "max"), (2, 3, 4, 5, 6, 9)), **dict.fromkeys(("inc", "dec"), (2,)),
+    **dict.fromkeys(("and", "or", "xor"), (2, 3, 4, 5)),
+}  # fmt: skip
+_WORDS = {
+    "{magic}": str(MAGIC), "{to}": str(pending.TO), "{from}": str(pending.FROM), "{bytes}": str(pending.BYTES),
+    "{more}": str(pending.MORE),
+}  # fmt: skip
+
+
+def _copy(f: FunctionLowering, instr: Instr) -> None:
+    """Each active lane copies a box of a tensor into shared memory, or from there."""
+    op, e = instr.op, f.e
+    loads = op.mods[[m in ("global",) or m.startswith("shared") for m in op.mods].index(True)] != "global"
+    first, second, *more = instr.args
+    at, tensor = (first, second) if loads else (second, first)
+    rank = next(int(m[0]) for m in op.mods if m[1:] == "d")
+    if not isinstance(at, Mem) or not _is_tensor(tensor, rank):
+        raise f.unsupported()
+    map_, coordinates = tensor
+    known = Access(READ, Mem(map_, 0), "generic", 8, 16, align=8)
+    maps = e.splat(f.values.plain(f.watch.access(known, address(f, known.mem, "generic"))), LANES)
+    places = e.splat(f.values.plain(address(f, at, "shared")), LANES)
+    numbers = [e.splat(f.values.value(c, 32), LANES) for c in coordinates.items]
+    barriers = e.splat(f.values.plain(address(f, more[0], "shared")), LANES) if loads else None
+    base = f.frame.field_address(BLOCK, "shared")
+    room, out = (_room(f, n) for n in (OPERATION - pending.MORE, 3))
+    _define(f.module)
+    what = next((m for m in op.mods if m in _REDUCTIONS), "")
+    kinds = sum(1 << number for number in _REDUCTIONS.get(what, _ALL))
+    function = "rk_tensor_load" if loads else "rk_tensor_store"
+    if what:
+        function = f.module.helper(f"rk_tensor_{what}", lambda m: _reducer(m, what))
+    for lane in _lanes(f):
+        map_at, to = (e.let("i64", 1, f"extractelement {x}, {lane}") for x in (maps, places))
+        for k in range(6):
+            c = e.let("i32", 1, f"extractelement {numbers[k]}, {lane}") if k < rank else const("i32", 0)
+            e.line(f"store {c}, {pointer(e, room, 4 * k)}")
+        e.line(f"call void @llvm.memcpy.p0.p0.i64({pointer(e, room, 32)}, {pointer(e, map_at)}, i64 128, i1 false)")
+        arguments = f"{pointer(e, room)}, {to}, {base}"
+        wrong = e.let("i64", 1, f"call i64 @rk_tensor_wrong({arguments}, i64 {rank}, i64 {kinds})")
+        with e.where(e.cmp("icmp ne", wrong, 0), rare=True):
+            service(f, "TENSOR", instr, wrong, map_at)
+        told = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, room)})")
+        f.watch.note("copy")
+        inside = _watched(f, at, loads, bool(what), arguments, out, told)
+        f.watch.note("copied")
+        barrier = None
+        if barriers is not None:
+            f.watch.note("hand_over")
+            mine = e.let("i64", 1, f"extractelement {barriers}, {lane}")
+            update = Access(UPDATE, more[0], "shared", 8, order="release", looks=False)
+            barrier = e.splat(f.values.plain(f.watch.access(update, e.splat(mine, LANES))), LANES)
+        bytes_ = e.select(inside, told, const("i64", 0))
+        pending.issue(f, function, barrier, told, (to, base, bytes_), room)
+
+
+def _is_tensor(operand: object, rank: int) -> bool:
+    """Whether an operand is ``[map, {coordinates}]``."""
+    if not isinstance(operand, list) or len(operand) != 2:
+        return False
+    return isinstance(operand[0], Reg) and isinstance(operand[1], Vec) and len(operand[1].items) == rank
+
+
+def _watched(
+    f: FunctionLowering, at: Mem, loads: bool, updates: bool, arguments: str, out: Val, told: Val
+) -> Val:  # fmt: skip
+    """Tell of the units that the active lane copies; returns whether it may."""
+    e, units = f.e, f.watch.each_unit
+    count, asks = (e.bin("lshr", told, 4), "unit") if units else (const("i64", 2), "ends")
+    fine = _room(f, 1)
+    e.line(f"store i64 1, {pointer(e, fine)}")
+    shared, outside = (COPY, READ) if loads else (READ, UPDATE if updates else WRITE)
+    nowhere = Mem(Imm(0, "i"), 0)
+    for k in _counted(f, count):
+        e.line(f"call void @rk_tensor_{asks}({arguments}, {k}, i1 {int(loads)}, {pointer(e, out)})")
+        place, there, inside = (e.let("i64", 1, f"load i64, {pointer(e, out, 8 * j)}") for j in range(3))
+        whole = f.lanes.mask_of(e.cmp("icmp eq", inside, _UNIT))
+        some = None if loads else e.bin("and", f.lanes.mask_of(e.cmp("icmp ne", inside, 0)), f.lanes.act())
+        length = e.resize(inside, "i32")
+        whole = e.bin("and", whole, f.lanes.act())
+        accesses = [
+            (Access(shared, at, "shared", _UNIT, mask=some), place),
+            (Access(outside, nowhere, "global", _UNIT, mask=whole, align=1, lengths=length), there),
+        ]
+        for access, wanted in accesses if loads else accesses[::-1]:
+            got = f.values.plain(f.watch.access(access, e.splat(wanted, LANES)))
+            other = f.lanes.mask_of(e.cmp("icmp ne", got, e.splat(wanted, LANES)))
+            bad = e.cmp("icmp ne", e.bin("and", other, f.lanes.act()), 0)
+            with e.where(bad, rare=True):
+                e.line(f"store i64 0, {pointer(e, fine)}")
+    return e.cmp("icmp ne", e.let("i64", 1, f"load i64, {pointer(e, fine)}"), 0)
+
+
+def _room(f: FunctionLowering, words: int) -> Val:
+    """Where some words of the warp's stand."""
+    e = f.frame.e
+    return e.let("i64", 1, f"ptrtoint ptr {e.let('ptr', 1, f'alloca [{words} x i64], align 16').ref} to i64")
+
+
+def _counted(f: FunctionLowering, count: Val) -> Iterator[Val]:
+    """Emit what follows once, as a loop over numbers below a count."""
+    e, at = f.e, _room(f, 1)
+    e.line(f"store i64 0, {pointer(e, at)}")
+    with _loop(f) as leave:
+        k = e.let("i64", 1, f"load i64, {pointer(e, at)}")
+        leave(e.cmp("icmp uge", k, count))
+        yield k
+        e.line(f"store {e.bin('add', k, 1)}, {pointer(e, at)}")
+
+
+def _lanes(f: FunctionLowering) -> Iterator[Val]:
+    """Emit what follows once, as a loop over the active lanes, each of which is the only one then."""
+    e, at = f.e, _room(f, 1)
+    e.line(f"store {e.resize(f.lanes.act(), 'i64')}, {pointer(e, at)}")
+    with _loop(f) as leave:
+        left = e.let("i64", 1, f"load i64, {pointer(e, at)}")
+        leave(e.cmp("icmp eq", left, 0))
+        rest = e.bin("and", left, e.bin("sub", left, 1))
+        e.line(f"store {rest}, {pointer(e, at)}")
+        f.lanes.set_act(e.resize(e.bin("xor", left, rest), "i32"))
+        yield e.intrinsic("llvm.cttz", "i64", left, extra=", i1 true")
+
+
+@contextmanager
+def _loop(f: FunctionLowering) -> Iterator:
+    """A loop that is left where a condition holds; what is known in it is not known behind it."""
+    e, known = f.e, dict(f.cache)
+    again, done = (e.fresh(x)[1:] for x in ("again", "done"))
+    e.line(f"br label %{again}")
+    e.label(again)
+
+    def leave(condition: Val) -> None:
+        inside = e.fresh("inside")[1:]
+        e.line(f"br {condition}, label %{done}, label %{inside}")
+        e.label(inside)
+
+    yield leave
+    e.line(f"br label %{again}")
+    e.label(done)
+    f.cache = known
+
+
+def _reducer(m: Module, what: str) -> str:
+    """An operation on each element of a tensor, which says of what type they are."""
+    names = {number: reduction(m, what, DTYPES[_TYPES[number]], "global") for number in _REDUCTIONS[what]}
+    cases = [f"i8 {number}, label %of{number}" for number in names]
+    ways = [
+        f"of{number}:\n  call void @{name}(i64 %address, i64 %place, i64 %n)\n  ret void"
+        for number, name in names.items()
+    ]
+    return "\n".join([
+        f"define internal void @rk_tensor_{what}_unit(i64 %address, i64 %place, i64 %n, ptr %op) {{",
+        "  %ptype = getelementptr i8, ptr %op, i64 36",
+        "  %type = load i8, ptr %ptype",
+        f"  switch i8 %type, label %none [ {' '.join(cases)} ]",
+        *ways,
+        "none:",
+        "  unreachable",
+        "}",
+        f"define internal void @rk_tensor_{what}(ptr %entry) noinline {{",
+        f"  call void @rk_tensor_each(ptr %entry, ptr @rk_tensor_{what}_unit)",
+        "  ret void",
+        "}",
+    ])  # fmt: skip
+
+
+@cache
+def _text() -> str:
+    text = resources.files("rawkern.engines.cpu.emit.memory").joinpath("tensor.ll").read_text()
+    for word, value in _WORDS.items():
+        text = text.replace(word, value)
+    return text
+
+
+def _define(m: Module) -> None:
+    """Have the functions of ``tensor.ll`` in a module."""
+    for name in ("usub.sat", "umin", "umax", "smin", "smax"):
+        m.declare(f"llvm.{name}.i64", f"declare i64 @llvm.{name}.i64(i64, i64)")
+    m.declare("llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+    m.helper("rk_tensor", lambda m: _text())
+
+
+HANDLERS = {
+    "cp.async.bulk.tensor": _copy,
+    "cp.reduce.async.bulk.tensor": _copy,
+    "cp.async.bulk.prefetch.tensor": lambda f, instr: None,
+}

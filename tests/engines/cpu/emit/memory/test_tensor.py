@@ -1,0 +1,151 @@
+"""Tensor copies; tests/engines/cpu/test_hopper.py compares more with what an H200 gave."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.errors import CheckError, LaunchError, OutOfBoundsError, ReadOnlyError
+
+ROWS, COLUMNS = 8, 32  # of a box
+
+DOUBLED = r"""
+#include <cuda.h>
+extern "C" __global__ void doubled(const __grid_constant__ CUtensorMap from, const __grid_constant__ CUtensorMap to,
+                                   float* seen, int x, int y, int waits) {
+    __shared__ alignas(1024) float s[8 * 32];
+    __shared__ alignas(8) unsigned long long bar;
+    unsigned at = (unsigned)__cvta_generic_to_shared(s), b = (unsigned)__cvta_generic_to_shared(&bar);
+    for (int i = threadIdx.x; i < 256; i += 32) s[i] = -1;
+    if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.proxy.async.shared::cta;" :: "r"(b));
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 1024;" :: "r"(b) : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+            " [%0], [%1, {%3, %4}], [%2];" :: "r"(at), "l"(&from), "r"(b), "r"(x), "r"(y) : "memory");
+    }
+    __syncwarp();
+    if (waits) asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra L; }"
+        :: "r"(b) : "memory");
+    for (int i = threadIdx.x; i < 256; i += 32) { seen[i] = s[i]; s[i] = 2 * s[i]; }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%1, {%2, %3}], [%0];"
+            :: "r"(at), "l"(&to), "r"(x), "r"(y) : "memory");
+        asm volatile("cp.async.bulk.commit_group;\n cp.async.bulk.wait_group 0;" ::: "memory");
+    }
+}"""
+
+
+def boxed(x: torch.Tensor, row: int, column: int) -> torch.Tensor:
+    """A box of a matrix, with zeros outside."""
+    padded = torch.nn.functional.pad(x, (32, 32, 8, 48))
+    return padded[row + 8 : row + 8 + ROWS, column + 32 : column + 32 + COLUMNS]
+
+
+def swizzled(box: torch.Tensor) -> torch.Tensor:
+    """How rows of 128 bytes lie in shared memory: units of 16 bytes, by number xor the row's."""
+    units = box.reshape(ROWS, 8, 4)
+    picks = torch.arange(8)[:, None] ^ torch.arange(8)[None, :]
+    return torch.stack([units[r, picks[r]] for r in range(ROWS)]).reshape(-1)
+
+
+def test_a_box_is_copied_changed_and_copied_back(device: str) -> None:
+    """With elements outside, whose places get zeros, and which are not written; a map follows its tensor."""
+    if device == "cuda" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no tensor copies")
+    kernel = rawkern.RawKernel(DOUBLED)
+    x, seen = torch.rand(20, 68, device=device), torch.empty(256, device=device)
+    y = torch.zeros_like(x)
+    from_, to = (rawkern.tensor_map(t, (ROWS, COLUMNS), swizzle=128) for t in (x, y))
+    for column, row in ((8, 3), (48, 16), (-4, -5), (0, 40)):
+        y.zero_()
+        kernel[1, 32](from_, to, seen, column, row, 1)
+        expected = boxed(x, row, column)
+        assert seen.cpu().equal(swizzled(expected.cpu()))
+        inside = boxed(torch.ones_like(x), row, column).bool()
+        assert boxed(y, row, column)[inside].equal(2 * expected[inside])
+        assert y.count_nonzero() == expected.count_nonzero()
+    z = torch.rand(9, 32, device=device)
+    x.data = z  # other memory, and another shape
+    kernel[1, 32](from_, to, seen, 0, 2, 1)
+    assert seen.cpu().equal(swizzled(boxed(z, 2, 0).cpu()))
+    if device == "cuda":
+        pinned = rawkern.tensor_map(torch.zeros(8, 32).pin_memory(), (8, 32))
+        with pytest.raises(ValueError, match=r"argument 1 'from' maps a tensor on cpu; map one on cuda:0"):
+            kernel[1, 32](pinned, to, seen, 0, 2, 1)
+        return
+    with rawkern.check():
+        kernel[1, 32](from_, to, seen, 0, 2, 1)
+        with pytest.raises(CheckError, match=r"line 19: .*reads s\[0\](?s:.)*line 14"):
+            kernel[1, 32](from_, to, seen, 0, 2, 0)
+    kernel[1, 32](from_, to, seen, 0, 2, 0)
+    assert (seen == -1).all()  # nobody has waited
+    with rawkern.order(0):
+        kernel[1, 32](from_, to, seen, 0, 2, 0)
+    assert seen.equal(swizzled(boxed(z, 2, 0)))
+    with pytest.raises(ReadOnlyError, match=r"line 24: .* writes to"):
+        kernel[1, 32](from_, rawkern.tensor_map(y, (8, 32), read_only=True), seen, 0, 2, 1)
+    with pytest.raises(OutOfBoundsError, match=r"copies s\[71\]; s has 64 elements of 16 bytes"):
+        kernel[1, 32](rawkern.tensor_map(x, (9, 32)), to, seen, 0, 2, 1)
+
+
+def test_copies_that_are_refused() -> None:
+    kernel, seen = rawkern.RawKernel(DOUBLED), torch.empty(256)
+    x = torch.rand(20, 68)
+    map_ = rawkern.tensor_map(x, (8, 32))
+    with pytest.raises(LaunchError, match=r"line 14: .* from a first coordinate that is not a multiple of 16 bytes"):
+        kernel[1, 32](map_, map_, seen, 1, 0, 1)
+    with pytest.raises(LaunchError, match=r"another number of dimensions than its tensor map has"):
+        kernel[1, 32](rawkern.tensor_map(x.view(-1), 256), map_, seen, 0, 0, 1)
+    with pytest.raises(LaunchError, match=r"something else than a tensor map; pass rawkern\.tensor_map"):
+        kernel[1, 32](bytes(128), map_, seen, 0, 0, 1)
+    with pytest.raises(LaunchError, match=r"not a multiple of 128 bytes"):
+        rawkern.RawKernel(DOUBLED.replace('"r"(at), "l"(&from)', '"r"(at + 16), "l"(&from)'))[1, 32](
+            map_, map_, seen, 0, 0, 1
+        )
+
+
+REDUCED = r"""
+#include <cuda.h>
+template <typename T> __device__ void put(const CUtensorMap& map, const T* x, int column) {
+    __shared__ alignas(128) T s[16];
+    if (threadIdx.x < 16) s[threadIdx.x] = x[threadIdx.x];
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        asm volatile("cp.reduce.async.bulk.tensor.1d.global.shared::cta.WHAT.tile.bulk_group [%0, {%2}], [%1];"
+            :: "l"(&map), "r"((unsigned)__cvta_generic_to_shared(s)), "r"(column) : "memory");
+        asm volatile("cp.async.bulk.commit_group;\n cp.async.bulk.wait_group 0;" ::: "memory");
+    }
+}
+extern "C" __global__ void words(const __grid_constant__ CUtensorMap map, const int* x, int c) { put(map, x, c); }
+extern "C" __global__ void longs(const __grid_constant__ CUtensorMap map, const long long* x, int c) { put(map, x, c); }
+extern "C" __global__ void halves(const __grid_constant__ CUtensorMap map, const short* x, int c) { put(map, x, c); }"""
+
+
+@pytest.mark.parametrize("what", ["add", "max", "xor"])
+def test_reductions(device: str, what: str) -> None:
+    """Of the elements of a box in a tensor, of the tensor's type."""
+    if device == "cuda" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no tensor copies")
+    module = rawkern.RawModule(code=REDUCED.replace("WHAT", what))
+    does = {"add": torch.add, "max": torch.maximum, "xor": torch.bitwise_xor}[what]
+    cases = [(torch.int32, module.words), (torch.uint32, module.words), (torch.int64, module.longs)]
+    cases += [(torch.float16, module.halves), (torch.float32, module.words)]
+    for dtype, kernel in cases:
+        size = torch.empty((), dtype=dtype).itemsize
+        x = torch.arange(16).mul(-3).add(20).to(dtype).to(device)
+        y = torch.arange(32).to(dtype).to(device)
+        bits, before = {2: torch.int16, 4: torch.int32, 8: torch.int64}[size], y.clone()
+        if dtype.is_floating_point and (what == "xor" or (what, dtype) == ("max", torch.float32)):
+            if device == "cpu":
+                with pytest.raises(LaunchError, match=r"line 10, .* elements of a type for which there is no such"):
+                    kernel[1, 32](rawkern.tensor_map(y, 16), x.view(bits), 8)
+            continue
+        kernel[1, 32](rawkern.tensor_map(y, 16), x.view(bits), 24)  # half of it is outside
+        wide = torch.int64 if dtype in (torch.uint32,) else dtype
+        expected = does(before[24:].to(wide), x[:8].to(wide)).to(dtype)
+        assert y[:24].equal(before[:24]) and y[24:].equal(expected), dtype

@@ -1,0 +1,104 @@
+"""Thread block clusters: their registers, their barrier, and what a checked launch says of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.errors import BarrierError, LaunchError, RaceError
+from tests.engines.cpu import sm90
+
+BARRIERS = r"""
+#define ARRIVE asm volatile("barrier.cluster.arrive.aligned;" ::: "memory")
+#define WAIT asm volatile("barrier.cluster.wait.aligned;" ::: "memory")
+extern "C" __global__ void turns(int* x, int* out, int rounds) {
+    unsigned r, n;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+    for (int k = 0; k < rounds; k++) {
+        x[blockIdx.x * blockDim.x + threadIdx.x] = k * 1000 + blockIdx.x;
+        ARRIVE;
+        WAIT;
+        int sum = 0;
+        for (int j = 0; j < n; j++) sum += x[(blockIdx.x - r + j) * blockDim.x + threadIdx.x];
+        out[blockIdx.x * blockDim.x + threadIdx.x] += sum;
+#ifdef EARLY
+        __syncthreads();
+#else
+        ARRIVE; WAIT;
+#endif
+    }
+}
+extern "C" __global__ void uneven(int* x, int* out) {  // threads that have ended count as arrived
+    if (threadIdx.x >= 32 * (blockIdx.x % 2 + 1) || (blockIdx.x % 2 && threadIdx.x % 2)) return;
+    x[blockIdx.x] = blockIdx.x + 1;
+    asm volatile("barrier.cluster.arrive;" ::: "memory");
+    asm volatile("barrier.cluster.wait;" ::: "memory");
+    if (threadIdx.x == 0) out[blockIdx.x] = x[blockIdx.x ^ 1];
+}
+extern "C" __global__ void wrong(int how) {
+    if (how == 0) { ARRIVE; ARRIVE; }
+    if (how == 1) { WAIT; }
+    if (how == 2 && blockIdx.x % 2 == 0) asm volatile("bar.sync 1, 128;" ::: "memory");
+    if (how == 2 && blockIdx.x % 2) { ARRIVE; WAIT; }
+}"""
+
+
+def needs_clusters(device: str) -> None:
+    if device == "cuda" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no clusters")
+
+
+def test_registers() -> None:
+    names = [name for name in sm90.load() if name.startswith(("cluster/specials", "misc/cooperative_cluster"))]
+    assert len(names) >= 14
+    assert {name: wrong for name in names if (wrong := sm90.run(sm90.load()[name]))} == {}
+
+
+def test_barrier(device: str) -> None:
+    """Blocks of a cluster meet again and again; without clusters each block is one of its own."""
+    needs_clusters(device)
+    module = rawkern.RawModule(code=BARRIERS)
+    for cluster, grid, block in ((1, 3, 64), (2, 6, 64), (8, 16, 33), (None, 3, 64)):
+        kernel, size = module.get_function("turns").configured(cluster=cluster), cluster or 1
+        first = torch.arange(grid) // size * size
+        want = (3000 * size + 3 * (size * first + size * (size - 1) // 2)).repeat_interleave(block).tolist()
+        x, out = (torch.zeros(grid * block, dtype=torch.int32, device=device) for _ in range(2))
+        kernel[grid, block](x, out, 3)
+        assert out.tolist() == want
+        for seed in range(2 if device == "cpu" else 0):
+            with rawkern.order(seed):
+                kernel[grid, block](x, out.zero_(), 3)
+            assert out.tolist() == want
+    x, out = (torch.zeros(4, dtype=torch.int32, device=device) for _ in range(2))
+    module.get_function("uneven").configured(cluster=2)[4, 64](x, out)
+    assert out.tolist() == [2, 1, 4, 3]
+
+
+def test_what_goes_wrong_at_the_barrier_is_said() -> None:
+    wrong = rawkern.RawModule(code=BARRIERS).get_function("wrong").configured(cluster=2)
+    twice, unmet = r"line 30: .* arrives at .* twice, without waiting", r"line 31: .* waits .* without having arrived"
+    dead = r"(?s)deadlock: .*2 warps at a barrier: .*line 32 .*2 warps at the barrier of its cluster: .*line 33"
+    for how, message in enumerate((twice, unmet, dead)):
+        with pytest.raises(LaunchError, match=message):
+            wrong[2, 64](how)
+    with rawkern.check(), pytest.raises(BarrierError, match=r"(?s)line 32: .* that the others never reach.*line 33: "):
+        wrong[2, 64](2)
+
+
+def test_what_the_barrier_orders_is_checked() -> None:
+    x, out = (torch.zeros(64, dtype=torch.int32) for _ in range(2))
+    relaxed = BARRIERS.replace("cluster.arrive", "cluster.arrive.relaxed", 1)
+    for code, options, found in (
+        (BARRIERS, (), None),
+        (BARRIERS, ("-DEARLY",), r"(?s)reads x\[\d+\].* writes|writes x\[\d+\].* reads"),  # overwritten before all read
+        (relaxed, (), r"reads x\[\d+\], which .* writes"),
+    ):
+        kernel = rawkern.RawModule(code=code, options=options).get_function("turns").configured(cluster=2)
+        with rawkern.check():
+            if found is None:
+                kernel[2, 32](x, out, 2)
+            else:
+                with pytest.raises(RaceError, match=found):
+                    kernel[2, 32](x, out, 2)
