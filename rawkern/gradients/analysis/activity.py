@@ -112,7 +112,7 @@ def _overwritten(array: Array, read: Sequence[Value], written: Sequence[Store]) 
         for loop in loops_around(s.block):
             if loop in loops_around(r.block) and not any(loop in poly(i).symbols for i in s.index):
                 return (
-                    f"{array.name} is both read and written: iterations of a loop around this overwrite what others read",
+                    f"{array.name} is both read and written: iterations of a loop around it overwrite what others read",
                     f"make that loop the innermost one that uses {array.name}, keep the value in a local variable, "
                     "and store it after the loop",
                 )
