@@ -25,8 +25,8 @@ BOTH = 3  # sides of a branch
 #: Kinds of findings that do not depend on whether values are initialized; and on whether a kernel accepts them.
 OF_ACCESSES = ("BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "RACE")
 OF_THREADS = (
-    "RACE", "DIVERGENT_BARRIER", "DIFFERENT_BARRIERS", "SKIPPED_BARRIER", "DEADLOCK", "MASK_WITHOUT_SELF",
-    "MASK_NOT_HERE",
+    "RACE", "DIVERGENT_BARRIER", "DIFFERENT_BARRIERS", "SKIPPED_BARRIER", "NOT_BEGUN", "ENDED", "DEADLOCK",
+    "MASK_WITHOUT_SELF", "MASK_NOT_HERE",
 )  # fmt: skip
 
 

@@ -279,6 +279,12 @@ KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding],
     "DIFFERENT_BARRIERS": (errors.BarrierError,
         "waits at this barrier while {it.other.who} waits at the one of {it.other.where}; all threads of the block "
         "have to come to the same one"),
+    "NOT_BEGUN": (errors.BarrierError,
+        "accesses shared memory of another block of its cluster before that block runs; the blocks have to meet at the "
+        "barrier of the cluster first (cluster.sync())"),
+    "ENDED": (errors.BarrierError,
+        "accesses shared memory of another block of its cluster after that block has ended; it has to wait at the "
+        "barrier of the cluster (cluster.sync()) until the others need it no more"),
     "DEADLOCK": (errors.BarrierError, "waits at a barrier that the others never reach"),
     "MASK_WITHOUT_SELF": (errors.WarpSyncError,
         "executes {it.instruction} with a mask that does not name its own lane, {it.lane}"),

@@ -18,7 +18,8 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: `session` is what an instrument's session has put there, as in a block's record; `begin`, where it is not null, is
 #: called with the launch before it runs, under Python's lock, and with whether it is a usual one. `code`: the kernel's
 #: `rk_row` or `rk_start_block`. A cluster is `cluster_x` by `cluster_y` by `cluster_z` blocks, one without clusters;
-#: `together` of them begin at the same time, on one worker: all where its warps can wait, else one.
+#: `together` of them begin at the same time, on one worker: all where its warps can wait, else one. From the shared
+#: memory of one of these to that of the next it is two to the power of `window` bytes.
 LAUNCH = Record(
     "Launch",
     (
@@ -29,7 +30,7 @@ LAUNCH = Record(
         ("last_mask", "i32"), ("last_warp", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("cluster_x", "i32"), ("cluster_y", "i32"), ("cluster_z", "i32"), ("explicit_cluster", "i32"),
-        ("together", "i64"), ("slice", "ptr"), ("stack_room", "i64"),
+        ("together", "i64"), ("window", "i64"), ("slice", "ptr"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
         ("heap", "ptr"), ("session", "i64"), ("begin", "ptr"), ("order", "ptr"), ("code", "ptr"), ("fork", "ptr"),
     ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 import rawkern
-from rawkern.errors import BarrierError, LaunchError, RaceError
+from rawkern.errors import BarrierError, LaunchError, OutOfBoundsError, RaceError
 from tests.engines.cpu import sm90
 
 BARRIERS = r"""
@@ -50,9 +52,10 @@ def needs_clusters(device: str) -> None:
         pytest.skip("this GPU has no clusters")
 
 
-def test_registers() -> None:
-    names = [name for name in sm90.load() if name.startswith(("cluster/specials", "misc/cooperative_cluster"))]
-    assert len(names) >= 14
+def test_recorded() -> None:
+    sample = r"cluster/(specials|reads|writes|atomics|ring)|misc/cooperative_cluster"
+    names = [name for name in sm90.load() if re.match(sample, name)]
+    assert len(names) >= 30
     assert {name: wrong for name in names if (wrong := sm90.run(sm90.load()[name]))} == {}
 
 
@@ -102,3 +105,48 @@ def test_what_the_barrier_orders_is_checked() -> None:
             else:
                 with pytest.raises(RaceError, match=found):
                     kernel[2, 32](x, out, 2)
+
+
+RING = r"""
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void ring(int* out, int how) {
+    __shared__ int mine[64];
+    auto cluster = cg::this_cluster();
+    unsigned next = (cluster.block_rank() + 1) % cluster.num_blocks();
+    mine[threadIdx.x] = threadIdx.x + 100 * blockIdx.x;
+    if (how != 1) cluster.sync();
+    int* theirs = cluster.map_shared_rank(mine, next);
+    int got = theirs[how == 3 ? threadIdx.x + 64 : threadIdx.x];
+    if (how == 4) mine[threadIdx.x] = 7;
+    if (how != 2) cluster.sync();
+    if (how == 5) atomicAdd(theirs + threadIdx.x % 2, 1);
+    if (how == 5) cluster.sync();
+    if (how == 5) got = mine[threadIdx.x];
+    out[blockIdx.x * 64 + threadIdx.x] = got + cluster.query_shared_rank(theirs) - next;
+}"""
+
+
+def test_shared_memory_of_other_blocks(device: str) -> None:
+    needs_clusters(device)
+    kernel = rawkern.RawKernel(RING).configured(cluster=4)
+    out = torch.zeros(8 * 64, dtype=torch.int32, device=device)
+    block, thread = torch.arange(8).repeat_interleave(64), torch.arange(64).repeat(8)
+    kernel[8, 64](out, 0)
+    assert out.tolist() == (thread + 100 * (block // 4 * 4 + (block + 1) % 4)).tolist()
+    kernel[8, 64](out, 5)
+    assert out.tolist() == (thread + 100 * block + 32 * (thread < 2)).tolist()
+    if device == "cuda":
+        return
+    with pytest.raises(OutOfBoundsError, match=r"line 11: .* reads address"):
+        kernel[8, 64](out, 3)
+    early, late = "line 11: .* of its cluster before that block runs", "line 11: .* of its cluster after that block"
+    race = r"line 12: .* writes mine\[0\], which .* of block \(3,0,0\) reads at .*line 11"
+    with rawkern.check():
+        for how in (0, 5):
+            kernel[8, 64](out, how)
+        for how, error, message in ((1, BarrierError, early), (2, BarrierError, late), (4, RaceError, race)):
+            with pytest.raises(error, match=message):
+                kernel[8, 64](out, how)
+        with pytest.raises(OutOfBoundsError, match=r"line 11: .* reads address"):
+            kernel[8, 64](out, 3)

@@ -146,8 +146,8 @@ ABSENT = [
     ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1], 16, [%r1], %r1;", "modifier .multicast"),
     ("cp.async.bulk.tensor.3d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r1, %r1, %r1}], [%r1];", "im2col"),
     ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r1];", "clusters"),
-    ("mapa.shared::cluster.u32 %r1, %r1, 0;", "clusters"),
-    ("ld.shared::cluster.u32 %r1, [%r1];", "shared::cluster"),
+
+
     ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r1, [%r1];", "clusters"),
     ("multimem.ld_reduce.global.add.f32 %f1, [%rd1];", "several GPUs"),
     ("fence.proxy.tensormap::generic.acquire [%rd1], 128;", "expected 1 of"),

@@ -267,7 +267,24 @@ shared:
   %pshared = &Block.shared %blk
   %shared_at = load i64, ptr %pshared
   %here1 = call i1 @rk_guard_in(i64 %shared_at, i64 %total, i64 %address, i64 %size)
-  br i1 %here1, label %yes, label %variables
+  br i1 %here1, label %yes, label %cluster
+cluster:                                          ; or that of another block of the cluster
+  %pfirst = &Block.first %blk
+  %first = load ptr, ptr %pfirst
+  %ptogether = &Launch.together %launch
+  %together = load i64, ptr %ptogether
+  %pwindow = &Launch.window %launch
+  %window = load i64, ptr %pwindow
+  %pfirst_shared = &Block.shared %first
+  %windows = load i64, ptr %pfirst_shared
+  %into = sub i64 %address, %windows
+  %rank = lshr i64 %into, %window
+  %known_rank = icmp ult i64 %rank, %together
+  %before_it = shl i64 %rank, %window
+  %its = add i64 %windows, %before_it
+  %there = call i1 @rk_guard_in(i64 %its, i64 %total, i64 %address, i64 %size)
+  %beside = and i1 %known_rank, %there
+  br i1 %beside, label %yes, label %variables
 variables:
   %pcount2 = &Memory.nvariables %memory
   %count2 = load i64, ptr %pcount2

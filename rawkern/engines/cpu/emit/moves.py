@@ -5,6 +5,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.analysis.storage import laid_out, local_frame
 from rawkern.engines.cpu.emit.forms import LANES, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.memory import clusters
 from rawkern.engines.cpu.emit.memory.addresses import in_shared, shift, widen
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr, Vec
@@ -38,7 +39,10 @@ def convert_address(f: FunctionLowering, instr: Instr) -> None:
     """``cvta``: only shared memory has addresses of its own."""
     dest, source = instr.args
     form = f.values.operand(source, 64)
-    if instr.op.space == "shared":
+    if instr.op.space == "shared" and f.plan.remote and not clusters.is_own(f, source):
+        plain = f.values.plain(widen(f, form))
+        form = clusters.unplaced(f, plain) if instr.op.has("to") else clusters.placed(f, plain)
+    elif instr.op.space == "shared":
         start = f.frame.field_address(BLOCK, "shared")
         form = shift(f, widen(f, form), f.e.neg(start) if instr.op.has("to") else start)
     f.values.put(dest.name, form)
@@ -52,7 +56,7 @@ def is_space(f: FunctionLowering, instr: Instr) -> None:
     dest, source = instr.args
     e, addr = f.e, f.values.value(source, 64)
     space = instr.op.space
-    shared = in_shared(f, addr)
+    shared = in_shared(f, addr, space != "shared" or instr.op.has("shared::cluster"))
     frame = local_frame(f.function) * LANES
     local = e.cmp("icmp ne", addr, addr)
     if frame:

@@ -13,12 +13,12 @@ _I = "u16 u32 u64 s16 s32 s64"
 _MEMORY = f"b8 u8 s8 {_B} {_I} f32 f64"
 _ALL_B = "b32 b64"
 _SCOPE = "cta|gpu|sys|cluster"
-_SPACE = "global|shared|shared::cta|local|const|param"
+_SPACE = "global|shared|shared::cta|shared::cluster|local|const|param"
 _HINTS = (
     "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate "
     "L2::64B|L2::128B|L2::256B L2::evict_normal|L2::evict_first|L2::evict_last L2::cache_hint"
 )
-_ORDER = f"relaxed|acquire|release|acq_rel {_SCOPE} global|shared|shared::cta L2::cache_hint"
+_ORDER = f"relaxed|acquire|release|acq_rel {_SCOPE} global|shared|shared::cta|shared::cluster L2::cache_hint"
 _VECTOR = f"relaxed|acquire|release|acq_rel {_SCOPE} global L2::cache_hint"
 _EVICT = "!L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
 _WARP = "!sync !aligned"
@@ -137,8 +137,10 @@ def _warpgroup_products() -> tuple[Form, ...]:
 
 FORMS = (
     form("mov", f"{_B} {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
-    form("cvta", "u32 u64", "to !global|shared|shared::cta|local|const|param"),
+    form("cvta", "u32 u64", "to !global|shared|shared::cta|shared::cluster|local|const|param"),
     form("isspacep", [""], "!global|shared|shared::cta|shared::cluster|local|const|param"),
+    form("mapa", "u32 u64", "shared::cluster"),
+    form("getctarank", "u32 u64", "shared::cluster"),
     form("ld", _MEMORY, f"mmio weak|volatile|relaxed|acquire {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
     form("ldu", _MEMORY, "global v2|v4"),
     form("st", _MEMORY, f"mmio weak|volatile|relaxed|release {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
@@ -220,8 +222,7 @@ REFUSED = {
     "st.async": "thread block clusters", "red.async": "thread block clusters",
     "tensormap": "changes of tensor maps by kernels",
     "st.bulk": "bulk stores of compute capability 10.0",
-    "mapa": "thread block clusters",
-    "getctarank": "thread block clusters", "clusterlaunchcontrol": "thread block clusters",
+    "clusterlaunchcontrol": "thread block clusters",
     "multimem": "memory of several GPUs", "ld_reduce": "memory of several GPUs",
     "alloca": "stack memory of a size known at run time", "stacksave": "stack memory of a size known at run time",
     "stackrestore": "stack memory of a size known at run time",

@@ -117,6 +117,8 @@ FACTS: dict[str, Facts] = {
     **dict.fromkeys(("mbarrier.expect_tx", "mbarrier.complete_tx"), _OBJECT._replace(result=False)),
     **dict.fromkeys(("mbarrier.test_wait", "mbarrier.try_wait"), _TEST),
     "mbarrier.pending_count": _PURE,
+    "mapa": _PURE._replace(address="any", words=(1,)),
+    "getctarank": _PURE._replace(address="none"),
     **dict.fromkeys(("ldmatrix", "wmma.load"), _TILE),
     "stmatrix": _TILE._replace(memory="w", result=False),
     "wmma.store": _TILE._replace(memory="w", result=False),

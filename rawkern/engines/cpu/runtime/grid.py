@@ -29,7 +29,7 @@ from rawkern.engines.cpu.records import LAUNCH, ORDER, RATE, REASONS, SEGMENTS
 from rawkern.engines.cpu.runtime import host_calls, limits, stopped
 from rawkern.engines.cpu.runtime import order as orders
 from rawkern.engines.cpu.runtime.threads import enter_all, helpers, nobody, openmp, run_threads
-from rawkern.engines.cpu.runtime.workers import Workers
+from rawkern.engines.cpu.runtime.workers import Workers, window_bits
 from rawkern.errors import LaunchError, LaunchTimeoutError
 
 Dim3 = tuple[int, int, int]
@@ -240,8 +240,8 @@ class Target:
         constants = (
             *self.block, self.nwarps, self.last_mask, workers.order.index(self.nwarps - 1), self.shared_dynamic,
             self.shared_total, *(self.attributes.cluster or (1, 1, 1)), int(self.attributes.cluster is not None),
-            self.together, ctypes.addressof(limits.SLICE), workers.stack_room, workers.address, self.globals_address,
-            self.params_address, at,
+            self.together, window_bits(self.shared_total), ctypes.addressof(limits.SLICE), workers.stack_room,
+            workers.address, self.globals_address, self.params_address, at,
             ctypes.addressof(self.grid_sync) if self.attributes.cooperative else 0,  # null: no group is valid
             ctypes.addressof(limits.HEAP), setting.session.address, setting.session.begin,
             order.address if order else 0, self._code, openmp(),

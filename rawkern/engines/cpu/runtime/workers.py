@@ -59,9 +59,12 @@ class Mapping:
             self._unmap(address, self.size)
 
 
-def shared_window(total: int, together: int) -> int:
-    """Bytes from the shared memory of one block to that of the next of those that begin together."""
-    return total if together == 1 else 1 << max(total - 1, 255).bit_length()
+def window_bits(total: int) -> int:
+    """From the shared memory of one block to that of the next of those that begin together: a power of two of bytes.
+
+    That leaves room between them, so that what leaves one seldom lies in the next.
+    """
+    return max(total.bit_length() + 1, 16)
 
 
 class Workers:
@@ -124,8 +127,8 @@ class Workers:
         """Give worker `k` memory for further blocks that begin together: records, warps, shared memory and stacks."""
         warps, count = self.warps, self.together
         record = -(-(BLOCK.size + warps * WARP.size) // 64) * 64
-        window = shared_window(self.shared_total, count)
-        head = -(-(count * (record + window) + 512) // PAGE) * PAGE
+        window = 1 << window_bits(self.shared_total)
+        head = -(-(count * (record + window) - window + self.shared_total + 512) // PAGE) * PAGE
         stack = -(-self.warp_stack // PAGE) * PAGE + PAGE
         mapping = Mapping(head + count * warps * stack)
         self.memory.append(mapping)

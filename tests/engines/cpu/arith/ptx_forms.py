@@ -102,8 +102,8 @@ def operands(op: str) -> str:
         where = {"commit_group": "", "wait_group": "1", "wait_all": "", "mbarrier": "[%rd1]"}
         return where.get(parts[2], f"[%rd1], [%rd2], 16{', 16, %rd9' if hint else ''}")
     if base in ("bar", "barrier"):
-        if parts[1] == "warp":
-            return "-1"
+        if parts[1] in ("warp", "cluster"):
+            return "-1" if parts[1] == "warp" else ""
         return {"red": f"{'%r1' if 'popc' in parts else '%p1'}, 0, %p2", "arrive": "1, 64"}.get(
             next(p for p in parts[1:] if p != "cta"), "0"
         )
@@ -113,6 +113,8 @@ def operands(op: str) -> str:
         "prefetch": "[%rd1]", "prefetchu": "[%rd1]", "discard": "[%rd1], 128", "applypriority": "[%rd1], 128",
         "pmevent": "1", "redux": "%r1, %r2, -1", "movmatrix": "%r1, %r2",
     }  # fmt: skip
+    if base in ("mapa", "getctarank"):
+        return f"{_register(ty, 1) if base == 'mapa' else '%r1'}, {_register(ty, 2)}{', %r3' if base == 'mapa' else ''}"
     if base in fixed:
         return fixed[base].replace("|%p1", "" if base == "shfl" and ".sync" not in op else "|%p1")
     if base == "vote":

@@ -83,6 +83,15 @@ class Recording(Watch):
     def depart(self, number: Val) -> None:
         self.tell("depart")
 
+    def cluster_arrive(self, instr: Instr) -> None:
+        self.tell("cluster arrive", instr.op.text)
+
+    def cluster_wait(self, instr: Instr) -> None:
+        self.tell("cluster wait", instr.op.text)
+
+    def cluster_depart(self) -> None:
+        self.tell("cluster depart")
+
     def meet(self, instr: Instr, mask: Val) -> None:
         self.tell("meet", instr.op.text)
 
@@ -153,6 +162,9 @@ def expected(op: str) -> list[tuple]:
         return [("note", "fence")] if others.isdisjoint(parts) else []
     if op.startswith("bar.warp"):
         return [("meet", op), ("note", "warp_sync")]
+    if op.startswith("barrier.cluster"):
+        waits = [("cluster wait", op), ("cluster depart",)]
+        return [("cluster arrive", op)] if "arrive" in parts else waits
     if root in ("bar", "barrier"):
         return [("arrive", op), *([] if "arrive" in parts else [("depart",)])]
     if "sync" in parts and root in ("shfl", "vote", "match", "redux", "elect"):

@@ -48,7 +48,7 @@ def test_what_is_listed_has_a_handler():
         ("wmma.mma.sync.aligned.row.m16n16k16.f32.f32", "expected 2 of row, col, got row"),
         ("wmma.load.a.sync.aligned.row.m8n8k32.f16", "got none"),
         ("ld.global.b128", "no instruction ld"),
-        ("ld.shared::cluster.u32", "modifier .shared::cluster"),
+        ("ldmatrix.sync.aligned.m8n8.x1.shared::cluster.b16", "modifier .shared::cluster"),
         ("fence.proxy.tensormap", "expected 1 of"),
         ("st.async.weak.shared::cluster.b32", "clusters are out of the CPU engine's reach"),
         ("tensormap.replace.tile.rank.global.b1024.b32", "changes of tensor maps by kernels"),

@@ -13,6 +13,7 @@ from rawkern.engines.cpu.checker.native.layout import (
     BOUNDS, CHECK, ENTRY, FREED_USE, GENERIC, IS_CONST, IS_FREED, IS_SHARED, IS_UNKNOWN, LOCAL, MISALIGNED, READ,
     READ_ONLY_WRITE, SHARED, SITE, STATE, TIME_AT, WRITE,
 )  # fmt: skip
+from rawkern.engines.cpu.checker.native.clusters import rk_check_owner, rk_check_reaches
 from rawkern.engines.cpu.checker.native.order import rk_check_cell, rk_check_spread, rk_check_trace, rk_check_trace_even
 from rawkern.engines.cpu.checker.native.runtime import rk_check_find, rk_check_found_unset, rk_check_report
 from rawkern.engines.cpu.records import BLOCK
@@ -167,6 +168,17 @@ def rk_check_lane(ck, blk, st, warp, lane, a, site, s):
             return 1
         rk_check_report(ck, st, BOUNDS, site, thread, a - base, 0)
         return 0
+    other = 0
+    if SITE.space[s] == GENERIC:
+        other = rk_check_owner(ck, blk, a, size)
+    if other:
+        if rk_check_reaches(ck, st, warp, lane, a, site, other) == 0:
+            return 0
+        st2 = BLOCK.session[other]
+        CHECK.window[ck] = BLOCK.shared[other]
+        rk_check_cell(ck, st, warp, lane, a, site, s, STATE.region[st2], STATE.base[st2] << TIME_AT)
+        CHECK.window[ck] = 0
+        return 1
     if SITE.space[s] == GENERIC and CHECK.stack_low[ck] <= a and a < CHECK.stack_high[ck]:
         return 1  # another function's variable
     e = rk_check_find(ck, a, size)

@@ -7,7 +7,10 @@ Every number is a 64-bit unsigned integer. `ck` is the launch's CHECK record, `s
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.checker.native.layout import CHECK, CLUSTER, COLUMNS, LOOKED, ON, STATE
+from rawkern.engines.cpu.checker.native.layout import (
+    CHECK, CLUSTER, COLUMNS, ENDED, LOOKED, NOT_BEGUN, ON, STATE,
+)  # fmt: skip
+from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.sync import (
     rk_check_arrive, rk_check_depart, rk_check_fence, rk_check_open, rk_check_pass_on, rk_check_tick,
 )  # fmt: skip
@@ -49,3 +52,37 @@ def rk_check_cluster_depart(ck, blk, warp):
         STATE.seen[st, warp * COLUMNS + LOOKED] = STATE.cluster_opened[st] + 1
     rk_check_tick(ck, st, warp)
     return 0
+
+
+# -- shared memory of other blocks ------------------------------------------------------------------------------------
+
+
+def rk_check_owner(ck, blk, a, size):
+    """The block of the cluster in whose shared memory an access lies; 0 where it is none's."""
+    other = BLOCK.first[blk]
+    while other:
+        at = a - BLOCK.shared[other]
+        if at < CHECK.shared_total[ck] and at + size <= CHECK.shared_total[ck]:
+            return other
+        other = BLOCK.beside[other]
+    return 0
+
+
+def rk_check_reaches(ck, st, warp, lane, a, site, other):
+    """Whether another block's shared memory can be accessed now: the block has begun, and has not ended."""
+    their = BLOCK.session[other]
+    number = BLOCK.x[other] + CHECK.grid_x[ck] * (BLOCK.y[other] + CHECK.grid_y[ck] * BLOCK.z[other])
+    kind = 0
+    if STATE.number[their] != number or STATE.serial[their] != CHECK.serial[ck]:
+        kind = NOT_BEGUN
+    elif BLOCK.done[other] == BLOCK.nwarps[other]:
+        kind = ENDED
+    if kind:
+        rk_check_report(ck, st, kind, site, warp * 32 + lane, a - BLOCK.shared[other], 0)
+        return 0
+    if STATE.clocks[st, warp] < STATE.base[their]:  # or the access would stand for nothing there
+        rk_check_tick(ck, st, warp)
+    if STATE.remote[their] == 0:
+        STATE.remote[their] = 1
+        CHECK.limits_of[ck] = 0
+    return 1

@@ -178,6 +178,8 @@ def rk_check_race(ck, st, warp, lane, a, site, who):
         if a >= CHECK.reserved[ck] and a < CHECK.reserved_end[ck]:
             return 0
         e = SITE.root[CHECK.sites[ck] + site * SITE_SIZE]
+    elif CHECK.window[ck]:
+        a = a - CHECK.window[ck]
     r = rk_check_report(ck, st, RACE, site, warp * 32 + lane, a, e)
     if r:
         other = load64(CHECK.log[ck] + (who >> TIME_AT) * 8)

@@ -29,7 +29,7 @@ CHECK = Record(
         *_words("clock times blind log row runner runner_since owner owner_since copying"),
         *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs unfenced locks held"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
-        *_words("me reader floor span gone need others all_shared lanes"),
+        *_words("window me reader floor span gone need others all_shared lanes"),
         *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
         *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region heap_held heap_limit"),
         ("bases", "[4 x i64]"),
@@ -80,11 +80,11 @@ GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
 #: seen all there was in the block, and up to `common` all have. A warp waits `at` a site + 1, the
 #: barrier `number_at`. That of its cluster has opened at the time `cluster_opened`. `lock`: that which it holds (+ 1);
 #: `tried`: when it last failed to take one; `taken` and, behind a fence, `section`: up to when it has seen what others
-#: passed on if the order of locks counts.
+#: passed on if the order of locks counts. `remote`: other blocks have accessed its shared memory.
 STATE = Record(
     "State",
     (
-        *_words("number serial base shadow window region ordered common"),
+        *_words("number serial base shadow window region ordered common remote"),
         ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
         ("held", _SEEN), ("seen", _SEEN), ("fenced", _SEEN), ("wide", _SEEN),
         ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("fence_passed", _CLOCKS), ("wide_passed", _CLOCKS),
@@ -130,7 +130,8 @@ def runs() -> list[int]:
 KINDS = (
     "NONE", "BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "UNINITIALIZED", "RACE", "DIVERGENT_BARRIER",
     "DIFFERENT_BARRIERS", "MASK_WITHOUT_SELF", "MASK_NOT_HERE", "INACTIVE_SOURCE", "BAD_FREE",
-    "SKIPPED_BARRIER",
+    "SKIPPED_BARRIER", "NOT_BEGUN", "ENDED",
 )  # fmt: skip
 BOUNDS, MISALIGNED, FREED_USE, READ_ONLY_WRITE, UNINITIALIZED, RACE = range(1, 7)
 DIVERGENT_BARRIER, DIFFERENT_BARRIERS, MASK_WITHOUT_SELF, MASK_NOT_HERE, INACTIVE_SOURCE, BAD_FREE = range(7, 13)
+NOT_BEGUN, ENDED = 14, 15

@@ -44,6 +44,7 @@ def rk_check_enter(ck, blk):
         return 0
     STATE.base[st] = stamp
     STATE.common[st] = 0
+    STATE.remote[st] = 0
     STATE.window[st] = BLOCK.shared[blk]
     REGION.words[STATE.region[st]] = STATE.shadow[st] - (BLOCK.shared[blk] >> 2) * WORD
     w = 0

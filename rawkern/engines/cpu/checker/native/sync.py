@@ -46,7 +46,7 @@ def rk_check_limits(ck, st, warp):
         CHECK.owned_span[ck] = end - floor
     floor = STATE.base[st] << TIME_AT
     CHECK.shared_span[ck] = 0
-    if end > floor:
+    if end > floor and STATE.remote[st] == 0:
         CHECK.shared_span[ck] = end - floor
     own = CHECK.runner_since[ck] << TIME_AT
     CHECK.own[ck] = own

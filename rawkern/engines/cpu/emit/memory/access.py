@@ -13,6 +13,7 @@ from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, WRITE, Access
 from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.emit.memory.addresses import address_parts, fits, ordering, starts, stride_of
+from rawkern.engines.cpu.emit.memory.clusters import named, space_of
 from rawkern.engines.cpu.emit.memory.gather import gather, masked_load, masked_store, scatter
 from rawkern.engines.cpu.emit.memory.prefetch import LINE, ask
 from rawkern.engines.cpu.ir import Emitter, Val, const
@@ -22,7 +23,7 @@ from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg, Sym, Vec
 def load(f: FunctionLowering, instr: Instr) -> None:
     """``ld``, ``ldu``."""
     op, order = instr.op, ordering(instr.op)
-    space, count = op.space, op.count
+    space, count = space_of(f, op), op.count
     dest, mem = instr.args[:2]  # a third one says how to cache
     if not isinstance(mem, Mem):
         raise f.unsupported()
@@ -39,7 +40,7 @@ def load(f: FunctionLowering, instr: Instr) -> None:
                 ask(f, mem, form, at)
             return load_lanes(f, form, at, size, count, order, constant)
 
-        values = f.watch.around(Access(READ, mem, space, size, count, op.order, at, regs=names), form, emit)
+        values = f.watch.around(Access(READ, mem, named(space), size, count, op.order, at, regs=names), form, emit)
     for name, value in zip(names, values, strict=True):
         if name is not None:
             bits = f.values.bits_of(name)
@@ -165,7 +166,7 @@ def _load_spaced(f: FunctionLowering, base: Val, at: int, size: int, step: int, 
 
 def store(f: FunctionLowering, instr: Instr) -> None:
     """``st``."""
-    op, space, order = instr.op, instr.op.space, ordering(instr.op)
+    op, space, order = instr.op, space_of(f, instr.op), ordering(instr.op)
     mem, source = instr.args[:2]
     if not isinstance(mem, Mem):
         raise f.unsupported()
@@ -185,7 +186,7 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         store_lanes(f, form, at, values, size, order)
         return []
 
-    access = Access(WRITE, mem, space, size, len(items), op.order, at, values=values, regs=regs)
+    access = Access(WRITE, mem, named(space), size, len(items), op.order, at, values=values, regs=regs)
     f.watch.around(access, form, emit)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.emit.affine import widened
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide
 from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.memory import clusters
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Mem
 from rawkern.engines.cpu.ptx.decode import Op
@@ -33,6 +34,8 @@ def address(f: FunctionLowering, mem: Mem, space: str) -> Form:
     form = widen(f, form)
     if mem.offset:
         form = shift(f, form, const("i64", mem.offset))
+    if space == "cluster":
+        form = clusters.placed_form(f, form)
     if space == "shared":
         form = shift(f, form, f.frame.field_address(BLOCK, "shared"))
     return form
@@ -58,8 +61,10 @@ def shift(f: FunctionLowering, form: Form, by: Val) -> Form:
     return f.e.bin("add", form, by)
 
 
-def in_shared(f: FunctionLowering, at: Val) -> Val:
-    """Whether a generic address is one of the block's shared memory."""
+def in_shared(f: FunctionLowering, at: Val, every: bool = True) -> Val:
+    """Whether a generic address is one of shared memory: the block's own, or that of `every` block of its cluster."""
+    if every and f.plan.remote:
+        return clusters.in_cluster(f, at)
     total = f.e.resize(f.frame.field(LAUNCH, "shared_total"), "i64")
     return f.e.cmp("icmp ult", f.e.bin("sub", at, f.frame.field_address(BLOCK, "shared")), total)
 

@@ -10,6 +10,7 @@ from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import UPDATE, Access
 from rawkern.engines.cpu.emit.lanes import each_lane
 from rawkern.engines.cpu.emit.memory.addresses import address, in_shared, ordering
+from rawkern.engines.cpu.emit.memory.clusters import named, space_of
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Pair, Reg, Vec
 from rawkern.engines.cpu.ptx.decode import DType, Op, decode
@@ -27,8 +28,10 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     dest = args.pop(0) if instr.op.base == "atom" else None
     if isinstance(dest, Pair) or not isinstance(args[0], Mem):
         raise f.unsupported()
-    space, size, count = instr.op.space, instr.op.type.bits // 8, instr.op.count
-    access = Access(UPDATE, args[0], space, size, count, order=instr.op.order or "relaxed", looks=dest is not None)
+    space, size, count = space_of(f, instr.op), instr.op.type.bits // 8, instr.op.count
+    access = Access(
+        UPDATE, args[0], named(space), size, count, order=instr.op.order or "relaxed", looks=dest is not None
+    )
     addrs = f.values.plain(f.watch.access(access, address(f, args[0], space)))
     if count == 1:
         _one(f, instr.op, dest, addrs, args[1:3])
@@ -42,7 +45,7 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
 
 def _one(f: FunctionLowering, operation: Op, dest: Reg | None, addrs: Val, sources: list) -> None:
     """Each lane's operation on one value."""
-    space, ty, order = operation.space, operation.type, ordering(operation) or "monotonic"
+    space, ty, order = named(space_of(f, operation)), operation.type, ordering(operation) or "monotonic"
     op = next(m for m in operation.mods if m in OPERATIONS)
     size, ity = ty.bits // 8, ty.int
     together = None

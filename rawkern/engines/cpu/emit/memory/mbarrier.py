@@ -16,6 +16,7 @@ from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, UPDATE, WRITE, Access
 from rawkern.engines.cpu.emit.lanes import define, each_lane, lanes_below, pointer
 from rawkern.engines.cpu.emit.memory.addresses import address
+from rawkern.engines.cpu.emit.memory.clusters import named, space_of
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
 
@@ -89,9 +90,9 @@ def _pending_count(f: FunctionLowering, instr: Instr) -> None:
 
 def barrier_address(f: FunctionLowering, instr: Instr, mem: Mem, does: str) -> Form:
     """Where the barriers of the lanes are; arriving passes on what was done, waiting looks at it."""
-    space = instr.op.space
+    space = space_of(f, instr.op)
     order = {WRITE: "relaxed", UPDATE: "acq_rel", READ: "acquire"}[does]
-    return f.watch.access(Access(does, mem, space, 8, order=order), address(f, mem, space))
+    return f.watch.access(Access(does, mem, named(space), 8, order=order), address(f, mem, space))
 
 
 def arrive_at(f: FunctionLowering, at: Form, count: Val, drop: bool = False) -> Val:
