@@ -11,8 +11,10 @@ from rawkern.gradients.backward import block_redistribution, privatized_sums, ti
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from rawkern.gradients.code.tree import BARRIER
 from rawkern.gradients.index import injective
+from rawkern.gradients.passes import prefetching
 from tests.conftest import SEED
 from tests.gradients import host
+from tests.gradients.random_pipelines import Pipelines
 from tests.gradients.random_programs import kept, outcome
 
 
@@ -81,3 +83,10 @@ def test_the_comparison_sees_offsets_that_lead_to_another_threads_element(monkey
     )
     _, _, wrong = host.outcomes(range(9, 200, 16))
     assert sum("without an atomic operation" in said for said in wrong.values()) >= 2
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+def test_the_comparison_sees_tiles_of_another_iteration(monkeypatch) -> None:
+    monkeypatch.setattr(prefetching, "_same_store", lambda *_: True)
+    _, _, wrong = host.outcomes({seed: Pipelines(seed) for seed in (1, 23, 32)})
+    assert len(wrong) >= 2

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients import types
+from rawkern.gradients.index.affine import poly
+from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.ir import COLLECTIVE, Array, If, Kernel, Loop, Store, Value, walk
 from rawkern.gradients.reading.syntax import Where
 
@@ -95,9 +98,22 @@ def check_memory(kernel: Kernel, wrt: tuple[str, ...], where: Where) -> None:
         written = [i for i in items if isinstance(i, Store) and i.place.array == array]
         read = [i for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
         if written and read:
-            raise where.refuse(read[0].line, f"{array.name} is both read and written", "write to another array")
+            raise where.refuse(read[0].line, *_overwritten(array, read, written))
         if len({bool(i.adds) for i in written}) > 1 and not all(i.reads_own_store for i in written if i.adds):
             raise where.refuse(written[0].line, f"{array.name} is both set and added to", "use two arrays, or only add")
         if written and array.name in wrt:
             way = f"name {array.name}_before" if f"{array.name}_before" in kernel.before else "leave it out"
             raise where.refuse(written[0].line, f"{array.name} is written, and so cannot be in wrt", way)
+
+
+def _overwritten(array: Array, read: Sequence[Value], written: Sequence[Store]) -> tuple[str, str]:
+    """Why the values that a kernel reads of what it writes cannot be read again, and what to do."""
+    for r, s in ((r, s) for r in read for s in written if r.attr == s.place):
+        for loop in loops_around(s.block):
+            if loop in loops_around(r.block) and not any(loop in poly(i).symbols for i in s.index):
+                return (
+                    f"{array.name} is both read and written: iterations of a loop around it overwrite what others read",
+                    f"make that loop the innermost one that uses {array.name}, keep the value in a local variable, "
+                    "and store it after the loop",
+                )
+    return f"{array.name} is both read and written", "write to another array"

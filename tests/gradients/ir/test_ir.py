@@ -124,7 +124,7 @@ def result_of_nothing(kernel: ir.Kernel) -> None:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (in_two_places, "the store of y of line 14 stands in two places"),
+        (in_two_places, "the store of y of line 14 is in two places"),
         (of_another_block, "the store of y of line 14 names another block"),
         (without_its_parent, "has another parent"),
         (out_of_order, "has the order 0"),
