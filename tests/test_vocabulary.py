@@ -27,6 +27,7 @@ FILES = [
         "benchmarks/*.md",
         "examples/**/*.md",
         "examples/**/*.py",
+        "rawkern/gradients/**/*.py",
     )
     for file in ROOT.glob(pattern)
     if file.parent.name != "results" and file.name not in QUOTES

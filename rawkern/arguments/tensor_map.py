@@ -23,8 +23,9 @@ from rawkern.errors import LaunchError, UnsupportedError
 
 SIZE = 128  # bytes of a CUtensorMap
 #: The CPU engine's: magic, type, rank, interleave, swizzle; address; sizes, strides; extents of the box, their steps;
-#: fill, L2 promotion, mode; and where the memory ends. Beyond the rank sizes, extents and steps are 1, strides 0.
-_RECORD = struct.Struct("<I4BQ5q4q5H5B3B14xQ")
+#: fill, L2 promotion, whether im2col; its corners; and where the memory ends. Beyond the rank sizes, extents and steps
+#: are 1, strides 0. With im2col the box is of channels and pixels.
+_RECORD = struct.Struct("<I4BQ5q4q5H5B3B2x3h3hQ")
 MAGIC = int.from_bytes(b"TMap", "little")
 #: CUtensorMapDataType: number, bytes, and whether a copy may fill with NaN.
 _TYPES = {
@@ -41,6 +42,7 @@ _INTERLEAVES = (0, 16, 32)
 _PROMOTIONS = (0, 64, 128, 256)
 _FILLS = ("zero", "nan")
 _MOST_SIZE, _MOST_STRIDE, _MOST_BOX, _MOST_STEP, _MOST_RANK = 1 << 32, 1 << 40, 256, 8, 5
+_MOST_PIXELS, _MOST_CORNER = 1024, {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 
 
 class _Form(NamedTuple):
@@ -53,6 +55,7 @@ class _Form(NamedTuple):
     swizzle: int
     promotion: int
     fill: int
+    corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # of im2col: the lower and the upper one
 
 
 class TensorMap(Holder):
@@ -87,7 +90,7 @@ class TensorMap(Holder):
 def tensor_map(
     tensor: torch.Tensor, box: int | Sequence[int], *, swizzle: int = 0,
     element_strides: int | Sequence[int] | None = None, interleave: int = 0, fill: str = "zero", l2_promotion: int = 0,
-    dtype: str | None = None, read_only: bool = False,
+    im2col: tuple[Sequence[int], Sequence[int]] | None = None, dtype: str | None = None, read_only: bool = False,
 ) -> TensorMap:  # fmt: skip
     """Describe a tensor for Hopper's tensor copies (TMA): what ``cuTensorMapEncodeTiled`` does, on both engines.
 
@@ -111,6 +114,10 @@ def tensor_map(
         What a copy has for elements outside the tensor.
     l2_promotion : int, default 0
         Bytes that L2 fetches: 0, 64, 128 or 256.
+    im2col : pair of sequences of int, optional
+        For copies in im2col mode, of a tensor of images (N, W, C), (N, H, W, C) or (N, D, H, W, C): the lower and the
+        upper corner of the pixels that are visited, in the tensor's order, the upper one from an image's last pixel.
+        `box` is then the number of pixels, up to 1024, and of channels; `element_strides` are the steps.
     dtype : {"float32_ftz", "tf32", "tf32_ftz"}, optional
         Other types for elements of float32. Copies of the last two round to tf32.
     read_only : bool, default False
@@ -134,10 +141,12 @@ def tensor_map(
         raise ValueError(f"{name}: the tensor has {rank} dimensions; a tensor map has 1 to {_MOST_RANK}: reshape it")
     steps = (1,) * rank if element_strides is None else element_strides
     number, size, floats = _type(tensor, dtype)
+    extents = _numbers("box", box, rank, _MOST_BOX) if im2col is None else _numbers("box", box, 2, _MOST_PIXELS)
     form = _Form(
-        number, _numbers("box", box, rank, _MOST_BOX), _numbers("element_strides", steps, rank, _MOST_STEP),
+        number, extents, _numbers("element_strides", steps, rank, _MOST_STEP),
         _choice("interleave", interleave, _INTERLEAVES), _choice("swizzle", swizzle, _SWIZZLES),
         _choice("l2_promotion", l2_promotion, _PROMOTIONS), _choice("fill", fill, _FILLS),
+        None if im2col is None else _corners(im2col, rank),
     )  # fmt: skip
     _check_form(form, rank, size, floats)
     made = TensorMap(tensor, form, read_only)
@@ -174,6 +183,23 @@ def _numbers(name: str, value: Any, rank: int, most: int) -> tuple[int, ...]:
     return numbers[::-1]
 
 
+def _corners(im2col: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The corners of im2col, the innermost dimension first."""
+    if rank < 3:
+        raise ValueError(f"tensor_map: im2col needs images, with channels, of 3 to 5 dimensions; the tensor has {rank}")
+    two, most = isinstance(im2col, (tuple, list)) and len(im2col) == 2, _MOST_CORNER[rank]
+    found = []
+    for corner in im2col if two else [None]:
+        numbers = tuple(corner) if isinstance(corner, (tuple, list)) else ()
+        if len(numbers) != rank - 2 or any(isinstance(x, bool) or not isinstance(x, int) for x in numbers):
+            raise TypeError(f"tensor_map: im2col is {im2col!r}; pass two tuples of {rank - 2} ints, the box's corners")
+        for x in numbers:
+            if not -most <= x < most:
+                raise ValueError(f"tensor_map: im2col has {x}; with {rank} dimensions it is {-most} to {most - 1}")
+        found.append(numbers[::-1])
+    return found[0], found[1]
+
+
 def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> int:
     if isinstance(value, bool) or value not in choices:
         raise ValueError(f"tensor_map: {name} is {value!r}; pass one of {', '.join(map(repr, choices))}")
@@ -181,7 +207,9 @@ def _choice(name: str, value: Any, choices: tuple[Any, ...]) -> int:
 
 
 def _check_form(form: _Form, rank: int, size: int, floats: bool) -> None:
-    row, last = form.box[0] * size, f"box[{rank - 1}] is {form.box[0]}"
+    row, last = form.box[0] * size, f"box[{len(form.box) - 1}] is {form.box[0]}"
+    if form.box[0] > _MOST_BOX:
+        raise ValueError(f"tensor_map: {last}; channels are 1 to {_MOST_BOX}")
     if form.interleave:
         if rank < 3:
             raise ValueError(f"tensor_map: interleave needs at least 3 dimensions, the tensor has {rank}")
@@ -204,8 +232,8 @@ def _geometry(t: torch.Tensor, form: _Form, name: str) -> tuple[tuple[int, ...],
         raise ValueError(f"{name}: the tensor is on {t.device}; rawkern runs on cpu and cuda: pass tensor.cpu()")
     unit = 32 if _INTERLEAVES[form.interleave] == 32 else 16
     address, size, rank = t.data_ptr(), t.element_size(), t.dim()
-    if rank != len(form.box):
-        raise ValueError(f"{name}: the tensor has {rank} dimensions by now, its map has a box of {len(form.box)}")
+    if rank != len(form.steps):
+        raise ValueError(f"{name}: the tensor has {rank} dimensions by now, its map was made for {len(form.steps)}")
     if address % unit:
         raise ValueError(f"{name}: the tensor starts at an address that is no multiple of {unit} bytes; pass a clone()")
     for k, n in enumerate(t.shape):
@@ -215,6 +243,9 @@ def _geometry(t: torch.Tensor, form: _Form, name: str) -> tuple[tuple[int, ...],
         mend = "pass contiguous(), or a transposed view"
         raise ValueError(f"{name}: the tensor's last dimension has stride {t.stride(-1)}, not 1; {mend}")
     sizes, strides = tuple(t.shape[::-1]), []
+    for n, low, high in zip(sizes[1:], *form.corners, strict=False) if form.corners is not None else ():
+        if low > n - 1 + high:
+            raise ValueError(f"{name}: im2col from {low} to {high} leaves nothing of a dimension of {n} pixels")
     extent = -(-sizes[0] * size // unit) * unit
     for k in range(rank - 2, -1, -1):
         stride = t.stride(k) * size if t.shape[k] > 1 else extent  # of one element alone no stride is used
@@ -231,12 +262,18 @@ def _geometry(t: torch.Tensor, form: _Form, name: str) -> tuple[tuple[int, ...],
 def _of_cpu(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], form: _Form, end: int) -> bytes:
     if form.interleave:
         raise UnsupportedError("tensor_map: interleave is not supported on the CPU engine; pass a tensor on a GPU")
-    rank, more = len(sizes), _MOST_RANK - len(sizes)
-    ones, zeros = (1,) * more, (0,) * more
+    lower, upper = form.corners or ((), ())
+    # An extent is divided by the step at its place: those of im2col stand one further on.
+    steps = (1, *form.steps[1:]) if form.corners is None else (1, 1, *form.steps[1:-1])
     return _RECORD.pack(
-        MAGIC, form.type, rank, form.interleave, form.swizzle, address, *sizes, *ones, *strides, *zeros,
-        *form.box, *ones, 1, *form.steps[1:], *ones, form.fill, form.promotion, 0, end,
+        MAGIC, form.type, len(sizes), form.interleave, form.swizzle, address, *_filled(sizes, 5, 1),
+        *_filled(strides, 4, 0), *_filled(form.box, 5, 1), *_filled(steps, 5, 1), form.fill, form.promotion,
+        int(form.corners is not None), *_filled(lower, 3, 0), *_filled(upper, 3, 0), end,
     )  # fmt: skip
+
+
+def _filled(numbers: tuple[int, ...], count: int, rest: int) -> tuple[int, ...]:
+    return (*numbers, *[rest] * (count - len(numbers)))
 
 
 @lru_cache(maxsize=4096)
@@ -245,11 +282,15 @@ def _of_driver(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], f
     start = -ctypes.addressof(room) % 64
     rank = len(sizes)
     words, halves = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
-    status = _driver().cuTensorMapEncodeTiled(
-        ctypes.c_void_p(ctypes.addressof(room) + start), form.type, rank, ctypes.c_void_p(address), words(*sizes),
-        words(*strides), halves(*form.box), halves(*form.steps), form.interleave, form.swizzle, form.promotion,
-        form.fill,
-    )  # fmt: skip
+    to = ctypes.c_void_p(ctypes.addressof(room) + start)
+    what = to, form.type, rank, ctypes.c_void_p(address), words(*sizes), words(*strides)
+    steps = halves(*form.steps)
+    how = form.interleave, form.swizzle, form.promotion, form.fill
+    if form.corners is None:
+        status = _driver().cuTensorMapEncodeTiled(*what, halves(*form.box), steps, *how)
+    else:
+        lower, upper = (((ctypes.c_int32 * (rank - 2))(*corner)) for corner in form.corners)
+        status = _driver().cuTensorMapEncodeIm2col(*what, lower, upper, *form.box, steps, *how)
     if status:
         raise LaunchError(
             f"tensor_map: the driver does not take this tensor map (error {status}); tensor copies need a GPU of "

@@ -24,7 +24,7 @@ class Derivable:
         wrt: Sequence[str] | None = None,
         max_iterations: int | None = None,
     ) -> Derived:
-        """Derive the kernel's backward from its text.
+        """Derive the kernel's backward from its source.
 
         Parameters
         ----------
@@ -39,8 +39,8 @@ class Derivable:
             Parameters to differentiate by: pointers to floating-point elements, and floating-point numbers. By default
             every pointer that is only read.
         max_iterations : int, optional
-            The most iterations of loops that carry on what is no sum, and whose number is no constant. More end the
-            launch with an error.
+            The most iterations of loops that carry on what is not a sum, and whose number is not a constant. More end
+            the launch with an error.
 
         Returns
         -------
@@ -50,7 +50,7 @@ class Derivable:
         Raises
         ------
         NotDifferentiable
-            The kernel does what has no derived backward; with line, reason and way out.
+            The kernel does what has no derived backward; with line, reason and what to do.
         """
         from rawkern.gradients.derived import derive_kernel  # takes long to import
 

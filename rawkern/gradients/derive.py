@@ -1,4 +1,4 @@
-"""From the text of a kernel to that of its backward."""
+"""From the source of a kernel to that of its backward."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def derive(
 ) -> Text:
     """Derive the backward of a kernel; with `double` in double, whatever its own type.
 
-    If that is refused, device functions are put in, then what threads read of their own in shared memory is followed.
+    If that is not supported, device functions are put in, then reads of a thread's own shared memory are followed.
 
     With `assume`, it may be right only for launches of which `Text.assumed` is true. A `plain` text is one to derive
     again: each thread does what the forward's did, so what it reads and adds to has the forward's form.
@@ -76,7 +76,7 @@ def derive(
         )
         if isinstance(found, Text):
             return replace(found, updated=again.updated)
-        # Why a kernel is refused as it is written says most, and best where device functions are put in.
+        # Why a kernel is rejected as it is written says most, and best where device functions are put in.
         if refused is None or strategy == Strategy(keep=False):
             refused = found
     assert refused is not None
@@ -94,7 +94,7 @@ class Strategy:
 
 
 def _strategies(reader: Reader, shared: bool) -> Iterator[Strategy]:
-    """What is tried, in this order, until a kernel is not refused; by what the first reading has shown of it."""
+    """What is tried, in this order, until one derives a backward; by what the first reading has shown of it."""
     yield Strategy()
     updated = reader.added_and_read()
     for memory in ({}, {"shared": True}, {"rename": True}) if shared else ({},):
@@ -302,7 +302,7 @@ def _chosen(kernel: Kernel, wrt: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _check_outputs(kernel: Kernel, active: Activity, wrt: tuple[str, ...], where: Where) -> None:
-    """Refuse structs that are not of floats, and a kernel of which no output depends on a parameter."""
+    """Reject structs that are not of floats, and a kernel of which no output depends on a parameter."""
     for array in active.outputs:
         if not _has_floats(array.type):
             raise where.refuse(

@@ -27,7 +27,7 @@ Shape = tuple[int, int, int]
 
 
 class Derived:
-    """The backward of a kernel, derived from its text; made by ``kernel.derive``.
+    """The backward of a kernel, derived from its source; made by ``kernel.derive``.
 
     Attributes
     ----------

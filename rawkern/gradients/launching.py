@@ -31,7 +31,7 @@ class Launch:
     certain: Mapping[str, tuple[int, int]]  # of gradients that are set: which numbers are for certain
     fits: bool  # whether what the text assumes of a launch's numbers holds
     handed: Mapping[str, str]  # gradients that are an output's and are not set: of which
-    single: Launch | None = None  # for pointers that are no multiples of 16 bytes
+    single: Launch | None = None  # for pointers that are not multiples of 16 bytes
 
     def run(self, block: tuple[int, int, int], given: Sequence[Any]) -> None:
         """Launch the kernel with its arguments."""
@@ -156,7 +156,7 @@ def _alike(a: Any, b: Any) -> bool:
 
 
 def _elements(device: torch.device, blocks: int, most: int) -> int:
-    """How many elements a thread has best: on the CPU neighbours in a warp are best neighbours in memory."""
+    """How many elements a thread has best: on the CPU adjacent lanes of a warp are best adjacent in memory."""
     return most if device.type == "cuda" and blocks >= FULL * most * _processors(device) else 1
 
 

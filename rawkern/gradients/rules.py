@@ -22,7 +22,7 @@ call, infix, where = expr.call, expr.infix, expr.where
 class Rule:
     """A function: its derivative by each argument; the arguments that it has."""
 
-    name: str  # for double; for float with an f behind, unless `single` says otherwise
+    name: str  # for double; for float with an f appended, unless `single` says otherwise
     derivatives: tuple[Node | None, ...]
     whole: int | None = None  # the argument that is an int
 

@@ -414,7 +414,7 @@ def _nested(kind: Aggregate) -> list[Aggregate]:
 
 
 def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[Array] | None = None) -> list[Statement]:
-    """Declarations of shared arrays; dynamic ones lie behind their shadows."""
+    """Declarations of shared arrays; dynamic ones are after their shadows."""
     found: list[Statement] = []
     for a in kernel.shared:
         kind = spelling(a.type, names)
@@ -436,7 +436,7 @@ def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[Statement]:
 
 
 def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[Statement]:
-    """Lines that declare dynamic shared memory for sums, behind that of the kernel."""
+    """Lines that declare dynamic shared memory for sums, after that of the kernel."""
     dynamic = [a for a in kernel.shared if a.dynamic and (a in reverse.shadows or a in reverse.read)]
     if not dynamic:
         return [Declare(f"extern __shared__ __align__({ALIGNMENT}) char", name, extents=(None,))]
@@ -459,7 +459,7 @@ def _how_to_launch(
     return [
         f"// {', '.join(blocks.values())}: how many blocks the forward had. As many as run at a time do their work.",
         *(f"// {s.flag}: each has sums of its own for all {expression(s.count)} of grad_{s.of}." for s in sums),
-        f"// They are in dynamic shared memory{f', behind {shared_mem} bytes' if shared_mem else ''}.",
+        f"// They are in dynamic shared memory{f', after {shared_mem} bytes' if shared_mem else ''}.",
     ]
 
 

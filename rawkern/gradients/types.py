@@ -109,7 +109,7 @@ GENERATORS = ("curandStatePhilox4_32_10_t", "curandStatePhilox4_32_10")
 
 
 def scalar(spelled: str) -> str | None:
-    """The type of a spelling; None for what is no scalar of the whitelist."""
+    """The type of a spelling; None for what is not a scalar of the whitelist."""
     spelled = " ".join(spelled.split())
     spelled = SPELLINGS.get(spelled, spelled)
     return spelled if spelled in FLOATS or spelled in _RANKS else None

@@ -1,4 +1,4 @@
-"""A derived backward compared with a difference quotient of the forward, in double on the CPU engine."""
+"""A derived backward compared with a finite difference of the forward, in double on the CPU engine."""
 
 from __future__ import annotations
 

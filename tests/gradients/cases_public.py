@@ -412,3 +412,34 @@ __global__ void scan(const float* g_idata, float* g_odata, int n) {
 }""", 32, 1, lambda r: (r(32), r(32), 32), shared_mem=256)  # fmt: skip
 def scan(g_idata, g_odata, n):
     return {"g_odata": g_idata.cumsum(0) - g_idata}
+
+
+@case(r"""
+__global__ void sgemm_double_buffered(const float* A, const float* B, float* C, int K, int N) {
+    __shared__ float As[2][8][9];
+    __shared__ float Bs[2][8][8];
+    const int tx = threadIdx.x, ty = threadIdx.y;
+    const int row = blockIdx.y * 8 + ty, col = blockIdx.x * 8 + tx;
+    int write_stage = 1;
+    As[0][ty][tx] = A[row * K + tx];
+    Bs[0][ty][tx] = B[ty * N + col];
+    __syncthreads();
+    float sum = 0.f;
+    for (int tile = 0; tile < K; tile += 8) {
+        float ldg_a = 0.f, ldg_b = 0.f;
+        if (tile + 8 < K) {
+            ldg_a = A[row * K + tile + 8 + tx];
+            ldg_b = B[(tile + 8 + ty) * N + col];
+        }
+        for (int k = 0; k < 8; ++k) sum += As[write_stage ^ 1][ty][k] * Bs[write_stage ^ 1][k][tx];
+        if (tile + 8 < K) {
+            As[write_stage][ty][tx] = ldg_a;
+            Bs[write_stage][ty][tx] = ldg_b;
+            __syncthreads();
+            write_stage ^= 1;
+        }
+    }
+    C[row * N + col] = sum;
+}""", (8, 8), (2, 2), lambda r: (r(16, 24), r(24, 16), r(16, 16), 24, 16))  # fmt: skip
+def sgemm_double_buffered(A, B, C, K, N):
+    return {"C": A @ B}

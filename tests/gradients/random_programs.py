@@ -22,6 +22,7 @@ from tests.gradients.random_maps import Maps
 from tests.gradients.random_maxima import Maxima
 from tests.gradients.random_objects import Objects
 from tests.gradients.random_offsets import Offsets
+from tests.gradients.random_pipelines import Pipelines
 from tests.gradients.random_places import Places
 from tests.gradients.random_rows import Rows
 from tests.gradients.random_stencils import Stencil
@@ -49,6 +50,7 @@ KINDS = {
         Flat,
         Maps,
         Versions,
+        Pipelines,
     )
 }
 #: Seeds that failed once, by kind; the suite runs them.
@@ -66,7 +68,7 @@ def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
     others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 14: Buffers, 15: Trees}
     if seed % 16 == 8:
-        return (Corners, Maps, Flat, Versions)[seed // 16 % 4](seed)
+        return (Corners, Maps, Flat, Versions, Pipelines)[seed // 16 % 5](seed)
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

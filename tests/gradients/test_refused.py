@@ -28,10 +28,10 @@ y[i] = a;""",
 )
 
 
-#: A loop whose iterations load the tile of the next one, into the other of two buffers.
+#: A loop whose iterations load the tile of the next one, which is not that of the first one.
 PREFETCHED = kernel(
     """__shared__ float s[2][64]; float a = 0.f;
-s[0][threadIdx.x] = x[threadIdx.x];
+s[0][threadIdx.x] = sinf(x[threadIdx.x]);
 __syncthreads();
 for (int k = 0; k < n / 64; ++k) {
     if (k + 1 < n / 64) s[(k & 1) ^ 1][threadIdx.x] = x[64 * (k + 1) + threadIdx.x];
@@ -189,7 +189,7 @@ WAYS_OUT = {
         lambda x, y: (x, y, torch.tensor([100], dtype=torch.int32), 100)
     ),
     "the next iteration's tile": (
-        PREFETCHED.replace("s[0][threadIdx.x] = x[threadIdx.x];\n__syncthreads();\n", "").replace(
+        PREFETCHED.replace("s[0][threadIdx.x] = sinf(x[threadIdx.x]);\n__syncthreads();\n", "").replace(
             "if (k + 1 < n / 64) s[(k & 1) ^ 1][threadIdx.x] = x[64 * (k + 1) + threadIdx.x];",
             "s[k & 1][threadIdx.x] = x[64 * k + threadIdx.x];\n    __syncthreads();",
         ),

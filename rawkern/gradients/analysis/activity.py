@@ -89,7 +89,7 @@ def _active(item: Value, values: set[Value], arrays: set[Array], wrt: tuple[str,
 
 
 def check_memory(kernel: Kernel, wrt: tuple[str, ...], where: Where) -> None:
-    """Refuse global memory whose values the backward could not read again."""
+    """Reject global memory whose values the backward could not read again."""
     items = list(walk(kernel.body))
     for array in kernel.arrays.values():
         written = [i for i in items if isinstance(i, Store) and i.place.array == array]

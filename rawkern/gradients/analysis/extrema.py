@@ -15,7 +15,7 @@ def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str, Value] | None
     """What a running maximum (">") or minimum ("<") is taken of, if the variable is one and used for nothing else.
 
     So is a variable that an iteration either keeps or replaces by what is computed without it ("if" a condition), as
-    that of the nearest neighbour, which the condition may compare.
+    that of the nearest neighbor, which the condition may compare.
     """
     v = c.next
     if (of := _extremum(v)) is not None:

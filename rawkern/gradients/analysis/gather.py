@@ -5,7 +5,7 @@ apart, an offset is a step from thread to thread: what the thread at T gives to 
 T + step, whose element that is. So each thread computes, for every step, what the thread that many steps before it
 gives, under that thread's conditions, and sets the sum. In rows (``p = r * n + c``) threads with ``c < n`` own
 elements; that a step never leads out of the row has to follow from the reading thread's conditions. Where a step leads
-out of the grid, nobody owns the element, and the reading thread adds to it.
+out of the grid, no thread owns the element, and the reading thread adds to it.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def _prefetched(inner: Sequence[Store], later: Sequence[Access]) -> bool:
 
 @kept
 def late(array: Array, loop: Loop, kernel: Kernel) -> tuple[str, str] | None:
-    """Why a shared array cannot be read again in the loop's backward, and the way out; None where it can."""
+    """Why a shared array cannot be read again in the loop's backward, and what to do; None where it can."""
     inner = stores(loop.body, array)
     way_out = "make the number of iterations a constant of at most 64, or use another array"
     if inner and not fresh(array, loop, kernel):

@@ -53,7 +53,7 @@ class Copy:
     hoisted: set[Value] = field(default_factory=set)
     #: Lines before a loop, and at the end of its iterations, where its variables are still as they began.
     watched: dict[Loop, tuple[list[Any], list[Any]]] = field(default_factory=dict)
-    saved: dict[Value, Any] = field(default_factory=dict)  # by value: the line behind it that puts it on a tape
+    saved: dict[Value, Any] = field(default_factory=dict)  # by value: the line after it that puts it on a tape
     given: set[Value] = field(default_factory=set)  # values from a tape, which are not computed
 
     def owner(self, value: Value) -> Copy:

@@ -44,7 +44,7 @@ class Tile:
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """Thread digits as exchanged values lie in memory: next to each other for the threads of neighbours."""
+        """Thread digits as exchanged values lie in memory: next to each other for neighboring threads."""
         return tuple(d for d in (*self.free, *self.used) if isinstance(d, str))
 
 

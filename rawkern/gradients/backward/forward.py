@@ -1,4 +1,4 @@
-"""What of a kernel's text is computed again, and its printing as CUDA C.
+"""The recompute slice of a kernel, and its printing as CUDA C.
 
 A `Frame` is one copy of a block: the kernel's own, an iteration of a backward loop, a branch. What the copy's reverse
 asks for by `use` is printed, with all that it is computed from, in the order of the text; nothing else is.
@@ -53,7 +53,7 @@ class Frame(Copy):
         if value.op in (*COLLECTIVE, "phi", "result"):
             return True
         if isinstance(value.block.parent, Loop) and value.block is value.block.parent.test:
-            return False  # a condition is computed anew each time
+            return False  # a condition is computed again each time
         if value.op == "cast" and value.args[0].op in TRIVIAL and value.name is None:
             return False
         owner = self.owner(value)

@@ -31,7 +31,7 @@ class _Backward(Reverse):
         self.contribute(s.value, Name(self.upstream), out)
 
     def ends(self, body: list[Statement], result: dict[str, str]) -> None:
-        """Put what the parameters get behind the lines; `result`: by parameter, where it goes, "" for a return."""
+        """Append the adjoints of the parameters; `result`: by parameter, where it goes, "" for a return."""
         for item in self.kernel.body.items:
             if isinstance(item, Value) and item.op == "param" and item.attr in result:
                 d = self.adjoint(item, body) or expr.number(0.0, self.names.type(item.type))
@@ -62,7 +62,7 @@ def called_functions(
 
 
 def check_names(given: Set[str], gradients: Set[str], called: Set[str], where: Where) -> None:
-    """Refuse what keeps its name (`given`) and is named as a gradient, or as a function that the text calls."""
+    """Reject what keeps its name (`given`) and is named as a gradient, or as a function that the text calls."""
     for same in sorted(given & (gradients | called)):
         what = f"a gradient, that of {same.removeprefix('grad_')}" if same in gradients else "a function that it needs"
         raise where.refuse(1, f"{same} is also the name of {what}", "give it another")

@@ -25,7 +25,7 @@ class LoopReverse(Adjoints):
     """Loops by their class; `Reverse` has the rest."""
 
     def loop(self, item: Loop, frame: Frame, out: list[Statement]) -> None:
-        """The reverse of a loop, behind what is there."""
+        """The reverse of a loop, after what is there."""
         carried = [c for c in item.carried if c.phi in self.active.values]
         if not carried and not any(map(self._has_adjoint, walk(item.body))):
             if any(isinstance(i, ir.Barrier) for i in walk(item.body)):

@@ -167,7 +167,7 @@ class MemoryReverse(TileReverse):
         return injective(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
 
     def load(self, v: Value, d: Name, frame: Frame, out: list[Statement]) -> None:
-        """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
+        """What was read gets the adjoint; of places that stay the same in a loop, once after it."""
         array = v.attr.array
         if self.give is not None:
             out.append(self.give(v, d, frame))

@@ -66,7 +66,7 @@ class Reverse(ValueReverse):
     # Items --------------------------------------------------------------------------------------------------------
 
     def block(self, block: Block, frame: Frame, out: list[Statement]) -> None:
-        """Put the reverse of a block behind what is there."""
+        """Append the reverse of a block."""
         self.home[block] = out
         for item in reversed(block.items):
             if isinstance(item, Value):

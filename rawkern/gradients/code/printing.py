@@ -164,7 +164,7 @@ def _extents(sizes: Sequence[int | None]) -> str:
 
 
 def wrapped(line: str) -> list[str]:
-    """A line of C in as many as the width asks for; broken behind && where there is one, else behind operators."""
+    """A line of C in as many as the width asks for; broken after && where there is one, else after operators."""
     found, indent = [], " " * (len(line) - len(line.lstrip()) + 4)
     while len(line) > WIDTH and " " in line[len(indent) + 20 : WIDTH]:
         at = line.rfind("&& ", WIDTH // 2, WIDTH) + 2

@@ -71,7 +71,7 @@ class Note:
 
 @dataclass
 class If:
-    """A branch. `inline`: what it does stands on the line of its condition, and on that of ``else``."""
+    """A branch. `inline`: its body is printed on the line of its condition, and on that of ``else``."""
 
     condition: Node
     body: list[Statement]
@@ -192,7 +192,7 @@ def _parts(kind: type) -> tuple[str, ...]:
 
 
 def expressions(s: Statement) -> Iterator[Node]:
-    """The expressions of a statement itself, in the order of its text; what it declares is not one."""
+    """The expressions of a statement itself, in the order of the source; what it declares is not one."""
     if isinstance(s, Declare):
         yield from (value for _, value in s.pairs if value is not None)
         return

@@ -23,7 +23,7 @@ def unchanged() -> Iterator[None]:
 
 
 def kept(question: F) -> F:
-    """A question whose answer is kept while what it is about is `unchanged`; nobody may change the answer."""
+    """A question whose answer is kept while what it is about is `unchanged`; callers may not change the answer."""
 
     @functools.wraps(question)
     def asked(*about: Any) -> Any:

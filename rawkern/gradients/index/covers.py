@@ -121,7 +121,7 @@ _AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 def setter(
     kernel: Kernel, store: Store, read: Value, under: Sequence[tuple[Value, bool]], within: Sequence[Loop]
 ) -> By | None:
-    """Who sets the element of a read by a store in these loops, under these conditions; None if nobody for certain."""
+    """Who sets the element of a read by a store in these loops, under these conditions; None if it is not certain."""
     if store.place != place_of(read) or store.adds or len(store.index) != len(index_of(read)):
         return None
     conditions = Guards()

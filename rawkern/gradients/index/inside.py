@@ -1,6 +1,6 @@
 """Whether the indices of an accessor's element are within its tensor's sizes, so that others mean another element.
 
-Of a gradient, whose rows lie one after another, the first index may be anything: what is before or behind all rows is
+Of a gradient, whose rows lie one after another, the first index may be anything: what is before or after all rows is
 not in it. So it is of a tensor that is only read, as its gradient alone is written. Where the conditions of a place do
 not say it of an index, the numbers of the launch may: ``x[r][c]`` under ``c < n`` where n is at most x.size(1).
 """

@@ -11,7 +11,7 @@ ATOMS = ("const", "param", "special")  # printed where they are used
 
 
 def printed(kernel: Kernel) -> str:
-    """The text of a kernel.
+    """A kernel as text.
 
     ``%3: float i = binary + %1 %2`` defines a value, with the user's variable where it has one; ``loop`` lists its
     carried variables as phi = init, next -> result, ``if`` its results.
@@ -71,7 +71,7 @@ class _Text:
             return f"{self._named(v)} = load {self._element(v.attr, v.args)}"
         if v.op in ("phi", "result"):
             return f"{self._named(v)} = {v.op}"
-        attr = v.attr[1] if isinstance(v.attr, tuple) else v.attr  # a call's rule stands beside its name
+        attr = v.attr[1] if isinstance(v.attr, tuple) else v.attr  # a call has its rule before its name
         return " ".join([self._named(v), "=", v.op, *([str(attr)] if attr else []), *map(self._use, v.args)])
 
     def _named(self, v: Value) -> str:

@@ -1,4 +1,4 @@
-"""What passes do to the IR: copy it, replace uses of values, number the items anew."""
+"""What passes do to the IR: copy it, replace uses of values, renumber the items."""
 
 from __future__ import annotations
 

@@ -65,10 +65,10 @@ class _Check:
             yield f"a block in {_where(parent)} has another parent"
         for item in block.items:
             if item in self.seen:
-                yield f"{_where(item)} stands in two places"
+                yield f"{_where(item)} is in two places"
             self.seen.add(item)
             if item.block is not block:
-                yield f"{_where(item)} names another block than the one it stands in"
+                yield f"{_where(item)} names another block than the one it is in"
             if item.order <= self.order:
                 yield f"{_where(item)} has the order {item.order}, after {self.order}"
             self.order = item.order

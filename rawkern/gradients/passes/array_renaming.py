@@ -41,7 +41,7 @@ def with_versions(kernel: Kernel) -> Kernel:
         versions = _versions(kernel, accesses, stores) if len(stores) > 1 else None
         room = _room(kernel, array, accesses, sum(a.whole == array.whole for a in found) == 1)
         if versions is not None and room is not None:
-            for k in range(len(stores) - 1):  # the last stays as it is, for reads behind
+            for k in range(len(stores) - 1):  # the last stays as it is, for reads after it
                 _moved(kernel, array, [i for i in accesses if versions[i] == k], *room)
     renumber(kernel.body)
     return kernel
@@ -60,7 +60,7 @@ def _versions(kernel: Kernel, accesses: Sequence[Access], stores: Sequence[Store
         if version is None:
             return None
         found[load] = version
-    # What the last store leaves is what there was behind it anyway, so others may read that.
+    # What the last store leaves is what there was after it anyway, so others may read that.
     before = [i for i, k in found.items() if k < len(stores) - 1]
     return found if own(kernel, [*before, stores[-1]]) else None
 

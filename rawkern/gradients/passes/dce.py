@@ -30,7 +30,7 @@ def pruned(kernel: Kernel, outputs: Set[str]) -> Kernel:
 
 
 def _needs(item: Any) -> list[Any]:
-    """What an item cannot do without: what it uses, and the loop or branch it stands in."""
+    """What an item cannot do without: what it uses, and the loop or branch it is in."""
     found = [item.block.parent] if item.block is not None and item.block.parent is not None else []
     if isinstance(item, If | Loop):
         return [*found, item.condition]

@@ -91,7 +91,7 @@ def _without_sums(value: Value, outer: Loop) -> tuple[Value, list[Value]]:
 
 
 class _New:
-    """Values behind the inner loop."""
+    """Values after the inner loop."""
 
     def __init__(self, inner: Loop, outer: Loop) -> None:
         self.inner, self.outer = inner, outer
@@ -105,7 +105,7 @@ class _New:
         return self.value(kind, "const", attr=str(n), const=n)
 
     def outside(self, v: Value) -> Value:
-        """A value that the inner loop does not change, computed behind it where it was computed in it."""
+        """A value that the inner loop does not change, computed after it where it was computed in it."""
         if v.op in ("const", "param", "special") or not any(inside(v.block, b) for b in children(self.inner)):
             return v
         return self.value(v.type, v.op, tuple(map(self.outside, v.args)), attr=v.attr, name=v.name, const=v.const)
@@ -143,7 +143,7 @@ class _New:
         )
 
     def put(self) -> None:
-        """Behind the loop and what it carries on."""
+        """After the loop and its results."""
         items = self.outer.body.items
         results = {c.result for c in self.inner.carried}
         at = max(k for k, item in enumerate(items) if item is self.inner or item in results)

@@ -17,6 +17,7 @@ from rawkern.gradients.passes.dce import pruned
 from rawkern.gradients.passes.in_place import split
 from rawkern.gradients.passes.induction import evened
 from rawkern.gradients.passes.memory_partition import with_regions
+from rawkern.gradients.passes.prefetching import unpipelined
 from rawkern.gradients.passes.reductions import with_reductions
 from rawkern.gradients.passes.store_forwarding import forwarded
 
@@ -36,6 +37,7 @@ class Options:
 def passes(options: Options) -> Iterator[tuple[str, Callable[[Kernel], Kernel]]]:
     """The passes by name."""
     yield "induction", evened
+    yield "prefetching", unpipelined
     yield "memory partition", with_regions
     if options.rename:
         yield "array renaming", with_versions

@@ -126,7 +126,7 @@ def _owned(kernel: Kernel, array: Array, found: Sequence[Reduction]) -> bool:
 
 
 def _find(kernel: Kernel, block: Block, found: list[Reduction]) -> None:
-    """Put what begins in a block behind the others."""
+    """Put what begins in a block after the others."""
     passed = _passed_on(kernel)
     for k, item in enumerate(block.items):
         for value in _leaves(item, passed):

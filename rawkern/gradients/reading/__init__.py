@@ -22,6 +22,6 @@ or for a function of CUDA, whose arguments are read already with `of_values`::
 
 A handler reads the parts of its node through the context (`ctx.expression`, `ctx.scalar`, `ctx.place`, `ctx.statement`,
 `ctx.type_of`), so that it need not know who reads them; what it makes are values (`ctx.value`, `values.binary`), reads
-and stores (`memory.read`, `memory.write`), branches (`branching.branch`). What it cannot be certain of it refuses:
+and stores (`memory.read`, `memory.write`), branches (`branching.branch`). What it cannot be certain of it rejects:
 ``raise ctx.refuse(node, reason, way_out)``.
 """

@@ -1,4 +1,4 @@
-"""Branches of the IR: both sides read from one state, and what differs behind them merged."""
+"""Branches of the IR: both sides read from one state, and what differs after them merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls: what is called, by the kind of its text."""
+"""Calls: what is called, by the kind of its syntax."""
 
 from __future__ import annotations
 

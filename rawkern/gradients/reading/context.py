@@ -30,7 +30,7 @@ _PURE = ("special", "param", "unary", "binary", "cast", "call", "select")
 
 @dataclass
 class Either:
-    """What a place holds behind a branch whose sides have set it, or one of them."""
+    """What a place holds after a branch whose sides have set it, or one of them."""
 
     branch: If
     then: Value | Either
@@ -244,7 +244,7 @@ class Context:
     def unsigned(self, node: Any, value: int) -> Value:
         return self.value(node, "unsigned int", "const", attr=f"{value}u", const=value)
 
-    # Refusals -----------------------------------------------------------------------------------------------------
+    # Rejections ---------------------------------------------------------------------------------------------------
 
     def refuse(self, node: Any, reason: str, way_out: str) -> Exception:
         """The error for what is not understood, to raise."""

@@ -18,7 +18,7 @@ from rawkern.gradients.types import VECTORS, Aggregate
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _TESTS = {"gt": ">", "lt": "<", "ge": ">=", "le": "<=", "eq": "==", "ne": "!="}
 _NAMED = {"max": "fmaxf", "min": "fminf", "fma": "fmaf", "abs": "fabsf", "neg": "neg"}
-#: Behind h and h2.
+#: After h and h2.
 _FUNCTIONS = ("exp", "exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "sin", "cos", "tanh", "floor", "ceil",
               "trunc", "rint")  # fmt: skip
 #: Conversions, by name: to which type.

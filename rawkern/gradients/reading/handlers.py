@@ -34,7 +34,7 @@ class Handlers:
 
 declarations = Handlers()  # (file, node, path) -> False where it is not followed: what a source declares at its top
 statements = Handlers()  # (ctx, node)
-#: (ctx, node, rest, then) -> bool: statements behind which some paths do not go on. A handler reads the `rest` of the
+#: (ctx, node, rest, then) -> bool: statements after which some paths do not go on. A handler reads the `rest` of the
 #: block for those that do, and what comes `then`; or returns False, and the statement is read as any other.
 leaving = Handlers()
 expressions = Handlers()  # (ctx, node) -> Value, Pointer, or Var for an aggregate

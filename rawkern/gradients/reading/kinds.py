@@ -1,4 +1,4 @@
-"""Types of a kernel's text: names, instances of templates, structs with what belongs to them."""
+"""Types of a kernel's source: names, instances of templates, structs with what belongs to them."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def of_nothing(kind: Any, declarator: Any) -> bool:
 
 
 def copies(base: str, definition: Any) -> bool:
-    """Whether a constructor or assignment, if it is from an object of the same struct, takes over its members alone."""
+    """Whether a constructor or assignment, if it is from an object of the same struct, copies its members alone."""
     params, body = parameters_of(definition), definition.child_by_field_name("body")
     called = function_name(definition)
     if called not in (base, "operator=") or len(params) != 1 or body is None:

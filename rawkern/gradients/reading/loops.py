@@ -80,7 +80,7 @@ def _statements(body: Any) -> list[Any]:
 
 
 def _loop(ctx: Context, node: Any, condition: Any, update: Any, own: bool = False) -> None:
-    """A loop; `own`: its update changes only what nothing behind the loop sees, so it may follow a break."""
+    """A loop; `own`: its update changes only what nothing after the loop sees, so it may follow a break."""
     body, late = node.child_by_field_name("body"), node.type == "do_statement"
     returns = contains(body, ("return_statement",))
     breaks = returns or contains(body, ("break_statement",), BREAKABLE)
@@ -165,7 +165,7 @@ def _and(ctx: Context, node: Any, goes_on: Value, condition: Any) -> Value:
 def _write_out(
     ctx: Context, node: Any, holds: Callable[[], Value], iteration: Callable[[], None], done: int, some: bool
 ) -> None:
-    """The iterations one after the other; behind a break that may have been taken, in a branch.
+    """The iterations one after the other; after a break that may have been taken, in a branch.
 
     `some`: a part of the condition may end the loop, also if the rest is not known.
     """
@@ -263,7 +263,7 @@ def _end(ctx: Context, node: Any, made: Loop, leaf: _Visible) -> None:
 
 
 def _leave(ctx: Context, node: Any, made: Loop, leaf: _Visible) -> None:
-    """Give a variable what it is behind a loop."""
+    """Give a variable what it is after a loop."""
     var, init, new = leaf.var, leaf.init, leaf.var.value
     if isinstance(init, Value) and new is None:
         raise ctx.refuse(node, f"{var.name} has no value on some path of the loop", "give it one before")

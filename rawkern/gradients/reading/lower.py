@@ -71,7 +71,7 @@ def _widen(ctx: Context) -> None:
     same: dict[Value, Value] = {}
     items = list(walk(ctx.body))
     for item in items:
-        phis = [c.phi for c in item.carried] if isinstance(item, Loop) else []  # which stand in no block
+        phis = [c.phi for c in item.carried] if isinstance(item, Loop) else []  # which are not in a block
         for value in (item, *phis):
             if isinstance(value, Value) and value.type in types.HALVES:
                 value.type = "float"

@@ -85,7 +85,7 @@ def stored_on(ctx: Context, side: Block) -> Stored:
 
 
 def merge_stored(ctx: Context, branch: If, first: Stored, second: Stored) -> None:
-    """What has been written behind a branch: on both sides, the same or each its own."""
+    """What has been written after a branch: on both sides, the same or each its own."""
     ctx.stored = {}
     for array, places in first.items():
         for key, (a, block) in places.items():

@@ -1,4 +1,4 @@
-"""The order in which C++17 evaluates what has side effects; where it leaves that open, the text is refused.
+"""The order in which C++17 evaluates what has side effects; where it leaves that open, the source is rejected.
 
 An assignment evaluates its right side first. Operands and arguments come in any order, so none may change what another
 needs; only calls among them may, because they do not overlap with others, and are compiled from left to right.
@@ -76,7 +76,7 @@ def _noting(ctx: Context, make: Callable[[], Any]) -> tuple[Any, list[Noted]]:
 
 
 def _refuse_clash(ctx: Context, node: Any, first: Sequence[Noted], second: Sequence[Noted]) -> None:
-    """Refuse two operands one of which changes what the other needs, unless a call does and they come in order."""
+    """Reject two operands one of which changes what the other needs, unless a call does and they come in order."""
     here = len(ctx.callers)
     for a in first:
         for b in second:

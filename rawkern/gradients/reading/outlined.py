@@ -69,7 +69,7 @@ def _understood(ctx: Context, node: Any, name: str, definition: Any) -> Function
 
 
 def _numbers(ctx: Context, definition: Any) -> list[tuple[str, str]] | None:
-    """The parameters with their types; None where one is no number."""
+    """The parameters with their types; None where one is not a number."""
     params: list[tuple[str, str]] = []
     for param in parameters_of(definition):
         declarator, called = param.child_by_field_name("declarator"), name_of(param)

@@ -81,7 +81,7 @@ def _fit(ctx: Context, param: Any, arg: Given, names: set[str]) -> int | None:
 
 
 def _converted(kind: Any, wanted: Type) -> int | None:
-    """How well a number is converted: 1 for a promotion, 2 for others; None for what is no number."""
+    """How well a number is converted: 1 for a promotion, 2 for others; None for what is not a number."""
     if not isinstance(wanted, str) or not isinstance(kind, str):
         return None
     return 1 if (kind, wanted) == ("float", "double") or (wanted == types.promoted(kind) != kind) else 2

@@ -55,7 +55,7 @@ def _state(ctx: Context, node: Any, argument: Any) -> Var:
 
 
 def _drawn(ctx: Context, node: Any, state: Var, helper: str, kind: str, behind: int) -> Value:
-    """The number so far behind the state's position."""
+    """The number so far after the state's position."""
     parts = {f: read(ctx, node, v) for f, v in state.fields.items()}
     args, at = [parts["seed"], parts["sequence"]], parts["at"]
     if helper == "philox_uniform4":  # calls that differ in the number alone, so the compiler draws once

@@ -70,7 +70,7 @@ class Pointer:
 
 
 class Marker:
-    """What a variable may stand for that is no value: a group of threads."""
+    """What a variable may stand for that is not a value: a group of threads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +225,7 @@ class NeedsType(ReadAgain):
 
 
 class NeedsStart(ReadAgain):
-    """A variable has to have a value before a loop, as it is read behind it."""
+    """A variable has to have a value before a loop, as it is read after it."""
 
     def __init__(self, start: tuple[int, str]) -> None:
         super().__init__(start)

@@ -78,7 +78,7 @@ class Macro:
 class Preprocessed:
     """A text without directives but includes and pragmas; macros that are left as they are.
 
-    It has as many lines as the source, and those of local headers behind the lines that include them.
+    It has as many lines as the source, and those of local headers after the lines that include them.
     """
 
     text: str = ""
@@ -301,10 +301,10 @@ def _replaced(given: Iterable[_Token], macros: dict[str, Macro]) -> list[_Token]
             out.append((token, hidden))
             continue
         if call is None:
-            body, behind = [(t, frozenset()) for t in macro.body], ""
+            body, newlines = [(t, frozenset()) for t in macro.body], ""
         else:
             given_there, end, lines = call
-            if len(given_there) != max(len(macro.parameters or ()), 1):  # which the compiler refuses
+            if len(given_there) != max(len(macro.parameters or ()), 1):  # which the compiler rejects
                 out.append((token, hidden))
                 continue
             del left[end:]
@@ -313,8 +313,8 @@ def _replaced(given: Iterable[_Token], macros: dict[str, Macro]) -> list[_Token]
                 p: [space, *_replaced(a, macros), space]
                 for p, a in zip(macro.parameters or (), given_there, strict=False)
             }
-            body, behind = [part for t in macro.body for part in full.get(t, [(t, frozenset())])], "\n" * lines
-        put = [(" ", frozenset()), *((t, h | hidden | {token}) for t, h in body), (f" {behind}", frozenset())]
+            body, newlines = [part for t in macro.body for part in full.get(t, [(t, frozenset())])], "\n" * lines
+        put = [(" ", frozenset()), *((t, h | hidden | {token}) for t, h in body), (f" {newlines}", frozenset())]
         left += put[::-1]
     return out
 

@@ -25,7 +25,7 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Launched:
-    """What of a launch a derivation is for: the shape of blocks, the axes of the grid with one block, shared memory."""
+    """The launches that a derivation is for: block dimensions, axes of the grid with one block, shared memory."""
 
     block: Shape
     units: tuple[bool, bool, bool] | None = None  # None: those that the kernel, or what it may call, does not mention
@@ -69,7 +69,7 @@ class Reader:
         )
 
     def variant(self, outline: bool, updated: frozenset[str]) -> Reader:
-        """One of the same text that begins anew, and reads nothing twice."""
+        """One of the same source that begins again, and reads nothing twice."""
         other = copy(self)
         other.settings = Settings(
             self.settings.block, self.settings.grid, self.settings.shared_mem, outline=outline, updated=updated
@@ -167,7 +167,7 @@ class Reader:
         return replace(self.settings, retyped=self.settings.retyped | {(array, kind)})
 
     def _called(self) -> tuple[str, list[str], str | None]:
-        """The name of the kernel's text, its template's arguments, and the types that select an overload."""
+        """The name of the kernel's definition, its template's arguments, and the types that select an overload."""
         name, selects, types = self.file.preprocessed.expanded(self.name).partition("(")
         base, _, rest = name.partition("<")
         arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []

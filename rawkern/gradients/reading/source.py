@@ -46,7 +46,7 @@ class File:
         self.imported: set[str] = set()  # names of namespaces that do
         self.dynamic: dict[str, Any] = {}  # declarations of dynamic shared memory
         self.variables: dict[str, tuple[Any, Any]] = {}  # of the device: declaration, declarator
-        #: Names that something here defines in a way that is not followed, so that using one is refused.
+        #: Names that something here defines in a way that is not followed, so that using one is rejected.
         self.unclear: set[str] = set(self.preprocessed.left)
         for node in named(self.root):
             self.declare(node, "")

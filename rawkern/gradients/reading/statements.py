@@ -108,7 +108,7 @@ def _condition(ctx: Context, node: Any) -> Value:
 
 
 def _nested(ctx: Context, node: Any, condition: Any, then: Then) -> None:
-    """An if whose condition reads memory behind &&: one if in another, so that the last one decides alone."""
+    """An if whose condition reads memory after &&: one if in another, so that the last one decides alone."""
     if not _reads_behind(condition):
         return branch(ctx, node, test(ctx, condition), then, lambda: None)
     left, right = (condition.child_by_field_name(f) for f in ("left", "right"))
@@ -277,7 +277,7 @@ def _choice(ctx: Context, node: Any) -> Any:
 
 
 def _following(ctx: Context, rest: Sequence[Any], then: Then) -> Then:
-    """What comes behind a statement, for each of its paths that goes on."""
+    """What comes after a statement, for each of its paths that goes on."""
     scopes = [dict(scope) for scope in ctx.scopes]
 
     def follow() -> None:

@@ -19,7 +19,7 @@ OF_WARPS = ("__shfl_", "__ballot_", "__any_", "__all_", "__syncwarp")
 
 
 TENSOR_CORES = "it uses tensor cores (wmma), which have no derivative here"
-#: The way out where no other text of the kernel helps.
+#: What to do where rewriting the kernel does not help.
 BY_HAND = "write the backward by hand, as @f.backward of the operator"
 INSTEAD_OF_UNIONS = "declare one of its members alone, and cast a pointer to it: float4 v; float* f = (float*)&v"
 #: What bits of floats are asked for that has a name, whose gradient is known.
@@ -150,7 +150,7 @@ def parameters_of(definition: Any) -> list[Any]:
 
 
 def contains(node: Any, kinds: tuple[str, ...], stop: tuple[str, ...] = ()) -> bool:
-    """Whether a node of one of these types stands in a node, not looking into `stop` and lambdas."""
+    """Whether a node of one of these types is in a node, not looking into `stop` and lambdas."""
     left, stop = [node], (*stop, "lambda_expression")
     while left:
         node = left.pop()

@@ -7,11 +7,11 @@ import torch
 
 import rawkern
 
-BULK_COPY = """extern "C" __global__ void k(float* x) {
+CHANGED_MAP = """extern "C" __global__ void k(float* x) {
     __shared__ float s[32];
     unsigned at = (unsigned)__cvta_generic_to_shared(s + threadIdx.x);
     x[threadIdx.x] = -1;
-    asm volatile("cp.async.bulk.tensor.3d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2}], [%0], {%3};" :: "r"(at), "l"(x), "r"(0), "h"((short)0));  // line 5
+    asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], %1;" :: "l"(x), "r"(at));  // line 5
 }"""
 SPARSE = """extern "C" __global__ void k(float* x) {
     unsigned a = threadIdx.x;
@@ -33,12 +33,12 @@ extern "C" __global__ void k(float* x) {
 @pytest.mark.parametrize(
     "code, instruction, line",
     [
-        (BULK_COPY, "cp.async.bulk.tensor.3d.shared::cta.global.im2col.mbarrier::complete_tx::bytes", 5),
+        (CHANGED_MAP, "tensormap.replace.tile.rank.global.b1024.b32", 5),
         (SPARSE, "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 5),  # the last line of the statement
         (GROUP, "tcgen05.wait::ld.sync.aligned", 3),
         (TEXTURE, "tex.2d.v4.f32.f32", 1),
     ],
-    ids=["cp.async.bulk", "mma.sp", "tcgen05", "texture"],
+    ids=["tensormap", "mma.sp", "tcgen05", "texture"],
 )
 def test_an_instruction_that_the_engine_lacks(tmp_path, code, instruction, line):
     path = tmp_path / "lacking.cu"
@@ -71,10 +71,10 @@ def test_functions_of_the_compilers_own_headers_are_in_no_folder():
 
 
 def test_other_kernels_of_the_module_run():
-    code = BULK_COPY + '\nextern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
+    code = CHANGED_MAP + '\nextern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
     module = rawkern.RawModule(code=code)
     x = torch.full((32,), 7.5)
-    with pytest.raises(rawkern.UnsupportedError, match=r"cp\.async\.bulk"):
+    with pytest.raises(rawkern.UnsupportedError, match=r"tensormap\.replace"):
         module.k[1, 32](x)
     module.twice[1, 32](x)
     assert (x == 15).all()
@@ -144,7 +144,7 @@ ABSENT = [
     ("tcgen05.fence::before_thread_sync;", "capability 10.0"),
     ("tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;", "changes of tensor maps"),
     ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1], 16, [%r1], %r1;", "modifier .multicast"),
-    ("cp.async.bulk.tensor.3d.global.shared::cta.im2col_no_offs.bulk_group [%rd1, {%r1, %r1, %r1}], [%r1];", "im2col"),
+    ("cp.async.bulk.tensor.3d.shared::cta.global.im2col::w.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1, %r1}], [%r1], {%r1};", "im2col"),
     ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r1];", "clusters"),
 
 

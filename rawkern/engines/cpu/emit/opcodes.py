@@ -102,11 +102,20 @@ def _tensor_copies() -> tuple[Form, ...]:
             f"!async !bulk !tensor {sizes} !shared::cluster|shared::cta !global tile !mbarrier::complete_tx::bytes "
             "L2::cache_hint",
         ),
+        form(
+            "cp", [""],
+            "!async !bulk !tensor !3d|4d|5d !shared::cluster|shared::cta !global !im2col "
+            "!mbarrier::complete_tx::bytes L2::cache_hint",
+        ),
         form("cp", [""], f"!async !bulk !tensor {sizes} !global !shared::cta tile !bulk_group L2::cache_hint"),
         form(
             "cp", [""],
-            f"!reduce !async !bulk !tensor {sizes} !global !shared::cta !add|min|max|inc|dec|and|or|xor tile "
-            "!bulk_group L2::cache_hint",
+            "!async !bulk !tensor !3d|4d|5d !global !shared::cta !im2col_no_offs !bulk_group L2::cache_hint",
+        ),
+        form(
+            "cp", [""],
+            f"!reduce !async !bulk !tensor {sizes} !global !shared::cta !add|min|max|inc|dec|and|or|xor "
+            "tile|im2col_no_offs !bulk_group L2::cache_hint",
         ),
         form("cp", [""], f"!async !bulk !prefetch !tensor {sizes} !L2 !global tile|im2col L2::cache_hint"),
     )  # fmt: skip

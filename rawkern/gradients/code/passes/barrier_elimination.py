@@ -11,7 +11,7 @@ from rawkern.gradients.code.tree import BARRIER, Barrier, Statement
 def sparse(statements: list[Statement], shared: Collection[str]) -> list[Statement]:
     """The statements of a loop that ends with a barrier, without those barriers that keep nothing apart.
 
-    A barrier is of use if an array is touched between the one before and it, and between it and the one behind; the
+    A barrier is of use if an array is touched between the one before and it, and between it and the one after; the
     loop's end is followed by its begin. Arrays of global memory are touched by one thread each, or atomically.
     """
     parts: list[tuple[list[Statement], set[str]]] = [([], set())]

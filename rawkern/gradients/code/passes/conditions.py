@@ -45,7 +45,7 @@ class _Comparison:
 
 
 class Unknown(Exception):
-    """An integer that is no polynomial of places and numbers of the launch."""
+    """An integer that is not a polynomial of places and numbers of the launch."""
 
 
 class Conditions:

@@ -66,7 +66,7 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
 
 
 def _occurrences(s: Statement) -> Iterator[tuple[str, bool]]:
-    """The variables of a statement in the order of its text, and whether it declares them."""
+    """The variables of a statement in the order of the source, and whether it declares them."""
     own = tree.declared(s)
     for name in (*own[:1], *(name for e in tree.expressions(s) for name in expr.names(e)), *own[1:]):
         yield name, name in own

@@ -180,7 +180,7 @@ def _joined(statements: list[Statement], times: Counter[str]) -> list[Statement]
 
 
 def _own(s: Statement) -> list[str]:
-    """What a statement declares for those behind it."""
+    """What a statement declares for those after it."""
     return tree.declared(s) if isinstance(s, Declare) else []
 
 

@@ -95,7 +95,8 @@ def operands(op: str) -> str:
         box = f"[%rd1, {_regs('b32', rank)}]"
         if "prefetch" in parts:
             return f"{box}{hint}"
-        return f"{box}, [%rd2]{hint}" if "bulk_group" in parts else f"[%rd2], {box}, [%rd3]{hint}"
+        offsets = f", {_regs('b16', rank - 2)}" if "im2col" in parts else ""
+        return f"{box}, [%rd2]{hint}" if "bulk_group" in parts else f"[%rd2], {box}, [%rd3]{offsets}{hint}"
     if base == "cp" and "bulk" in parts:
         barrier = ", [%rd3]" if "mbarrier::complete_tx::bytes" in parts else ""
         fixed = {"commit_group": "", "wait_group": "1", "prefetch": f"[%rd1], 32{hint}"}

@@ -1,6 +1,7 @@
 ; Tensor copies: how an operation's box lies in the tensor and in shared memory. `%op` has six coordinates (i32), the
-; innermost first, and from byte 32 on the tensor map (`rawkern.arguments.tensor_map`). Bytes move in units of 16, which
-; are not divided in shared memory. A row is what lies side by side.
+; innermost first, from byte 24 on three offsets (i16) of im2col, and from byte 32 on the tensor map
+; (`rawkern.arguments.tensor_map`). Bytes move in units of 16, which are not divided in shared memory. A row is what lies
+; side by side: in im2col mode the channels of a pixel.
 
 @rk_tensor_sizes = internal constant [13 x i8] c"\00\01\02\02\03\03\01\02\03\01\02\02\02"
 
@@ -88,11 +89,18 @@ define internal i64 @rk_tensor_row(ptr %op, i64 %row, i64 %first) noinline {
   %address = load i64, ptr %paddress
   %strides = getelementptr i8, ptr %op, i64 88
   %steps = getelementptr i8, ptr %op, i64 130
+  %mode = call i8 @rk_tensor_mode(ptr %op)
+  %tile = icmp eq i8 %mode, 0
+  br i1 %tile, label %start, label %pixel
+pixel:
+  %found = call i64 @rk_tensor_pixel(ptr %op, i64 %row, i64 %first)
+  ret i64 %found
+start:
   br label %each
 each:
-  %k = phi i64 [ 1, %0 ], [ %k1, %inside ]
-  %left = phi i64 [ %row, %0 ], [ %rest, %inside ]
-  %at = phi i64 [ %address, %0 ], [ %at1, %inside ]
+  %k = phi i64 [ 1, %start ], [ %k1, %inside ]
+  %left = phi i64 [ %row, %start ], [ %rest, %inside ]
+  %at = phi i64 [ %address, %start ], [ %at1, %inside ]
   %n = call i64 @rk_tensor_extent(ptr %op, i64 %k)
   %n32 = trunc i64 %n to i32
   %left32 = trunc i64 %left to i32
@@ -125,6 +133,95 @@ done:
   ret i64 %result
 }
 
+define internal i8 @rk_tensor_mode(ptr %op) alwaysinline {
+  %p = getelementptr i8, ptr %op, i64 137
+  %mode = load i8, ptr %p
+  ret i8 %mode
+}
+
+; The same in im2col mode. From the coordinates on pixels of a box in the image are visited in steps, the first dimension
+; first; each that comes to the box's end goes on at its beginning, where the next one has gone on by a step, and the last
+; dimension by one image. The offsets are added at the end, to all of them.
+define internal i64 @rk_tensor_pixel(ptr %op, i64 %pixel, i64 %first) noinline {
+  %paddress = getelementptr i8, ptr %op, i64 40
+  %address = load i64, ptr %paddress
+  %offsets = getelementptr i8, ptr %op, i64 24
+  %strides = getelementptr i8, ptr %op, i64 88
+  %steps = getelementptr i8, ptr %op, i64 130
+  %lowers = getelementptr i8, ptr %op, i64 140
+  %uppers = getelementptr i8, ptr %op, i64 146
+  %prank = getelementptr i8, ptr %op, i64 37
+  %rank8 = load i8, ptr %prank
+  %rank = zext i8 %rank8 to i64
+  %last = sub i64 %rank, 1
+  br label %each
+each:
+  %k = phi i64 [ 1, %0 ], [ %k1, %inside ]
+  %count = phi i64 [ %pixel, %0 ], [ %count1, %inside ]
+  %at = phi i64 [ %address, %0 ], [ %at1, %inside ]
+  %j = sub i64 %k, 1
+  %c = call i64 @rk_tensor_coordinate(ptr %op, i64 %k)
+  %size = call i64 @rk_tensor_size(ptr %op, i64 %k)
+  %pstride = getelementptr i64, ptr %strides, i64 %j
+  %stride = load i64, ptr %pstride
+  %image = icmp ult i64 %k, %last
+  br i1 %image, label %visit, label %end
+visit:
+  %plower = getelementptr i16, ptr %lowers, i64 %j
+  %lower16 = load i16, ptr %plower
+  %lower = sext i16 %lower16 to i64
+  %pupper = getelementptr i16, ptr %uppers, i64 %j
+  %upper16 = load i16, ptr %pupper
+  %upper = sext i16 %upper16 to i64
+  %less = sub i64 %size, 1
+  %high = add i64 %less, %upper
+  %behind1 = add i64 %k, 1 ; where it does not divide the box
+  %pstep = getelementptr i8, ptr %steps, i64 %behind1
+  %step8 = load i8, ptr %pstep
+  %step = zext i8 %step8 to i64
+  %ahead = sub i64 %high, %c
+  %ahead1 = sdiv i64 %ahead, %step
+  %ahead2 = add i64 %ahead1, 1
+  %here = call i64 @llvm.smax.i64(i64 %ahead2, i64 1)
+  %span = sub i64 %high, %lower
+  %span1 = sdiv i64 %span, %step
+  %span2 = add i64 %span1, 1
+  %each1 = call i64 @llvm.smax.i64(i64 %span2, i64 1)
+  %early = icmp ult i64 %count, %here
+  %further = mul i64 %count, %step
+  %direct = add i64 %c, %further
+  %behind = sub i64 %count, %here
+  %part = urem i64 %behind, %each1
+  %partly = mul i64 %part, %step
+  %again = add i64 %lower, %partly
+  %whole = udiv i64 %behind, %each1
+  %turns = add i64 %whole, 1
+  %x = select i1 %early, i64 %direct, i64 %again
+  %count1 = select i1 %early, i64 0, i64 %turns
+  %poffset = getelementptr i16, ptr %offsets, i64 %j
+  %offset16 = load i16, ptr %poffset
+  %offset = zext i16 %offset16 to i64
+  %y = add i64 %x, %offset
+  %in = icmp ult i64 %y, %size
+  br i1 %in, label %inside, label %outside
+inside:
+  %bytes = mul i64 %y, %stride
+  %at1 = add i64 %at, %bytes
+  %k1 = add i64 %k, 1
+  br label %each
+end:
+  %n = add i64 %c, %count
+  %there = icmp ult i64 %n, %size
+  br i1 %there, label %done, label %outside
+done:
+  %images = mul i64 %n, %stride
+  %row = add i64 %at, %images
+  %result = add i64 %row, %first
+  ret i64 %result
+outside:
+  ret i64 0
+}
+
 ; How many of a unit's bytes are in the tensor, of a row that is: %at is where it begins in a row of the tensor.
 define internal i64 @rk_tensor_inside(i64 %at, i64 %length) alwaysinline {
   %left = call i64 @llvm.usub.sat.i64(i64 %length, i64 %at)
@@ -147,7 +244,7 @@ define internal i64 @rk_tensor_place(i64 %to, i64 %base, i64 %swizzle, i64 %offs
 }
 
 ; What is wrong with an operation, 0 for nothing: an instruction for so many dimensions; `%kinds`: bits of the types.
-define internal i64 @rk_tensor_wrong(ptr %op, i64 %to, i64 %base, i64 %rank, i64 %kinds) noinline {
+define internal i64 @rk_tensor_wrong(ptr %op, i64 %to, i64 %base, i64 %rank, i64 %kinds, i8 %mode) noinline {
   %map = getelementptr i8, ptr %op, i64 32
   %magic = load i32, ptr %map
   %known = icmp eq i32 %magic, {magic}
@@ -159,6 +256,10 @@ made:
   %same = icmp eq i64 %own, %rank
   br i1 %same, label %ranked, label %other
 ranked:
+  %has = call i8 @rk_tensor_mode(ptr %op)
+  %meant = icmp eq i8 %has, %mode
+  br i1 %meant, label %right, label %unmeant
+right:
   %ptype = getelementptr i8, ptr %op, i64 36
   %type8 = load i8, ptr %ptype
   %type = zext i8 %type8 to i64
@@ -178,6 +279,8 @@ placed:
   %whole = icmp eq i64 %part, 0
   %code = select i1 %whole, i64 0, i64 5
   ret i64 %code
+unmeant:
+  ret i64 6
 unknown:
   ret i64 1
 other:
@@ -265,6 +368,28 @@ out:
   ret i64 %r
 }
 
+; Where the first row (%start), or the last, of those in the tensor begins there, in im2col mode; 0 without any.
+define internal i64 @rk_tensor_reach(ptr %op, i64 %rows, i1 %start) noinline {
+  %none = select i1 %start, i64 -1, i64 0
+  br label %look
+look:
+  %r = phi i64 [ 0, %0 ], [ %r1, %look ]
+  %best = phi i64 [ %none, %0 ], [ %better, %look ]
+  %row = call i64 @rk_tensor_row(ptr %op, i64 %r, i64 0)
+  %outside = icmp eq i64 %row, 0
+  %low = call i64 @llvm.umin.i64(i64 %best, i64 %row)
+  %high = call i64 @llvm.umax.i64(i64 %best, i64 %row)
+  %further = select i1 %start, i64 %low, i64 %high
+  %better = select i1 %outside, i64 %best, i64 %further
+  %r1 = add i64 %r, 1
+  %more = icmp ult i64 %r1, %rows
+  br i1 %more, label %look, label %out
+out:
+  %nothing = icmp eq i64 %better, %none
+  %result = select i1 %nothing, i64 0, i64 %better
+  ret i64 %result
+}
+
 ; The same of the first (%k is 0) and the last unit in shared memory of those that a copy touches, which are all if it
 ; %loads, and the first and the last byte in the tensor.
 define internal void @rk_tensor_ends(ptr %op, i64 %to, i64 %base, i64 %k, i1 %loads, ptr %out) noinline {
@@ -287,11 +412,22 @@ define internal void @rk_tensor_ends(ptr %op, i64 %to, i64 %base, i64 %k, i1 %lo
   %at0 = add i64 %address, %byte
   %strides = getelementptr i8, ptr %op, i64 88
   %steps = getelementptr i8, ptr %op, i64 130
+  %mode = call i8 @rk_tensor_mode(ptr %op)
+  %tile = icmp eq i8 %mode, 0
+  br i1 %tile, label %box_, label %pixels
+pixels:
+  %reached0 = call i64 @rk_tensor_reach(ptr %op, i64 %rows, i1 %start)
+  %none = icmp eq i64 %reached0, 0
+  %visited = xor i1 %none, true
+  %touched = and i1 %some, %visited
+  %at_pixel = add i64 %reached0, %byte
+  br label %done
+box_:
   br label %each
 each:
-  %d = phi i64 [ 1, %0 ], [ %d1, %each ]
-  %at = phi i64 [ %at0, %0 ], [ %at1, %each ]
-  %any = phi i1 [ %some, %0 ], [ %any1, %each ]
+  %d = phi i64 [ 1, %box_ ], [ %d1, %each ]
+  %at = phi i64 [ %at0, %box_ ], [ %at1, %each ]
+  %any = phi i1 [ %some, %box_ ], [ %anywhere, %each ]
   %c = call i64 @rk_tensor_coordinate(ptr %op, i64 %d)
   %n = call i64 @rk_tensor_extent(ptr %op, i64 %d)
   %size = call i64 @rk_tensor_size(ptr %op, i64 %d)
@@ -312,7 +448,7 @@ each:
   %inside = icmp sgt i64 %room, 0
   %order = icmp ule i64 %low, %high
   %here = and i1 %inside, %order
-  %any1 = and i1 %any, %here
+  %anywhere = and i1 %any, %here
   %i = select i1 %start, i64 %low, i64 %high
   %further = mul i64 %i, %step
   %x = add i64 %c, %further
@@ -325,8 +461,10 @@ each:
   %more = icmp ult i64 %d1, 5
   br i1 %more, label %each, label %done
 done:
+  %edge_ = phi i64 [ %at1, %each ], [ %at_pixel, %pixels ]
+  %any1 = phi i1 [ %anywhere, %each ], [ %touched, %pixels ]
   %p1 = getelementptr i64, ptr %out, i64 1
-  store i64 %at1, ptr %p1
+  store i64 %edge_, ptr %p1
   %p2 = getelementptr i64, ptr %out, i64 2
   %one = zext i1 %any1 to i64
   store i64 %one, ptr %p2

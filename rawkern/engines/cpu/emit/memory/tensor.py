@@ -42,7 +42,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     first, second, *more = instr.args
     at, tensor = (first, second) if loads else (second, first)
     rank = next(int(m[0]) for m in op.mods if m[1:] == "d")
-    if not isinstance(at, Mem) or not _is_tensor(tensor, rank):
+    if not isinstance(at, Mem) or not _is_tensor(tensor, rank) or (loads and not more):
         raise f.unsupported()
     map_, coordinates = tensor
     known = Access(READ, Mem(map_, 0), "generic", 8, 16, align=8)
@@ -50,6 +50,9 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     places = e.splat(f.values.plain(address(f, at, "shared")), LANES)
     numbers = [e.splat(f.values.value(c, 32), LANES) for c in coordinates.items]
     barriers = e.splat(f.values.plain(address(f, more[0], "shared")), LANES) if loads else None
+    pixels, offsets = any(m.startswith("im2col") for m in op.mods), []
+    if pixels and loads:
+        offsets = [e.splat(f.values.value(x, 16), LANES) for x in more[1].items]
     base = f.frame.field_address(BLOCK, "shared")
     room, out = (_room(f, n) for n in (OPERATION - pending.MORE, 3))
     _define(f.module)
@@ -63,9 +66,13 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
         for k in range(6):
             c = e.let("i32", 1, f"extractelement {numbers[k]}, {lane}") if k < rank else const("i32", 0)
             e.line(f"store {c}, {pointer(e, room, 4 * k)}")
+        e.line(f"store i64 0, {pointer(e, room, 24)}")
+        for k, x in enumerate(offsets):
+            one = e.resize(e.let(x.ty, 1, f"extractelement {x}, {lane}"), "i16")
+            e.line(f"store {one}, {pointer(e, room, 24 + 2 * k)}")
         e.line(f"call void @llvm.memcpy.p0.p0.i64({pointer(e, room, 32)}, {pointer(e, map_at)}, i64 128, i1 false)")
         arguments = f"{pointer(e, room)}, {to}, {base}"
-        wrong = e.let("i64", 1, f"call i64 @rk_tensor_wrong({arguments}, i64 {rank}, i64 {kinds})")
+        wrong = e.let("i64", 1, f"call i64 @rk_tensor_wrong({arguments}, i64 {rank}, i64 {kinds}, i8 {int(pixels)})")
         with e.where(e.cmp("icmp ne", wrong, 0), rare=True):
             service(f, "TENSOR", instr, wrong, map_at)
         told = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, room)})")

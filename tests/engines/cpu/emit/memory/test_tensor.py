@@ -149,3 +149,69 @@ def test_reductions(device: str, what: str) -> None:
         wide = torch.int64 if dtype in (torch.uint32,) else dtype
         expected = does(before[24:].to(wide), x[:8].to(wide)).to(dtype)
         assert y[:24].equal(before[:24]) and y[24:].equal(expected), dtype
+
+
+PIXELS = r"""
+#include <cuda.h>
+extern "C" __global__ void pixels(const __grid_constant__ CUtensorMap map, float* out, int bytes, int image) {
+    __shared__ alignas(128) float s[1024];
+    __shared__ alignas(8) unsigned long long bar;
+    unsigned at = (unsigned)__cvta_generic_to_shared(s), b = (unsigned)__cvta_generic_to_shared(&bar);
+    short x = blockIdx.x, y = blockIdx.y;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.proxy.async.shared::cta;" :: "r"(b) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(b), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+            " [%0], [%1, {%3, %4, %4, %5}], [%2], {%6, %7};"
+            :: "r"(at), "l"(&map), "r"(b), "r"(0), "r"(-1), "r"(image), "h"(x), "h"(y) : "memory");
+    }
+    __syncwarp();
+    asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra L; }" :: "r"(b) : "memory");
+    int block = blockIdx.y * gridDim.x + blockIdx.x;
+    for (int i = threadIdx.x; i < bytes / 4; i += 32) out[block * (bytes / 4) + i] = s[i];
+}"""
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_im2col(device: str, stride: int) -> None:
+    """The columns of a convolution with a 3 x 3 filter, as torch has them; those of the second image come last."""
+    if device == "cuda" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no tensor copies")
+    kernel, (height, width, channels) = rawkern.RawKernel(PIXELS), (5, 7, 4)
+    x = torch.rand(2, height, width, channels, device=device)
+    columns = torch.nn.functional.unfold(x.permute(0, 3, 1, 2), 3, padding=1, stride=stride)  # image, channel and
+    expected = columns.view(2, channels, 9, -1).permute(2, 0, 3, 1)  # place in the filter, pixel
+    count = expected.shape[2]
+    steps = (1, stride, stride, 1)
+    map_ = rawkern.tensor_map(x, (count + 5, channels), im2col=((-1, -1), (-1, -1)), element_strides=steps)
+    out = torch.empty(9, count + 5, channels, device=device)
+    kernel[(3, 3), 32](map_, out, out[0].nbytes, 0)
+    assert out[:, :count].equal(expected[:, 0]) and out[:, count:].equal(expected[:, 1, :5])
+    kernel[(3, 3), 32](map_, out, out[0].nbytes, 1)
+    assert out[:, :count].equal(expected[:, 1]) and not out[:, count:].any()
+    if device == "cpu":
+        with rawkern.check():
+            kernel[(3, 3), 32](map_, out, out[0].nbytes, 0)
+        with pytest.raises(
+            LaunchError, match=r"line 13: .* in another mode, im2col or not, than its tensor map is for"
+        ):
+            kernel[(3, 3), 32](rawkern.tensor_map(x, (1, 2, 3, 4)), out, out[0].nbytes, 0)
+
+
+def test_maps_in_structs_and_in_memory() -> None:
+    """A member of a struct by value is a map, too; one that a kernel finds in memory leads to nothing that is gone."""
+    code = DOUBLED.replace('extern "C"', 'struct Maps { int n; CUtensorMap to; };\nextern "C"')
+    code = code.replace("const __grid_constant__ CUtensorMap from", "const CUtensorMap* from").replace("&from", "from")
+    code = code.replace("const __grid_constant__ CUtensorMap to", "const __grid_constant__ Maps maps")
+    kernel = rawkern.RawKernel(code.replace("&to", "&maps.to"))
+    x, y, seen, memory = torch.rand(8, 32), torch.zeros(8, 32), torch.zeros(256), torch.zeros(192, dtype=torch.uint8)
+    place = memory[-memory.data_ptr() % 64 :][:128]
+    place.copy_(torch.frombuffer(bytearray(rawkern.tensor_map(x, (8, 32)).encoded()), dtype=torch.uint8))
+    maps = {"n": 1, "to": rawkern.tensor_map(y, (8, 32))}
+    kernel[1, 32](place, maps, seen, 0, 0, 1)
+    assert y.equal(2 * x) and seen.view(8, 32).equal(x)
+    del x
+    with pytest.raises(
+        OutOfBoundsError, match=r"line 15: .* belongs to no argument .*: memory that was freed, or never"
+    ):
+        kernel[1, 32](place, maps, seen, 0, 0, 1)
