@@ -53,9 +53,9 @@ def needs_clusters(device: str) -> None:
 
 
 def test_recorded() -> None:
-    sample = r"cluster/(specials|reads|writes|atomics|ring)|misc/cooperative_cluster"
+    sample = r"cluster/(specials|reads|writes|atomics|ring|st_async|red_async)|misc/cooperative_cluster"
     names = [name for name in sm90.load() if re.match(sample, name)]
-    assert len(names) >= 30
+    assert len(names) >= 38
     assert {name: wrong for name in names if (wrong := sm90.run(sm90.load()[name]))} == {}
 
 

@@ -148,7 +148,6 @@ ABSENT = [
     ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r1];", "clusters"),
 
 
-    ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r1, [%r1];", "clusters"),
     ("multimem.ld_reduce.global.add.f32 %f1, [%rd1];", "several GPUs"),
     ("fence.proxy.tensormap::generic.acquire [%rd1], 128;", "expected 1 of"),
     ("mma.sync.aligned.m16n8k8.col.col.f16.f16.f16.f16 {%r1,%r1}, {%r1,%r1}, {%r1}, {%r1,%r1};", "expected 1 of row"),

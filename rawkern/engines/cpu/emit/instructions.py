@@ -9,7 +9,16 @@ from rawkern.engines.cpu.emit.agreement import lower_agreement
 from rawkern.engines.cpu.emit.forms import Lazy, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.matrix import mma, tiles, wgmma
-from rawkern.engines.cpu.emit.memory import access, async_copies, atomics, bulk, clusters, mbarrier, tensor
+from rawkern.engines.cpu.emit.memory import (
+    access,
+    async_copies,
+    atomics,
+    bulk,
+    clusters,
+    mbarrier,
+    remote_stores,
+    tensor,
+)
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Not, Pair, Reg
 
@@ -82,6 +91,6 @@ HANDLERS = {
     "call": calls.call, "trap": calls.trap, "brkpt": calls.trap,
 }  # fmt: skip
 HANDLERS |= async_copies.HANDLERS | mbarrier.HANDLERS | bulk.HANDLERS | tensor.HANDLERS | clusters.HANDLERS
-HANDLERS |= wgmma.HANDLERS
+HANDLERS |= remote_stores.HANDLERS | wgmma.HANDLERS
 HANDLERS |= dict.fromkeys(warp.EXCHANGES, warp.at_once)
 HANDLERS |= {name: arithmetic for name in arith.BASES if name not in HANDLERS}

@@ -40,6 +40,16 @@ def _atomics() -> tuple[Form, ...]:
     return (*rows, form("atom", _ALL_B, f"{_ORDER} !exch"), form("atom", _B, f"{_ORDER} !cas"))
 
 
+def _remote_stores() -> tuple[Form, ...]:
+    """``st.async`` and ``red.async``."""
+    where = "!shared::cluster !mbarrier::complete_tx::bytes"
+    both = {"add": "u32 s32 u64", "min|max": "u32 s32", "inc|dec": "u32", "and|or|xor": "b32"}
+    return (
+        form("st", "b32 b64 u32 u64 s32 s64 f32 f64", f"!async weak {where} v2|v4"),
+        *(form("red", types, f"!async !relaxed !cluster {where} !{ops}") for ops, types in both.items()),
+    )
+
+
 def _warp_matrices() -> tuple[Form, ...]:
     """``wmma``: loads of A, B and C, stores of D, products."""
     shapes = {
@@ -150,6 +160,7 @@ FORMS = (
     form("isspacep", [""], "!global|shared|shared::cta|shared::cluster|local|const|param"),
     form("mapa", "u32 u64", "shared::cluster"),
     form("getctarank", "u32 u64", "shared::cluster"),
+    *_remote_stores(),
     form("ld", _MEMORY, f"mmio weak|volatile|relaxed|acquire {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
     form("ldu", _MEMORY, "global v2|v4"),
     form("st", _MEMORY, f"mmio weak|volatile|relaxed|release {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
@@ -228,7 +239,6 @@ REFUSED = {
     "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
     "wgmma.mma_async.sp": "sparse matrices",
     "tcgen05": "matrix instructions of compute capability 10.0",
-    "st.async": "thread block clusters", "red.async": "thread block clusters",
     "tensormap": "changes of tensor maps by kernels",
     "st.bulk": "bulk stores of compute capability 10.0",
     "clusterlaunchcontrol": "thread block clusters",

@@ -97,6 +97,7 @@ FACTS: dict[str, Facts] = {
     "st": _STORE,
     "atom": _UPDATE._replace(observes=True, address="any"),
     "red": _UPDATE._replace(result=False),
+    **dict.fromkeys(("st.async", "red.async"), _UPDATE._replace(result=False)),
     **dict.fromkeys(("membar", "fence", "nanosleep"), _FENCE),
     **dict.fromkeys(("prefetch", "prefetchu", "discard", "applypriority", "pmevent", "setmaxnreg"), _NOTHING),
     "griddepcontrol": _FENCE,

@@ -59,6 +59,8 @@ def operands(op: str) -> str:
     vector = next((int(p[1:]) for p in parts if p in ("v2", "v4", "v8")), 1)
     if base in ("ld", "ldu"):
         return f"{_regs(ty, vector) if vector > 1 else _register(ty, 1)}, [%rd1]{hint}"
+    if "async" in parts and base in ("st", "red"):
+        return f"[%rd1], {_regs(ty, vector) if vector > 1 else _register(ty, 1)}, [%rd2]"
     if base == "st":
         return f"[%rd1], {_regs(ty, vector) if vector > 1 else _register(ty, 1)}{hint}"
     if base in ("atom", "red") and vector > 1:

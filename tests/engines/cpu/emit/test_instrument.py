@@ -129,7 +129,8 @@ def expected(op: str) -> list[tuple]:
     if root in ("ld", "ldu", "st", "atom", "red"):
         what = {"ld": READ, "ldu": READ, "st": WRITE}.get(root, UPDATE)
         count = next((int(p[1:]) for p in parts if p in ("v2", "v4", "v8")), 1)
-        return [("access", what, space, TYPE_BYTES[parts[-1]] * count)]
+        told = [("access", UPDATE, space, 8)] if "async" in parts else []
+        return [("access", what, space, TYPE_BYTES[parts[-1]] * count), *told]
     if root in ("ldmatrix", "stmatrix"):
         assert any(p in bits for p in parts)
         return [("access", READ if root == "ldmatrix" else WRITE, space, 16)]

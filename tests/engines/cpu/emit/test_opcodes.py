@@ -50,7 +50,7 @@ def test_what_is_listed_has_a_handler():
         ("ld.global.b128", "no instruction ld"),
         ("ldmatrix.sync.aligned.m8n8.x1.shared::cluster.b16", "modifier .shared::cluster"),
         ("fence.proxy.tensormap", "expected 1 of"),
-        ("st.async.weak.shared::cluster.b32", "clusters are out of the CPU engine's reach"),
+        ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128", "clusters are out of the CPU engine's reach"),
         ("tensormap.replace.tile.rank.global.b1024.b32", "changes of tensor maps by kernels"),
         ("atom.global.add.noftz.f32", "modifier .noftz"),
         ("frobnicate.b32", "no instruction frobnicate"),

@@ -52,10 +52,12 @@ def _bytes(f: FunctionLowering, instr: Instr) -> None:
     """``mbarrier.expect_tx`` and ``complete_tx``."""
     mem, count = instr.args
     at, sign = f.values.plain(barrier_address(f, instr, mem, UPDATE)), "add" if instr.op.has("expect_tx") else "sub"
-    each_lane(
-        f, f"rk_mbarrier_tx_{sign}", "i64", at, [f.values.value(count, 32)],
-        lambda e, p, a: _change(e, p, 0, a[0], sign),
-    )  # fmt: skip
+    tell(f, at, f.values.value(count, 32), sign)
+
+
+def tell(f: FunctionLowering, at: Val, count: Val, sign: str = "sub") -> None:
+    """Bytes are expected (``"add"``), or have come."""
+    each_lane(f, f"rk_mbarrier_tx_{sign}", "i64", at, [count], lambda e, p, a: _change(e, p, 0, a[0], sign))
 
 
 def wait(
