@@ -117,11 +117,16 @@ def tensor_map(
     im2col : pair of sequences of int, optional
         For copies in im2col mode, of a tensor of images (N, W, C), (N, H, W, C) or (N, D, H, W, C): the lower and the
         upper corner of the pixels that are visited, in the tensor's order, the upper one from an image's last pixel.
-        `box` is then the number of pixels, up to 1024, and of channels; `element_strides` are the steps.
+        ``box`` is then the number of pixels, up to 1024, and of channels; ``element_strides`` are the steps.
     dtype : {"float32_ftz", "tf32", "tf32_ftz"}, optional
         Other types for elements of float32. Copies of the last two round to tf32.
     read_only : bool, default False
         Kernels do not write the tensor through this map. Otherwise each launch counts as a change of the tensor.
+
+    Returns
+    -------
+    TensorMap
+        An argument for kernels. Its ``tensor`` is the tensor.
 
     Raises
     ------

@@ -285,7 +285,7 @@ def test_watch_compiles_at_each_save(file: Path, tmp_path: Path) -> None:
     )
     assert process.stdout and process.stderr
 
-    patience = threading.Timer(60, process.kill)  # ends the streams, too
+    patience = threading.Timer(200, process.kill)  # ends the streams, too
     patience.start()
 
     def until(stream: IO[str], words: str) -> None:
