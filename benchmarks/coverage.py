@@ -46,7 +46,7 @@ Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @
 - `cp.async.bulk` copies, and `cp.reduce.async.bulk` adds, as late as the program allows: where a thread waits
   for the barrier that counts its bytes, at `wait_group`, or at the end of the warp. A program that does not wait sees
   what was there before. [In another order](checking.md#another-order) some happen at once, with the seed 0 all of them.
-  To other blocks of a cluster there are no bulk copies (`.multicast::cluster`); `st.async` and `red.async` happen
+  Bulk copies to other blocks of a cluster (`.multicast::cluster`) are not supported; `st.async` and `red.async` happen
   at once.
 - Tensor copies take a map of `rawkern.tensor_map`. They move units of 16 bytes, as an H200 does it: rows of a swizzled
   box are a swizzle's span apart, `tf32` types are rounded as `cvt.rna` does it, `ftz` types are not flushed, NaN fill

@@ -102,8 +102,8 @@ class Arguments:
     def mapped(self, ctype: CType, value: TensorMap, where: Where) -> bytes:
         """A tensor map's bytes, for a struct by value of that size; its tensor is an argument of the call."""
         if ctype.kind not in ("struct", "opaque") or ctype.size != SIZE:
-            mend = "declare the parameter const __grid_constant__ CUtensorMap"
-            raise TypeError(f"{where} is a tensor map, the kernel takes {ctype.spell()}; {mend}")
+            fix = "declare the parameter const __grid_constant__ CUtensorMap"
+            raise TypeError(f"{where} is a tensor map, the kernel takes {ctype.spell()}; {fix}")
         t = value.tensor
         if t.requires_grad and not value.read_only and torch.is_grad_enabled() and operator_state.state.level == 0:
             raise operator_state.not_inside_op(

@@ -9,7 +9,7 @@ import ctypes
 import math
 import struct
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from rawkern.arguments.memory import describe, dtype_name
 from rawkern.arguments.scalars import Where
 from rawkern.base import operator_state
 from rawkern.base.border import border
+from rawkern.base.libcuda import libcuda
 from rawkern.base.nested import Holder
 from rawkern.errors import LaunchError, UnsupportedError
 
@@ -222,7 +223,7 @@ def _check_form(form: _Form, rank: int, size: int, floats: bool) -> None:
             raise ValueError(f"tensor_map: swizzle is {_SWIZZLES[form.swizzle]}; interleave=32 needs swizzle=32")
     elif row % 16:
         few = f"pass a multiple of {16 // math.gcd(16, size)}"
-        raise ValueError(f"tensor_map: {last}, rows of {row} bytes, which are no multiple of 16; {few}")
+        raise ValueError(f"tensor_map: {last}, rows of {row} bytes, which are not a multiple of 16; {few}")
     elif form.swizzle and row > _SWIZZLES[form.swizzle]:
         span = _SWIZZLES[form.swizzle]
         most = span // size
@@ -240,13 +241,13 @@ def _geometry(t: torch.Tensor, form: _Form, name: str) -> tuple[tuple[int, ...],
     if rank != len(form.steps):
         raise ValueError(f"{name}: the tensor has {rank} dimensions by now, its map was made for {len(form.steps)}")
     if address % unit:
-        raise ValueError(f"{name}: the tensor starts at an address that is no multiple of {unit} bytes; pass a clone()")
+        raise ValueError(f"{name}: its address is not a multiple of {unit} bytes; pass a clone()")
     for k, n in enumerate(t.shape):
         if not 1 <= n <= _MOST_SIZE:
             raise ValueError(f"{name}: dimension {k} of the tensor has {n} elements; a tensor map has 1 to 2**32")
     if t.shape[-1] > 1 and t.stride(-1) != 1:
-        mend = "pass contiguous(), or a transposed view"
-        raise ValueError(f"{name}: the tensor's last dimension has stride {t.stride(-1)}, not 1; {mend}")
+        fix = "pass contiguous(), or a transposed view"
+        raise ValueError(f"{name}: the tensor's last dimension has stride {t.stride(-1)}, not 1; {fix}")
     sizes, strides = tuple(t.shape[::-1]), []
     for n, low, high in zip(sizes[1:], *form.corners, strict=False) if form.corners is not None else ():
         if low > n - 1 + high:
@@ -255,9 +256,9 @@ def _geometry(t: torch.Tensor, form: _Form, name: str) -> tuple[tuple[int, ...],
     for k in range(rank - 2, -1, -1):
         stride = t.stride(k) * size if t.shape[k] > 1 else extent  # of one element alone no stride is used
         if stride % unit or stride >= _MOST_STRIDE:
-            rule = f"no multiple of {unit}" if stride % unit else "2**40 or more"
-            mend = "pad the rows: torch.nn.functional.pad(tensor, ...), or a view of a wider tensor"
-            raise ValueError(f"{name}: dimension {k} of the tensor has a stride of {stride} bytes, {rule}; {mend}")
+            rule = f"not a multiple of {unit}" if stride % unit else "2**40 or more"
+            fix = "pad the rows: torch.nn.functional.pad(tensor, ...), or a view of a wider tensor"
+            raise ValueError(f"{name}: dimension {k} of the tensor has a stride of {stride} bytes, {rule}; {fix}")
         strides.append(stride)
         extent = max(extent, stride * t.shape[k])
     return sizes, tuple(strides)
@@ -292,18 +293,13 @@ def _of_driver(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], f
     steps = halves(*form.steps)
     how = form.interleave, form.swizzle, form.promotion, form.fill
     if form.corners is None:
-        status = _driver().cuTensorMapEncodeTiled(*what, halves(*form.box), steps, *how)
+        status = libcuda().cuTensorMapEncodeTiled(*what, halves(*form.box), steps, *how)
     else:
         lower, upper = (((ctypes.c_int32 * (rank - 2))(*corner)) for corner in form.corners)
-        status = _driver().cuTensorMapEncodeIm2col(*what, lower, upper, *form.box, steps, *how)
+        status = libcuda().cuTensorMapEncodeIm2col(*what, lower, upper, *form.box, steps, *how)
     if status:
         raise LaunchError(
             f"tensor_map: the driver does not take this tensor map (error {status}); tensor copies need a GPU of "
             "compute capability 9.0 or later"
         )
     return room.raw[start : start + SIZE]
-
-
-@cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")

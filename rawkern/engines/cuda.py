@@ -17,6 +17,7 @@ from rawkern.base import pip, table
 from rawkern.base import torch_private as private
 from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.gpus import PORTABLE_CLUSTER, STATIC_SHARED, target
+from rawkern.base.libcuda import libcuda
 from rawkern.compile import linetable
 from rawkern.compile.names import demangle
 from rawkern.compile.toolchain import nvrtc
@@ -207,7 +208,7 @@ class Module:
         """The same of the memory that the program has for the variable."""
         address, nbytes = ctypes.c_uint64(), ctypes.c_size_t()
         with self.current():
-            status = ctypes.CDLL("libcuda.so.1").cuModuleGetGlobal_v2(
+            status = libcuda().cuModuleGetGlobal_v2(
                 ctypes.byref(address), ctypes.byref(nbytes), ctypes.c_void_p(self.handle), name.encode()
             )
         if status:

@@ -19,6 +19,7 @@ from rawkern.arguments.careful import Bound
 from rawkern.base import table
 from rawkern.base import torch_private as private
 from rawkern.base.attributes import PLAIN, Attributes
+from rawkern.base.libcuda import libcuda
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
@@ -151,19 +152,14 @@ def about_clusters(question: str, owner: Kernel, cluster: Dim3, block: Dim3, sha
     attributes = ctypes.create_string_buffer(rows, max(len(rows), 1))
     config = struct.pack(_CONFIG, *cluster, *block, shared_mem, 0, ctypes.addressof(attributes), len(rows) // ATTRIBUTE)
     with owner.module.current():
-        status = _driver()[question](ctypes.byref(found), ctypes.c_void_p(owner.function), config)
+        status = libcuda()[question](ctypes.byref(found), ctypes.c_void_p(owner.function), config)
     return 0 if status else found.value
-
-
-@functools.cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
 
 
 @functools.cache
 def _entries() -> tuple[int, int]:
     """The driver's cuLaunchKernelEx and cuCtxGetCurrent, by address."""
-    return address_of(_driver().cuLaunchKernelEx), address_of(_driver().cuCtxGetCurrent)
+    return address_of(libcuda().cuLaunchKernelEx), address_of(libcuda().cuCtxGetCurrent)
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from rawkern.base.libcuda import libcuda
 from rawkern.compile import elf
 from rawkern.compile.compile import Program
 from rawkern.errors import LaunchError
@@ -93,6 +94,6 @@ def _copy(to: int, start: int, size: int, stream: int) -> None:
 
 @functools.cache
 def _memcpy() -> Any:
-    function = ctypes.CDLL("libcuda.so.1").cuMemcpyDtoDAsync_v2
+    function = libcuda().cuMemcpyDtoDAsync_v2
     function.argtypes = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
     return function

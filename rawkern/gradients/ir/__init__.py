@@ -3,6 +3,7 @@
 from rawkern.gradients.ir.nodes import (
     COLLECTIVE,
     FIXED,
+    PURE,
     Access,
     Array,
     Barrier,
@@ -34,6 +35,7 @@ from rawkern.gradients.ir.verifier import MalformedError, verify
 __all__ = [
     "COLLECTIVE",
     "FIXED",
+    "PURE",
     "Access",
     "Array",
     "Barrier",

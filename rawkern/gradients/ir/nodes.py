@@ -201,6 +201,7 @@ class Kernel:
 
 
 COLLECTIVE = ("shfl", "reduce")  # what threads make together
+PURE = ("const", "special", "param", "cast", "unary", "binary", "select", "call")  # what depends on operands alone
 FIXED = ("load", *COLLECTIVE, "result")  # what stays where it is
 
 

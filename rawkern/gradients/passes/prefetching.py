@@ -20,6 +20,7 @@ from rawkern.gradients import types
 from rawkern.gradients.index.affine import Poly, constant, poly, symbol
 from rawkern.gradients.index.scev import induction, plain
 from rawkern.gradients.ir import (
+    PURE,
     Access,
     Array,
     Barrier,
@@ -39,7 +40,6 @@ from rawkern.gradients.ir import (
     walk,
 )
 
-PURE = ("const", "special", "param", "cast", "unary", "binary", "select", "call")
 COMPARE = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}  # without > and >=, by exchanging the operands
 Rows = tuple[int, int]  # a number in even and odd iterations
 

@@ -17,6 +17,7 @@ from typing import Any
 from rawkern.gradients.index.injective import AtMost, Question, signature
 from rawkern.gradients.index.scev import induction, loops_around
 from rawkern.gradients.ir import (
+    PURE,
     Access,
     Array,
     Barrier,
@@ -37,8 +38,6 @@ from rawkern.gradients.ir import (
     substitute,
     walk,
 )
-
-PURE = ("cast", "unary", "binary", "select", "call")
 
 
 def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
@@ -218,7 +217,7 @@ def _same(a: Value, b: Value, phis: dict[Value, Value]) -> bool:
         return True
     if a.const is not None and a.const == b.const and a.type == b.type:
         return True
-    if (a.op, a.type) != (b.op, b.type) or a.op not in (*PURE, "const", "special", "param") or a.attr != b.attr:
+    if (a.op, a.type) != (b.op, b.type) or a.op not in PURE or a.attr != b.attr:
         return False
     return len(a.args) == len(b.args) and all(_same(x, y, phis) for x, y in zip(a.args, b.args, strict=True))
 
@@ -280,7 +279,7 @@ class _Copy:
         """Whether a value can be computed again from others."""
         array = value.attr.array if value.op == "load" else None
         unchanged = array is not None and array not in (self.later if array.shared else self.written)
-        return unchanged or value.op in (*PURE, "const", "special", "param")
+        return unchanged or value.op in PURE
 
     def _like(self, value: Value, block: Block, args: tuple[Value, ...], attr: Any = None) -> Value:
         return replace(value, line=self.at.line, block=block, args=args, attr=value.attr if attr is None else attr)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, Block, Function, If, Place, Value
+from rawkern.gradients.ir import PURE, Array, Block, Function, If, Place, Value
 from rawkern.gradients.reading.handlers import (
     bodies,
     callees,
@@ -24,8 +24,6 @@ from rawkern.gradients.reading.places import PLACES, Given, NeedsUnrolling, Poin
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import BY_HAND, TYPES, WAYS_OUT, Where
 from rawkern.gradients.types import Accessor, Aggregate, Type
-
-_PURE = ("special", "param", "unary", "binary", "cast", "call", "select")
 
 
 @dataclass
@@ -215,7 +213,7 @@ class Context:
     ) -> Value:
         """A value in the block at hand; what has been computed before is there already."""
         line = node if isinstance(node, int) else node.start_point[0] + 1
-        pure = op in _PURE or (op == "const" and not more.get("name"))
+        pure = op in PURE and not (op == "const" and more.get("name"))
         if pure or (op == "load" and attr.array.const and not attr.array.shared):
             found = self._computed((kind, op, args, attr))
             if found is not None:
