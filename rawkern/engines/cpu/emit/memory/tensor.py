@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 
@@ -16,6 +14,7 @@ from rawkern.engines.cpu.emit.lanes import pointer
 from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.emit.memory.addresses import address
 from rawkern.engines.cpu.emit.memory.bulk import reduction
+from rawkern.engines.cpu.emit.memory.loops import active_lanes, counted, room
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Vec
 from rawkern.engines.cpu.ptx.decode import DTYPES
@@ -54,28 +53,28 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     if pixels and loads:
         offsets = [e.splat(f.values.value(x, 16), LANES) for x in more[1].items]
     base = f.frame.field_address(BLOCK, "shared")
-    room, out = (_room(f, n) for n in (OPERATION - pending.MORE, 3))
+    op_at, out = (room(f, n) for n in (OPERATION - pending.MORE, 3))
     _define(f.module)
     what = next((m for m in op.mods if m in _REDUCTIONS), "")
     kinds = sum(1 << number for number in _REDUCTIONS.get(what, _ALL))
     function = "rk_tensor_load" if loads else "rk_tensor_store"
     if what:
         function = f.module.helper(f"rk_tensor_{what}", lambda m: _reducer(m, what))
-    for lane in _lanes(f):
+    for lane in active_lanes(f):
         map_at, to = (e.let("i64", 1, f"extractelement {x}, {lane}") for x in (maps, places))
         for k in range(6):
             c = e.let("i32", 1, f"extractelement {numbers[k]}, {lane}") if k < rank else const("i32", 0)
-            e.line(f"store {c}, {pointer(e, room, 4 * k)}")
-        e.line(f"store i64 0, {pointer(e, room, 24)}")
+            e.line(f"store {c}, {pointer(e, op_at, 4 * k)}")
+        e.line(f"store i64 0, {pointer(e, op_at, 24)}")
         for k, x in enumerate(offsets):
             one = e.resize(e.let(x.ty, 1, f"extractelement {x}, {lane}"), "i16")
-            e.line(f"store {one}, {pointer(e, room, 24 + 2 * k)}")
-        e.line(f"call void @llvm.memcpy.p0.p0.i64({pointer(e, room, 32)}, {pointer(e, map_at)}, i64 128, i1 false)")
-        arguments = f"{pointer(e, room)}, {to}, {base}"
+            e.line(f"store {one}, {pointer(e, op_at, 24 + 2 * k)}")
+        e.line(f"call void @llvm.memcpy.p0.p0.i64({pointer(e, op_at, 32)}, {pointer(e, map_at)}, i64 128, i1 false)")
+        arguments = f"{pointer(e, op_at)}, {to}, {base}"
         wrong = e.let("i64", 1, f"call i64 @rk_tensor_wrong({arguments}, i64 {rank}, i64 {kinds}, i8 {int(pixels)})")
         with e.where(e.cmp("icmp ne", wrong, 0), rare=True):
             service(f, "TENSOR", instr, wrong, map_at)
-        told = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, room)})")
+        told = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, op_at)})")
         f.watch.note("copy")
         inside = _watched(f, at, loads, bool(what), arguments, out, told)
         f.watch.note("copied")
@@ -86,7 +85,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
             update = Access(UPDATE, more[0], "shared", 8, order="release", looks=False)
             barrier = e.splat(f.values.plain(f.watch.access(update, e.splat(mine, LANES))), LANES)
         bytes_ = e.select(inside, told, const("i64", 0))
-        pending.issue(f, function, barrier, told, (to, base, bytes_), room)
+        pending.issue(f, function, barrier, told, (to, base, bytes_), op_at)
 
 
 def _is_tensor(operand: object, rank: int) -> bool:
@@ -102,11 +101,11 @@ def _watched(
     """Tell of the units that the active lane copies; returns whether it may."""
     e, units = f.e, f.watch.each_unit
     count, asks = (e.bin("lshr", told, 4), "unit") if units else (const("i64", 2), "ends")
-    fine = _room(f, 1)
+    fine = room(f, 1)
     e.line(f"store i64 1, {pointer(e, fine)}")
     shared, outside = (COPY, READ) if loads else (READ, UPDATE if updates else WRITE)
     nowhere = Mem(Imm(0, "i"), 0)
-    for k in _counted(f, count):
+    for k in counted(f, count):
         e.line(f"call void @rk_tensor_{asks}({arguments}, {k}, i1 {int(loads)}, {pointer(e, out)})")
         place, there, inside = (e.let("i64", 1, f"load i64, {pointer(e, out, 8 * j)}") for j in range(3))
         whole = f.lanes.mask_of(e.cmp("icmp eq", inside, _UNIT))
@@ -124,55 +123,6 @@ def _watched(
             with e.where(bad, rare=True):
                 e.line(f"store i64 0, {pointer(e, fine)}")
     return e.cmp("icmp ne", e.let("i64", 1, f"load i64, {pointer(e, fine)}"), 0)
-
-
-def _room(f: FunctionLowering, words: int) -> Val:
-    """Where some words of the warp's stand."""
-    e = f.frame.e
-    return e.let("i64", 1, f"ptrtoint ptr {e.let('ptr', 1, f'alloca [{words} x i64], align 16').ref} to i64")
-
-
-def _counted(f: FunctionLowering, count: Val) -> Iterator[Val]:
-    """Emit what follows once, as a loop over numbers below a count."""
-    e, at = f.e, _room(f, 1)
-    e.line(f"store i64 0, {pointer(e, at)}")
-    with _loop(f) as leave:
-        k = e.let("i64", 1, f"load i64, {pointer(e, at)}")
-        leave(e.cmp("icmp uge", k, count))
-        yield k
-        e.line(f"store {e.bin('add', k, 1)}, {pointer(e, at)}")
-
-
-def _lanes(f: FunctionLowering) -> Iterator[Val]:
-    """Emit what follows once, as a loop over the active lanes, each of which is the only one then."""
-    e, at = f.e, _room(f, 1)
-    e.line(f"store {e.resize(f.lanes.act(), 'i64')}, {pointer(e, at)}")
-    with _loop(f) as leave:
-        left = e.let("i64", 1, f"load i64, {pointer(e, at)}")
-        leave(e.cmp("icmp eq", left, 0))
-        rest = e.bin("and", left, e.bin("sub", left, 1))
-        e.line(f"store {rest}, {pointer(e, at)}")
-        f.lanes.set_act(e.resize(e.bin("xor", left, rest), "i32"))
-        yield e.intrinsic("llvm.cttz", "i64", left, extra=", i1 true")
-
-
-@contextmanager
-def _loop(f: FunctionLowering) -> Iterator:
-    """A loop that is left where a condition holds; what is known in it is not known behind it."""
-    e, known = f.e, dict(f.cache)
-    again, done = (e.fresh(x)[1:] for x in ("again", "done"))
-    e.line(f"br label %{again}")
-    e.label(again)
-
-    def leave(condition: Val) -> None:
-        inside = e.fresh("inside")[1:]
-        e.line(f"br {condition}, label %{done}, label %{inside}")
-        e.label(inside)
-
-    yield leave
-    e.line(f"br label %{again}")
-    e.label(done)
-    f.cache = known
 
 
 def _reducer(m: Module, what: str) -> str:
