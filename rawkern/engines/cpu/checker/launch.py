@@ -30,7 +30,7 @@ TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is n
 PATIENCE = 2.0  # seconds that a launch may go on after the first finding
 lock = Lock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
-_SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.MEETING}
+_SPACES |= {"shared": layout.SHARED, "cluster": layout.WINDOWS, "local": layout.LOCAL, "meeting": layout.MEETING}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
 
 _NUMBERS = ("size", "element", "align", "strong", "defers", "kept", "looks", "weak", "swaps")  # of a site, as they are

@@ -107,6 +107,13 @@ def failure(
     if reason == "TENSOR":
         code = argument(workers, k, "request_a", (lanes(workers, k) or [0])[0])
         return f"{place} copies with cp.async.bulk.tensor {_TENSOR[code]}"
+    if reason == "MULTICAST":
+        lane = lanes(workers, k)[0]
+        ranks, count = (argument(workers, k, field, lane) for field in ("request_a", "request_b"))
+        return (
+            f"{place} copies to blocks of its cluster (.multicast::cluster) by the mask {ranks:#x}, which names others "
+            f"than the {count} that the cluster has"
+        )
     if reason == "CLUSTER":
         if argument(workers, k, "request_a", 0) == AT_CLUSTER:
             return f"{place} waits at the barrier of its cluster (barrier.cluster.wait) without having arrived there"

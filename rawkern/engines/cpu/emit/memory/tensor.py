@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 
@@ -13,12 +14,13 @@ from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, WRITE, Acces
 from rawkern.engines.cpu.emit.lanes import pointer
 from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.emit.memory.addresses import address
-from rawkern.engines.cpu.emit.memory.bulk import reduction
+from rawkern.engines.cpu.emit.memory.bulk import placed_at, reduction, seen, told
+from rawkern.engines.cpu.emit.memory.clusters import destinations, space_of, window
 from rawkern.engines.cpu.emit.memory.loops import active_lanes, counted, room
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Vec
 from rawkern.engines.cpu.ptx.decode import DTYPES
-from rawkern.engines.cpu.records import BLOCK, OPERATION
+from rawkern.engines.cpu.records import OPERATION
 
 _UNIT = 16  # bytes
 #: Types of elements as `rawkern.arguments.tensor_map` numbers them, which every copy takes, and those of reductions.
@@ -46,13 +48,14 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     map_, coordinates = tensor
     known = Access(READ, Mem(map_, 0), "generic", 8, 16, align=8)
     maps = e.splat(f.values.plain(f.watch.access(known, address(f, known.mem, "generic"))), LANES)
-    places = e.splat(f.values.plain(address(f, at, "shared")), LANES)
+    space = "cluster" if space_of(f, op) == "cluster" else "shared"
+    places = e.splat(f.values.plain(address(f, at, space)), LANES)
     numbers = [e.splat(f.values.value(c, 32), LANES) for c in coordinates.items]
-    barriers = e.splat(f.values.plain(address(f, more[0], "shared")), LANES) if loads else None
+    barriers = e.splat(f.values.plain(address(f, more[0], space)), LANES) if loads else None
     pixels, offsets = any(m.startswith("im2col") for m in op.mods), []
     if pixels and loads:
         offsets = [e.splat(f.values.value(x, 16), LANES) for x in more[1].items]
-    base = f.frame.field_address(BLOCK, "shared")
+    ranks = f.values.value(more[2 if pixels else 1], 16) if op.has("multicast::cluster") else None
     op_at, out = (room(f, n) for n in (OPERATION - pending.MORE, 3))
     _define(f.module)
     what = next((m for m in op.mods if m in _REDUCTIONS), "")
@@ -70,22 +73,25 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
             one = e.resize(e.let(x.ty, 1, f"extractelement {x}, {lane}"), "i16")
             e.line(f"store {one}, {pointer(e, op_at, 24 + 2 * k)}")
         e.line(f"call void @llvm.memcpy.p0.p0.i64({pointer(e, op_at, 32)}, {pointer(e, map_at)}, i64 128, i1 false)")
-        arguments = f"{pointer(e, op_at)}, {to}, {base}"
-        wrong = e.let("i64", 1, f"call i64 @rk_tensor_wrong({arguments}, i64 {rank}, i64 {kinds}, i8 {int(pixels)})")
-        with e.where(e.cmp("icmp ne", wrong, 0), rare=True):
-            service(f, "TENSOR", instr, wrong, map_at)
-        told = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, op_at)})")
-        f.watch.note("copy")
-        inside = _watched(f, at, loads, bool(what), arguments, out, told)
-        f.watch.note("copied")
-        barrier = None
-        if barriers is not None:
-            f.watch.note("hand_over")
-            mine = e.let("i64", 1, f"extractelement {barriers}, {lane}")
-            update = Access(UPDATE, more[0], "shared", 8, order="release", looks=False)
-            barrier = e.splat(f.values.plain(f.watch.access(update, e.splat(mine, LANES))), LANES)
-        bytes_ = e.select(inside, told, const("i64", 0))
-        pending.issue(f, function, barrier, told, (to, base, bytes_), op_at)
+        for distance in destinations(f, instr, ranks):
+            there = placed_at(f, to, distance)
+            base = window(f, there)
+            arguments = f"{pointer(e, op_at)}, {there}, {base}"
+            checked = f"{arguments}, i64 {rank}, i64 {kinds}, i8 {int(pixels)}"
+            wrong = e.let("i64", 1, f"call i64 @rk_tensor_wrong({checked})")
+            with e.where(e.cmp("icmp ne", wrong, 0), rare=True):
+                service(f, "TENSOR", instr, wrong, map_at)
+            bytes_ = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, op_at)})")
+            f.watch.note("copy")
+            written = Access(COPY if loads else READ, at, seen(space, distance), _UNIT, distance=distance)
+            inside = _watched(f, written, bool(what), arguments, out, bytes_)
+            f.watch.note("copied")
+            barrier = None
+            if barriers is not None:
+                mine = e.let("i64", 1, f"extractelement {barriers}, {lane}")
+                barrier = told(f, more[0], space, e.splat(mine, LANES), distance)
+            moved = e.select(inside, bytes_, const("i64", 0))
+            pending.issue(f, function, barrier, bytes_, (there, base, moved), op_at)
 
 
 def _is_tensor(operand: object, rank: int) -> bool:
@@ -95,15 +101,13 @@ def _is_tensor(operand: object, rank: int) -> bool:
     return isinstance(operand[0], Reg) and isinstance(operand[1], Vec) and len(operand[1].items) == rank
 
 
-def _watched(
-    f: FunctionLowering, at: Mem, loads: bool, updates: bool, arguments: str, out: Val, told: Val
-) -> Val:  # fmt: skip
-    """Tell of the units that the active lane copies; returns whether it may."""
-    e, units = f.e, f.watch.each_unit
-    count, asks = (e.bin("lshr", told, 4), "unit") if units else (const("i64", 2), "ends")
+def _watched(f: FunctionLowering, shared: Access, updates: bool, arguments: str, out: Val, size: Val) -> Val:
+    """Tell of the units that the active lane copies to or from shared memory; returns whether it may."""
+    e, units, loads = f.e, f.watch.each_unit, shared.what == COPY
+    count, asks = (e.bin("lshr", size, 4), "unit") if units else (const("i64", 2), "ends")
     fine = room(f, 1)
     e.line(f"store i64 1, {pointer(e, fine)}")
-    shared, outside = (COPY, READ) if loads else (READ, UPDATE if updates else WRITE)
+    outside = READ if loads else UPDATE if updates else WRITE
     nowhere = Mem(Imm(0, "i"), 0)
     for k in counted(f, count):
         e.line(f"call void @rk_tensor_{asks}({arguments}, {k}, i1 {int(loads)}, {pointer(e, out)})")
@@ -113,7 +117,7 @@ def _watched(
         length = e.resize(inside, "i32")
         whole = e.bin("and", whole, f.lanes.act())
         accesses = [
-            (Access(shared, at, "shared", _UNIT, mask=some), place),
+            (replace(shared, mask=some), place),
             (Access(outside, nowhere, "global", _UNIT, mask=whole, align=1, lengths=length), there),
         ]
         for access, wanted in accesses if loads else accesses[::-1]:
