@@ -36,8 +36,9 @@ _TENSOR = {
     2: "of another number of dimensions than its tensor map has",
     3: "elements of a type for which there is no such reduction",
     4: "an address in shared memory that is not a multiple of 128 bytes",
-    6: "in another mode, im2col or not, than its tensor map is for",
     5: "from a first coordinate that is not a multiple of 16 bytes, times the size of an element",
+    6: "in another mode, im2col or not, than its tensor map is for",
+    7: "to a negative coordinate: an illegal instruction on a GPU, which only reads there; begin at 0",
 }
 
 
