@@ -172,6 +172,7 @@ REASONS = {
     "TENSOR": 18,
     "CLUSTER": 19,
     "MULTICAST": 20,
+    "BARRIERS": 21,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.
