@@ -179,6 +179,7 @@ REASONS = {
     "CLUSTER": 19,
     "MULTICAST": 20,
     "WARPGROUP": 21,
+    "BARRIERS": 22,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

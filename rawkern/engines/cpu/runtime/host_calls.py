@@ -23,6 +23,8 @@ _FAILURES = {
     "OTHER_TYPE": "calls a function through a pointer to functions of another type, whose parameters or result have "
     "other sizes",
     "PART_OF_WARP": "executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not",
+    "BARRIERS": "comes to a barrier whose number or count of threads differs between lanes of its warp, which is not "
+    "supported on the CPU engine",
     "UNMET": "waits for lanes of its warp that never come: deadlock",
     "WARPGROUP": "waits for a product of its warp group (wgmma) that another warp of the group has ended without",
     "DESCRIPTOR": "multiplies matrices (wgmma) whose descriptor leads out of the block's shared memory",
