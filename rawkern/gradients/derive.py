@@ -71,7 +71,7 @@ def derive(
         found = _attempt(
             again,
             _Task(
-                again, Options(assume, strategy.shared, strategy.rename), where, wrt, max_iterations, double, plain
+                again, Options(assume, strategy.shared, strategy.rename, strategy.tape), where, wrt, max_iterations, double, plain
             ).text,
         )
         if isinstance(found, Text):
@@ -91,18 +91,20 @@ class Strategy:
     updated: frozenset[str] = frozenset()  # arrays of which += reads and sets
     shared: bool = False  # `Options` of the passes
     rename: bool = False
+    tape: bool = False
 
 
 def _strategies(reader: Reader, shared: bool) -> Iterator[Strategy]:
     """What is tried, in this order, until one derives a backward; by what the first reading has shown of it."""
     yield Strategy()
     updated = reader.added_and_read()
-    for memory in ({}, {"shared": True}, {"rename": True}) if shared else ({},):
-        for each in (frozenset(), updated) if updated else (frozenset(),):
-            for keep in (True, False) if reader.outlined else (True,):
-                strategy = Strategy(keep, each, **memory)
-                if strategy != Strategy():
-                    yield strategy
+    for tape in (False, True) if reader.overwritten() else (False,):
+        for memory in ({}, {"shared": True}, {"rename": True}) if shared else ({},):
+            for each in (frozenset(), updated) if updated else (frozenset(),):
+                for keep in (True, False) if reader.outlined else (True,):
+                    strategy = Strategy(keep, each, **memory, tape=tape)
+                    if strategy != Strategy():
+                        yield strategy
 
 
 def _attempt(reader: Reader, make: Callable[[Kernel], Text | Unroll]) -> Text | Exception:
@@ -124,12 +126,13 @@ def forward(
     double: bool = False,
     assume: bool = True,
     updated: frozenset[str] = frozenset(),
+    tape: bool = False,
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
     reader = Reader(
         text, name, where, options, launched, headers=headers, vectors=False, outline=False, updated=updated
     )
-    return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume)), double))
+    return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume, tape=tape)), double))
 
 
 def statements(
@@ -160,7 +163,7 @@ def statements(
 
 def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     names = Names(_taken(kernel, double) | reader.file.options, double)
-    frame = Frame(kernel.body, None, names, stores_all=True)
+    frame = Frame(kernel.body, None, names, stores_all=True, replays=True)
     frame.settle()
     params = [
         pointer_to(kernel.arrays[n], names) if pointer else Parameter(spelling(kind, names), n)
@@ -225,14 +228,15 @@ class _Task:
         names = Names(_taken(kernel, self.double) | self.reader.file.options, self.double)
         assumed: list[Any] | None = kernel.assumed if self.passes.assume else None
         others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
-        gathering = [] if self.plain else _gathering(copies, kernel, others, names, where, assumed)
+        simple = self.plain or bool(kernel.taped)
+        gathering = [] if simple else _gathering(copies, kernel, others, names, where, assumed)
         lines = [line for g in gathering for line in g.made]
         gathered = {g.gather.array.name: g for g in gathering}
-        found = [] if self.plain else deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
+        found = [] if simple else deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
         parts = dealt(found, copies.get, names, where)
         rest = _left(kernel, tuple(n for n in wrt if n not in gathered), parts)
         reverse = Reverse(kernel, rest, names, where, self.max_iterations, assumed)
-        if self.plain:
+        if simple:
             reverse.block_sums = dict.fromkeys(wrt)
         reverse.beside = frozenset(n for part in parts for n in part.deal.arrays)
         for part in parts:

@@ -39,7 +39,9 @@ class Derived:
     parameters : tuple of (str, str)
         What each parameter is: ``("value", name)``, as the forward was given it, ``("variable", name)``, the memory of
         a variable of the device (``get_global``), ``("grad", name)``, ``("size", name)``, how many elements that
-        gradient has, or ``("blocks", axis)``, of the forward's grid.
+        gradient has, or ``("blocks", axis)``, of the forward's grid. Where the kernel overwrites what it has read,
+        ``("copy", name)``, a copy of the array as it was before, in which it runs again, ``("tape", name)``, memory
+        that it fills with what iterations read, and ``("iterations", name)``, how many a loop has at most.
     wrt : tuple of str
         Parameters whose gradients it adds to, or sets; those begin with zeros.
     outputs : tuple of str
@@ -343,7 +345,7 @@ def derive_kernel(
         text = derive(source.text, name, assume=assume, **given)
         own = {p.name for p in kernel.state().signature.params} | {*text.before, *text.variables, *text.members}
         for kind, each in text.parameters:
-            if kind != "blocks" and each not in own:  # a call could not tell what it means
+            if kind not in ("blocks", "tape", "iterations") and each not in own:  # a call could not tell what it means
                 raise where.refuse(1, f"a macro declares the parameter {each}", "write it out in the kernel's head")
         return Derived(kernel, text, lambda: twin(assume), source.title, lambda: made(False), lambda: plain(text.wrt))
 
@@ -353,7 +355,7 @@ def derive_kernel(
     def twin(assume: bool) -> dict[str, Any]:
         """The texts and kernels that `verify` compares."""
         double = derive(source.text, name, double=True, assume=assume, **given)
-        again = {**common, "updated": double.updated}
+        again = {**common, "updated": double.updated, "tape": double.taped}
         make = lambda code, called: type(kernel)(code, called, options=source.options)  # noqa: E731
         base = base_name(name)
         return {

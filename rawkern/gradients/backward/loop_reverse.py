@@ -295,7 +295,7 @@ class LoopReverse(Adjoints):
             start.append(Declare(kind, tape, extents=(max(most, 1),)))
             saves = Assign(Name(tape)[count], again.use(v))
             if v in reads:
-                again.saved[v] = saves  # there may be none in an iteration
+                again.saved[v] = [saves]  # there may be none in an iteration
             else:
                 save.append(saves)
             first.insert(0, tree.constant(kind, again.name(v), Name(tape)[k]))

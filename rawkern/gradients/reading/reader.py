@@ -129,6 +129,13 @@ class Reader:
         used |= {i.attr.array.name for i in items if isinstance(i, Value) and i.op == "load"}
         return frozenset(i.place.array.name for i in own if i.adds == "plain") & used
 
+    def overwritten(self) -> bool:
+        """Whether the kernel reads global memory that it writes."""
+        kernel = self.again()
+        items = list(walk(kernel.body)) if kernel is not None else []
+        written = {i.place.array for i in items if isinstance(i, Store) and not i.place.array.shared}
+        return any(isinstance(i, Value) and i.op == "load" and i.attr.array in written for i in items)
+
     def _hindered(self, nodes: frozenset[int]) -> Exception | None:
         """Why loops cannot be written out: by trying."""
         try:
