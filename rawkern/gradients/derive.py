@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -63,7 +63,7 @@ def derive(
     With `assume`, it may be right only for launches of which `Text.assumed` is true. A `plain` text is one to derive
     again: each thread does what the forward's did, so what it reads and adds to has the forward's form.
     """
-    reader = Reader(text, name, where, options, launched, headers=headers)
+    reader = Reader(text, name, where, options, launched, headers=headers, assume=assume)
     where = reader.where
     refused: Exception | None = None
     for strategy in _strategies(reader, "__shared__" in text):
@@ -71,7 +71,13 @@ def derive(
         found = _attempt(
             again,
             _Task(
-                again, Options(assume, strategy.shared, strategy.rename, strategy.tape), where, wrt, max_iterations, double, plain
+                again,
+                Options(assume, strategy.shared, strategy.rename, strategy.tape),
+                where,
+                wrt,
+                max_iterations,
+                double,
+                plain,
             ).text,
         )
         if isinstance(found, Text):
@@ -130,8 +136,9 @@ def forward(
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
     reader = Reader(
-        text, name, where, options, launched, headers=headers, vectors=False, outline=False, updated=updated
-    )
+        text, name, where, options, launched,
+        headers=headers, vectors=False, outline=False, updated=updated, assume=assume,
+    )  # fmt: skip
     return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume, tape=tape)), double))
 
 
@@ -205,6 +212,7 @@ class _Task:
         for same in made & set(given.functions):  # which are then put in
             raise self.where.refuse(1, f"{same} is also the name of a function of the backward", "give it another")
         tell("read", given)
+        given.constants = _constants(given, self.reader.launched.constants)
         kernel = prepared(given, self.passes)
         wrt = _chosen(kernel, self.wrt)
         check_memory(kernel, wrt, self.where)
@@ -284,6 +292,18 @@ def _left(kernel: Kernel, wrt: tuple[str, ...], parts: Sequence[Dealing]) -> Act
     taken = frozenset(order for part in parts for order in part.deal.reads)
     left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}
     return activity(kernel, wrt, left)
+
+
+def _constants(kernel: Kernel, constants: Mapping[str, int]) -> dict[str, int]:
+    """The values of parameters, which have to be integers."""
+    integers = {n: kind for n, kind, pointer in kernel.params if not pointer and not types.is_float(kind)}
+    for name in constants:
+        if name not in integers:
+            raise ValueError(
+                f"constants names {name!r}, which is not an integer parameter of {kernel.name}; "
+                f"it has {', '.join(integers) or 'none'}{did_you_mean(name, integers)}"
+            )
+    return dict(constants)
 
 
 def _chosen(kernel: Kernel, wrt: Sequence[str] | None) -> tuple[str, ...]:

@@ -214,6 +214,12 @@ class Derived:
 
     def fitting(self, grid: Shape, named: Mapping[str, Any]) -> Derived:
         """This backward, or one that assumes nothing of a launch's numbers if this is not right for it."""
+        for n, value in self._text.constants.items():
+            if named[n] != value:
+                raise LaunchError(
+                    f"{self._text.name} was derived for {n} = {value}, and the launch has {n} = {named[n]}; "
+                    f"derive it again with constants={ {each: named[each] for each in self._text.constants} }"
+                )
         if not self._text.assumed or self.launch(named, grid).fits:
             return self
         if self._other is None:
@@ -321,6 +327,7 @@ def derive_kernel(
     shared_mem: int,
     wrt: Sequence[str] | None,
     max_iterations: int | None,
+    constants: Mapping[str, int],
 ) -> Derived:
     """`RawKernel.derive`, whose parameters these are."""
     build: Build = kernel.build()
@@ -334,7 +341,7 @@ def derive_kernel(
             f"{name} was loaded from {source.name}, as it is compiled; a backward is derived from CUDA source"
         )
     where = Where(source.title, name, lambda line: source.place(source.name, line))
-    launched = Launched(shape.block, units, shape.shared_mem)
+    launched = Launched(shape.block, units, shape.shared_mem, dict(constants))
     found = {path: read(path) for path, _ in source.headers}
     texts = {path: data.decode(errors="replace").replace("\r\n", "\n") for path, data in found.items() if data}
     headers = Headers(texts, source.path and os.path.dirname(source.path), source.include_dirs, source)

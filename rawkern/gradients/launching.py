@@ -108,7 +108,10 @@ class Backward:
             "certain": certain,
             "handed": handed,
             "copies": {of: n for n, of in text.before.items()},
-            "tapes": {n: (of, math.prod((*(times[k] for k in loops), *grid, *text.block))) for n, (of, loops) in text.tapes.items()},
+            "tapes": {
+                n: (of, math.prod((*(times[k] for k in loops), *grid, *text.block)))
+                for n, (of, loops) in text.tapes.items()
+            },
             "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
         }
         rows = times_of(text, named, grid), _specification(device)

@@ -75,8 +75,9 @@ class Text:
     pointers: frozenset[str] = frozenset()  # of these: those that take tensors
     updated: frozenset[str] = frozenset()  # arrays of which += was read as setting the sum
     written: frozenset[str] = frozenset()  # pointers that the forward stores to
+    constants: Mapping[str, int] = field(default_factory=dict)  # parameters that have to have these values
     taped: bool = False  # whether it reads on tapes, or could, what the forward overwrites
-    #: Memory for what is read of an array that is overwritten: that as it was before, and the loops that count the reads.
+    #: Memory for what is read of an array that is overwritten: its name as it was before, and the loops around.
     tapes: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     trips: Mapping[str, Trips] = field(default_factory=dict)  # of these, from the outermost: by parameter
     #: By parameter, what its gradient is called; not ``grad_x`` in a plain text, as what is derived of that has those.
@@ -138,7 +139,8 @@ def backward_text(
         members={n: (kernel.members[n], str(kind)) for n, kind, _ in kernel.params if n in kernel.members},
         pointers=frozenset(n for n, _, pointer in kernel.params if pointer and n in kernel.members),
         written=frozenset(i.place.array.name for i in walk(kernel.body) if isinstance(i, Store)), gradients=gradients,
-        taped=bool(kernel.taped), tapes={n: (f"{a.name}_before", tuple(names.most(loop) for loop in loops)) for n, (a, loops) in made.tapes.items()},
+        constants=kernel.constants, taped=bool(kernel.taped),
+        tapes={n: (f"{a.name}_before", tuple(map(names.most, loops))) for n, (a, loops) in made.tapes.items()},
         trips={n: trip for n, loop in made.trips.items() if (trip := trips(loop)) is not None},
     )  # fmt: skip
 
@@ -214,6 +216,8 @@ class _Assembly:
         kernel, arrays = self.kernel, self.arrays
         blocks = {f"gridDim.{axis}": Name(n) for axis, n in self.blocks.items()}
         checks = tree.deep(list(map(_check, self.assumed)), lambda e: expr.substituted(e, blocks))
+        wrong = [expr.infix(n, "!=", value) for n, value in kernel.constants.items()]
+        checks += [If(each, [Run(expr.call("__trap"))], inline=True) for each in wrong]
         lines = [*checks, *_zeroed(kernel, self.reverse, self.names), *self.body]
         while lines and isinstance(lines[-1], Barrier):
             lines.pop()
@@ -299,11 +303,12 @@ class _Assembly:
         title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
         unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
         assumed = "".join(f", {expression(low)} <= {expression(high)}" for low, high in self.assumed)
+        constants = "".join(f", {n} = {value}" for n, value in kernel.constants.items())
         memory = "" if len(variables) == 1 else "s"
         registers = f"// {self.room}: how many blocks a multiprocessor has registers for; changes no result."
         return [
             f"// The backward of {kernel.name}, derived by rawkern from {title}.",
-            f"// For blocks of {'x'.join(map(str, kernel.block))} threads{unit}{assumed}.",
+            f"// For blocks of {'x'.join(map(str, kernel.block))} threads{unit}{constants}{assumed}.",
             *([f"// {', '.join(variables)}: the memory of the forward's variable{memory}."] if variables else []),
             *_effects(self.wrt, self.sets, self.reverse.exchanged, kernel.before, self.rest),
             *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered),

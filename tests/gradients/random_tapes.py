@@ -68,7 +68,11 @@ class Tapes:
             lines += [f"s1[t] = x[(i + (int){k} * 3) % n] * w[(int){k} % 7];", "__syncthreads();"]
         for _ in range(r.choice([1, 1, 2])):
             reads = ["y[{e}]", "y[{e}]", "x[{e}]", f"0.3f * (int){k}", *(["keep"] if r.random() < 0.2 else [])]
-            reads += [f"s1[(t + {r.choice(['1', '3', f'(int){k}'])}) % {self.block[0] * self.block[1]}]"] if self.tile else []
+            reads += (
+                [f"s1[(t + {r.choice(['1', '3', f'(int){k}'])}) % {self.block[0] * self.block[1]}]"]
+                if self.tile
+                else []
+            )
             lines += self._rows(r.choice([
                 "y[{e}] = {v};", "y[{e}] = {v};", "y[{e}] += {v};", "y[{e}] *= {v};", "if (y[{e}] > 0.1f) y[{e}] = {v};",
                 "float old = y[{e}]; y[{e}] = {v}; keep += old * y[{e}];", "keep += {v};",
@@ -97,4 +101,6 @@ class Tapes:
         if depth == 0:
             return r.choice([*reads, *reads, f"{r.uniform(-1, 1):.2f}f", "w[3]"])
         a, b = self._value(reads, depth - 1), self._value(reads, depth - 1)
-        return r.choice([f"0.5f * ({a} + {b})", f"({a} - {b})", f"sinf({a})", f"{a} * {b}", f"fmaxf({a}, {b})", f"tanhf({a})"])
+        return r.choice(
+            [f"0.5f * ({a} + {b})", f"({a} - {b})", f"sinf({a})", f"{a} * {b}", f"fmaxf({a}, {b})", f"tanhf({a})"]
+        )

@@ -216,7 +216,7 @@ class Frame(Copy):
         name = self.name(header.phi)
         start = None if header.result in self.needed else Declare(header.phi.type, name, self._converted(header.init))
         by = self.outside(steps[header.phi][1], item) if header.phi in steps else None
-        step = tree.assign(name, by, "+=") if by is not None else _update(name, self._next(header))
+        step = _update(name, expr.total([Name(name), by]) if by is not None else self._next(header))
         return [*out, For(start, condition, step, [*body, *advance], loop=item)]
 
     def _stepping(self, item: Loop, carried: list[Carried]) -> Carried | None:
@@ -233,7 +233,7 @@ class Frame(Copy):
     def _next(self, c: Carried) -> Node:
         steps = induction(c.phi.attr)
         if c.phi in steps:
-            return Name(self.name(c.phi)) + self.outside(steps[c.phi][1], c.phi.attr)
+            return expr.total([Name(self.name(c.phi)), self.outside(steps[c.phi][1], c.phi.attr)])
         return self.text(c.next)
 
     def _advance(self, carried: list[Carried]) -> list[Statement]:

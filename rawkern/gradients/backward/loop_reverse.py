@@ -241,8 +241,11 @@ class LoopReverse(Adjoints):
                 first.append(tree.constant(c.phi.type, name, expr.infix(c.init.const or 0, by[0], times)))
             else:
                 start, step = (frame.outside(v, item) for v in (c.init, steps[c.phi][1]))
-                grown = k if step == ONE else k * step
-                first.append(tree.constant(c.phi.type, name, grown if start == ZERO else start + grown))
+                down = expr.positive(step)
+                far = k if ONE in (step, down) else k * (step if down is None else down)
+                grown = far if down is None else -far
+                value = grown if start == ZERO else expr.total([start, grown])
+                first.append(tree.constant(c.phi.type, name, value))
         return first
 
     def trips(self, item: Loop, found: Any, frame: Frame, out: list[Statement]) -> tuple[Node, str]:

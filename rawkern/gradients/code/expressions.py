@@ -243,7 +243,7 @@ def thread_number(block: tuple[int, int, int]) -> Node:
 
 
 def thread_of_launch(block: tuple[int, int, int], grid: Sequence[int | None]) -> tuple[Node, Node]:
-    """The number of a thread in a launch, and how many there are, as long long; an axis of the grid may have one block."""
+    """The number of a thread in a launch, and how many there are, as long long."""
     axes = [a for a, blocks in zip("xyz", grid, strict=True) if blocks != 1] or ["x"]
     last = axes.pop()
     number, count = (Cast("long long", special(f"{of}.{last}")) for of in ("blockIdx", "gridDim"))

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.gradients import types
 from rawkern.gradients.index.affine import Poly, constant, is_place, poly, symbol
 from rawkern.gradients.index.guards import least
 from rawkern.gradients.index.ranges import Ranges
-from rawkern.gradients.index.scev import iterations, loops_around, plain
+from rawkern.gradients.index.scev import induction, iterations, loops_around, plain
 from rawkern.gradients.index.values import Unknown, is_quotient, numbers_of, value_of
-from rawkern.gradients.ir import Carried, Loop, Value
+from rawkern.gradients.ir import Loop, Value
 
 ONE = constant(1)
 
@@ -84,29 +83,15 @@ def _lengths(test: Value, loop: Loop) -> Iterator[tuple[Poly, Poly]]:
             yield from _lengths(each, loop)
         return
     low, high = test.args if test.attr in ("<", "<=") else test.args[::-1]
-    equal = "=" in test.attr
+    steps, equal = induction(loop), "=" in test.attr
     for of, bound, sign in ((low, high, 1), (high, low, -1)):
-        found = next((c for c in loop.carried if c.phi is plain(of)), None)
-        step = None if found is None else _step(found, loop)
-        if found is None or step is None:
+        if plain(of) not in steps:
             continue
-        start = poly(found.init)
+        start, step = map(poly, steps[plain(of)])
         for end in (bound, *least(bound)) if sign > 0 else (bound,):
             pair = (poly(end) - start) * constant(sign) + equal, step * constant(sign)
             if all(_is_told(s, loop) for p in pair for s in p.symbols):
                 yield pair[0].replaced(_named), pair[1].replaced(_named)
-
-
-def _step(c: Carried, loop: Loop) -> Poly | None:
-    """What each iteration adds to a variable; None if it does something else."""
-    if types.is_float(c.phi.type) or types.bits(c.phi.type) < 32:
-        return None
-    after = plain(c.next)
-    args = list(map(plain, after.args)) if after.op == "binary" and after.attr in ("+", "-") else []
-    if c.phi not in args or (after.attr == "-" and args[0] is not c.phi):
-        return None
-    by = args[1 - args.index(c.phi)]
-    return poly(by) * constant(-1 if after.attr == "-" else 1)
 
 
 def _is_told(s: Any, loop: Loop) -> bool:

@@ -198,6 +198,7 @@ class Kernel:
     taped: tuple[str, ...] = ()  # arrays of which a tape keeps what is read, see `taping`
     functions: dict[str, Function] = field(default_factory=dict)  # that stay functions, after those that they call
     variables: dict[str, str] = field(default_factory=dict)  # of the device, parameters here: with namespaces
+    constants: dict[str, int] = field(default_factory=dict)  # parameters that have these values
     assumed: list[Any] = field(default_factory=list)  # numbers of a launch that have to be at most others
     #: Parameters here that are members of one of the forward's, a struct or list: of which, and where in it.
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from rawkern.gradients.passes.in_place import reads_before
 
 
 def taped(kernel: Kernel, assume: bool) -> Kernel:
-    """The kernel with such loads on a tape; it is changed in place. With `assume`, it may be right for some launches."""
+    """The kernel with such loads on a tape; it is changed in place. `assume`: for some launches alone."""
     taken = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
     for name, kind, pointer in list(kernel.params):
         before = f"{name}_before"
