@@ -127,7 +127,7 @@ def test_an_operator_is_derived_for_the_numbers_of_its_launch() -> None:
     for width in (4, 3):
         own = [torch.rand(2, 16, width, requires_grad=True) for _ in range(3)]
         weights = torch.rand(2, 16, width)
-        expected = torch.autograd.grad((attended(*own, 0.5) * weights).sum(), own)
+        expected = torch.autograd.grad((attended(*own, scale=0.5) * weights).sum(), own)
         found = torch.autograd.grad((flash(*own) * weights).sum(), own)
         for a, b in zip(found, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
