@@ -52,7 +52,7 @@ def whole(monkeypatch: pytest.MonkeyPatch, source: Source) -> Result:
             "/* of\n ours */ // too\n#define N 3\n#include <cuda/std/array>\n",
             "cuda::std::array<float, N>().size() + {}",
         ),
-        ('#include "pack.cuh"\n#include <cooperative_groups.h>', "cooperative_groups::this_grid().size() + {}"),
+        ('#include "pack.cuh"\n#include <cstdint>', "uint32_t({})"),
         (
             "#if __CUDA_ARCH__ >= 800\n#include <cuda_bf16.h>\n#endif\n#define \\\n TWO 2",
             "TWO * __bfloat162float(__float2bfloat16({}))",
