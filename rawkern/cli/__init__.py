@@ -18,7 +18,7 @@ import rawkern
 from rawkern.base.environment import EnvironmentVariableError
 from rawkern.base.nearest import did_you_mean
 from rawkern.cli import apart, bench, build, cache, calibrate, doctor, grad, judge, port, profile, run
-from rawkern.cli.text import Refused, paint
+from rawkern.cli.text import CommandError, paint
 from rawkern.errors import RawkernError
 
 _COMMANDS = (doctor, build, run, profile, calibrate, judge, bench, grad, port, cache)
@@ -48,7 +48,7 @@ def _finished(options: argparse.Namespace) -> int:
         return _PIPE_CLOSED
     except EnvironmentVariableError as error:
         return _failed(str(error), _WRONG)
-    except (RawkernError, OSError, Refused) as error:
+    except (RawkernError, OSError, CommandError) as error:
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             return _failed(f"{error.filename}: {error.strerror}")
         return _failed(str(error))

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rawkern
-from rawkern.cli.text import Refused, duration, step, table
+from rawkern.cli.text import CommandError, duration, step, table
 
 if TYPE_CHECKING:
     import torch
@@ -70,9 +70,9 @@ def main(options: argparse.Namespace) -> int:
     devices = options.device or ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     for name in devices:
         if name not in ("cpu", "cuda"):
-            raise Refused(f"--device {name}: bench measures cpu and cuda")
+            raise CommandError(f"--device {name}: bench measures cpu and cuda")
         if name == "cuda" and not torch.cuda.is_available():
-            raise Refused("--device cuda: torch sees no GPU")
+            raise CommandError("--device cuda: torch sees no GPU")
     results = [result for name in devices for result in _measured(torch.device(name))]
     machine = {"rawkern": rawkern.__version__, "torch": torch.__version__, "threads": torch.get_num_threads()}
     if options.json:
@@ -167,4 +167,4 @@ def _same(what: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
     import torch
 
     if not torch.allclose(ours, theirs, rtol=1e-5, atol=1e-7):
-        raise Refused(f"{what} gives other results than torch; nothing is measured (run: rawkern doctor)")
+        raise CommandError(f"{what} gives other results than torch; nothing is measured (run: rawkern doctor)")

@@ -13,7 +13,7 @@ from typing import Any
 from rawkern.base.ctype import parse
 from rawkern.base.gpus import MAX_THREADS, specification
 from rawkern.cli.sass import sass
-from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
+from rawkern.cli.text import CommandError, duration, paint, plural, step, table, user_errors, whole
 from rawkern.compile import cubin, lookup, programs, source, toolchain
 from rawkern.errors import CompileError, RawkernError
 from rawkern.launch.occupancy import occupancy
@@ -75,46 +75,48 @@ def compile_options(options: argparse.Namespace) -> tuple[str, ...]:
 def read_source(options: argparse.Namespace) -> source.Source:
     """Read the file with the options given."""
     try:
-        with refusing(ValueError, TypeError):
+        with user_errors(ValueError, TypeError):
             return source.from_path(options.file, compile_options(options), options.include_dirs)
     except FileNotFoundError:
-        raise Refused(f"there is no file {options.file}") from None
+        raise CommandError(f"there is no file {options.file}") from None
     except IsADirectoryError:
-        raise Refused(f"{options.file} is a directory; name a file of CUDA source") from None
+        raise CommandError(f"{options.file} is a directory; name a file of CUDA source") from None
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.arguments and not options.package:
-        raise Refused(f"build shows one file at a time; {options.arguments[0]} is too many (--package takes several)")
-    with refusing(ValueError):
+        raise CommandError(
+            f"build shows one file at a time; {options.arguments[0]} is too many (--package takes several)"
+        )
+    with user_errors(ValueError):
         archs = [lookup.architecture_name(arch, "sm") for arch in options.arch or [_DEFAULT_ARCH]]
     sources = [_source(options, file) for file in (options.file, *options.arguments)]
     supported = toolchain.nvrtc().architectures
     for arch in archs:
         if int(arch.strip("sm_af")) not in supported:
             names = ", ".join(f"sm_{number}" for number in supported)
-            raise Refused(f"--arch {arch}: this compiler knows {names}")
+            raise CommandError(f"--arch {arch}: this compiler knows {names}")
     if options.package:
         return _package(options, archs, sources)
     if options.constant:
-        raise Refused("--constant is for --package; module.constant(...) tells one from the source")
+        raise CommandError("--constant is for --package; module.constant(...) tells one from the source")
     return _watch(options, archs) if options.watch else _once(options, archs, sources[0])
 
 
 def _source(options: argparse.Namespace, file: str) -> source.Source:
     read = read_source(argparse.Namespace(**{**vars(options), "file": file}))
     if read.binary is not None:
-        raise Refused(f"{file} is a {read.kind} file, which is compiled already; pass the CUDA source")
+        raise CommandError(f"{file} is a {read.kind} file, which is compiled already; pass the CUDA source")
     return read
 
 
 def _package(options: argparse.Namespace, archs: Sequence[str], sources: Sequence[source.Source]) -> int:
     given = [f"--{name.replace('_', '-')}" for name in _NOT_OF_PACKAGES if getattr(options, name)]
     if given:
-        raise Refused(f"--package writes files and shows nothing of the kernels; leave out {', '.join(given)}")
+        raise CommandError(f"--package writes files and shows nothing of the kernels; leave out {', '.join(given)}")
     if not options.arch:
-        raise Refused("--package needs the GPUs that the kernels are for, such as --arch sm_80 --arch sm_90")
+        raise CommandError("--package needs the GPUs that the kernels are for, such as --arch sm_80 --arch sm_90")
     try:
         from rawkern.cli import package  # it imports torch
 
@@ -130,7 +132,7 @@ def _watch(options: argparse.Namespace, archs: Sequence[str]) -> int:
     while True:
         try:
             read, said = read_source(options), ""
-        except (Refused, OSError) as error:  # gone for a while, or saved in an encoding that is not UTF-8
+        except (CommandError, OSError) as error:  # gone for a while, or saved in an encoding that is not UTF-8
             if str(error) != said:
                 print(error, file=sys.stderr)
             said = str(error)
@@ -140,7 +142,7 @@ def _watch(options: argparse.Namespace, archs: Sequence[str]) -> int:
         print(paint(f"{time.strftime('%H:%M:%S')}  {options.file}", "green"), flush=True)
         try:
             _once(options, archs, read)
-        except (Refused, RawkernError) as error:  # a kernel renamed while it is edited, say
+        except (CommandError, RawkernError) as error:  # a kernel renamed while it is edited, say
             print(error, file=sys.stderr)
         sys.stdout.flush()
         with step("waiting for a change; Ctrl-C ends"):
@@ -214,10 +216,10 @@ def _chosen(options: argparse.Namespace, program: programs.Program) -> list[prog
         return list(program.entries)
     chosen = []
     for name in options.kernel:
-        with refusing(ValueError):
+        with user_errors(ValueError):
             entry = lookup.entry(program, name)
         if entry is None:
-            raise Refused(f"{options.file}: {lookup.unknown(program, name)}")
+            raise CommandError(f"{options.file}: {lookup.unknown(program, name)}")
         chosen.append(entry)
     return list(dict.fromkeys(chosen))
 

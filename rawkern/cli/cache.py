@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from rawkern.base import cache
-from rawkern.cli.text import Refused, amount, plural, table
+from rawkern.cli.text import CommandError, amount, plural, table
 
 # What the part of a key before its first hyphen says.
 _KINDS = {
@@ -54,7 +54,7 @@ def declare(commands: Any) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.action != "clear" and (options.yes or options.older_than is not None):
-        raise Refused("--older-than and --yes go with `rawkern cache clear`; nothing is removed")
+        raise CommandError("--older-than and --yes go with `rawkern cache clear`; nothing is removed")
     return _clear(options) if options.action == "clear" else _info(options)
 
 

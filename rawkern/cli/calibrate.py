@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rawkern.cli.text import Refused, refusing, step, table
+from rawkern.cli.text import CommandError, step, table, user_errors
 
 
 def declare(commands: Any) -> None:
@@ -27,8 +27,8 @@ def main(options: argparse.Namespace) -> int:
 
         from rawkern.estimation import calibration, cards
     if not torch.cuda.is_available():
-        raise Refused("there is no GPU here to measure; estimates go by the figures that rawkern has")
-    with refusing(ValueError):
+        raise CommandError("there is no GPU here to measure; estimates go by the figures that rawkern has")
+    with user_errors(ValueError):
         card = cards.card_named(torch.cuda.get_device_name())
     with step(f"measuring {card.name}"):
         found = calibration.figures(card)

@@ -24,7 +24,7 @@ def declare(commands: Any) -> None:
     """Add the command's parser."""
     parser = commands.add_parser(
         "doctor",
-        help="show what is installed and works here, and how to mend the rest",
+        help="show what is installed and works here, and how to fix the rest",
         description="Look at Python, libraries, compiler, headers, driver, GPUs and cache, and run a tiny kernel on "
         "each engine. The exit status is 1 if something is at fault; what is only optional or absent is a note.",
     )
@@ -38,21 +38,21 @@ def main(options: argparse.Namespace) -> int:
     faults = [finding for finding in findings if finding.state == examine.FAULT]
     if options.json:
         shown = [
-            {"part": f.part, "state": f.state, "text": f.text, "mend": f.mend, **f.details} for f in findings
+            {"part": f.part, "state": f.state, "text": f.text, "fix": f.fix, **f.details} for f in findings
         ]  # fmt: skip
         print(json.dumps({"rawkern": rawkern.__version__, "ok": not faults, "findings": shown}, indent=2))
         return 1 if faults else 0
     _print(findings)
-    notes = [finding for finding in findings if finding.state == examine.NOTE and finding.mend]
+    notes = [finding for finding in findings if finding.state == examine.NOTE and finding.fix]
     if faults:
-        print(f"\n{plural(len(faults), 'fault')}; to mend:")
+        print(f"\n{plural(len(faults), 'fault')}; to fix:")
     elif notes:
         print("\neverything needed is there; optional:")
     else:
         print("\neverything is there")
-    for mend in dict.fromkeys(finding.mend for finding in faults or notes):
-        parts = dict.fromkeys(finding.part for finding in faults or notes if finding.mend == mend)
-        print(f"  {', '.join(parts)}: {mend}")
+    for fix in dict.fromkeys(finding.fix for finding in faults or notes):
+        parts = dict.fromkeys(finding.part for finding in faults or notes if finding.fix == fix)
+        print(f"  {', '.join(parts)}: {fix}")
     return 1 if faults else 0
 
 

@@ -29,7 +29,7 @@ class Finding:
     part: str
     state: str
     text: str
-    mend: str = ""  # what to do, such as a pip line
+    fix: str = ""  # what to do, such as a pip line
     details: dict[str, Any] = field(default_factory=dict)  # for JSON
 
 
@@ -69,18 +69,18 @@ def libraries(driver: Driver) -> list[Finding]:
     return [*found, cupy if needed else replace(cupy, state=NOTE)]
 
 
-def _library(module: str, requirement: str, purpose: str, mend: str = "") -> Finding:
-    mend = mend or f'pip install "{requirement}"'
+def _library(module: str, requirement: str, purpose: str, fix: str = "") -> Finding:
+    fix = fix or f'pip install "{requirement}"'
     try:
         imported = importlib.import_module(module)
         version = str(getattr(imported, "__version__", "") or _installed(module).rpartition(" ")[2])
     except Exception as error:  # a wheel for another Python, CUDA or C library raises anything while it loads
         known = _installed(module)
         what = f"{known} is installed and cannot be imported" if known else "not installed"
-        return Finding(module, FAULT, f"{what}; needed for {purpose} [{_first_line(error)}]", mend)
+        return Finding(module, FAULT, f"{what}; needed for {purpose} [{_first_line(error)}]", fix)
     details: dict[str, Any] = {"version": version}
     if not _fits(version, requirement):
-        return Finding(module, FAULT, f"{version}, rawkern needs {requirement}", mend, details)
+        return Finding(module, FAULT, f"{version}, rawkern needs {requirement}", fix, details)
     if module == "torch":
         details["cuda"] = built = pip.torch_cuda()
         return Finding(module, OK, f"{version}, {f'with CUDA {built}' if built else 'without CUDA'}", details=details)
@@ -128,12 +128,12 @@ def toolchain(driver: Driver) -> list[Finding]:
     """NVRTC and CUDA's headers."""
     from rawkern.compile import toolchain
 
-    mend = pip.command(extra(driver))
+    fix = pip.command(extra(driver))
     try:
         supported = toolchain.nvrtc().architectures
         found = toolchain.toolchain()
     except Exception as error:
-        return [Finding("nvrtc", FAULT, _first_line(error), mend)]
+        return [Finding("nvrtc", FAULT, _first_line(error), fix)]
     version = ".".join(map(str, found.version))
     details = {"version": version, "library": found.library, "architectures": list(supported)}
     where = f", {found.library}" if found.library else ""
@@ -141,14 +141,14 @@ def toolchain(driver: Driver) -> list[Finding]:
     findings = [Finding("nvrtc", OK, text, details=details)]
     if driver.gpus and found.version[0] > driver.cuda[0]:
         text += f"; its machine code is not for this driver, which ends at CUDA {_dotted(driver.cuda)}"
-        findings = [Finding("nvrtc", FAULT, text, f"install a newer driver, or: {mend}", details)]
+        findings = [Finding("nvrtc", FAULT, text, f"install a newer driver, or: {fix}", details)]
     for header, purpose, state, its_extra in _HEADERS:
         path = next((p for d in found.include_dirs if os.path.isfile(p := os.path.join(d, header))), None)
         if path is not None:
             findings.append(Finding("headers", OK, f"{header}: {path}", details={"header": header, "path": path}))
         else:
-            its_mend = pip.command(its_extra) if its_extra else mend
-            findings.append(Finding("headers", state, f"no {header}; for {purpose}", its_mend, {"header": header}))
+            its_fix = pip.command(its_extra) if its_extra else fix
+            findings.append(Finding("headers", state, f"no {header}; for {purpose}", its_fix, {"header": header}))
     return findings
 
 
@@ -161,8 +161,8 @@ def driver_and_gpus(driver: Driver) -> list[Finding]:
     if driver.problem:
         why = "kernels run on the CPU"
         state = NOTE if "does not start" not in driver.problem else FAULT
-        mend = "restart the machine after a driver update, or install the driver anew" if state == FAULT else ""
-        return [Finding("driver", state, f"{driver.problem}; {why}", mend, details)]
+        fix = "restart the machine after a driver update, or install the driver anew" if state == FAULT else ""
+        return [Finding("driver", state, f"{driver.problem}; {why}", fix, details)]
     text = f"{driver.release or 'of unknown release'}, for CUDA up to {details['cuda']}"
     findings = [Finding("driver", OK, text, details=details)]
     findings += _too_old(driver)
@@ -182,16 +182,16 @@ def _too_old(driver: Driver) -> list[Finding]:
     faults = []
     built, has = pip.torch_cuda(), _dotted(driver.cuda)
     if "torch" in sys.modules and built is None:
-        mend = "pip install torch from the index for your CUDA: https://pytorch.org/get-started/locally"
-        faults.append(Finding("torch", FAULT, "built without CUDA, though there is a GPU", mend))
+        fix = "pip install torch from the index for your CUDA: https://pytorch.org/get-started/locally"
+        faults.append(Finding("torch", FAULT, "built without CUDA, though there is a GPU", fix))
     elif built is not None and int(built.split(".")[0]) > driver.cuda[0]:
-        mend = f"install a driver for CUDA {built}, or torch for CUDA {driver.cuda[0]}"
-        faults.append(Finding("torch", FAULT, f"made for CUDA {built}, the driver ends at {has}", mend))
+        fix = f"install a driver for CUDA {built}, or torch for CUDA {driver.cuda[0]}"
+        faults.append(Finding("torch", FAULT, f"made for CUDA {built}, the driver ends at {has}", fix))
     runtime = _cupy_runtime(sys.modules.get("cupy"))
     if runtime and runtime > driver.cuda[0]:
         other = f"pip uninstall cupy-cuda{runtime}x; {pip.command(f'cuda{driver.cuda[0]}')}"
-        mend = f"install a newer driver, or: {other}"
-        faults.append(Finding("cupy", FAULT, f"made for CUDA {runtime}, the driver ends at {has}", mend))
+        fix = f"install a newer driver, or: {other}"
+        faults.append(Finding("cupy", FAULT, f"made for CUDA {runtime}, the driver ends at {has}", fix))
     return faults
 
 
@@ -217,11 +217,11 @@ def cache() -> list[Finding]:
     try:
         folder = cache.directory()
     except RawkernError as error:
-        what, _, mend = str(error).rpartition("; ")
-        return [Finding("cache", FAULT, what, mend, {"directory": str(cache.configured()), "safe": False})]
+        what, _, fix = str(error).rpartition("; ")
+        return [Finding("cache", FAULT, what, fix, {"directory": str(cache.configured()), "safe": False})]
     except ImportError as error:
-        mend = 'pip install "platformdirs>=4", or set RAWKERN_CACHE_DIR'
-        return [Finding("cache", FAULT, f"its place is not known [{_first_line(error)}]", mend)]
+        fix = 'pip install "platformdirs>=4", or set RAWKERN_CACHE_DIR'
+        return [Finding("cache", FAULT, f"its place is not known [{_first_line(error)}]", fix)]
     found = cache.info()
     writable = folder.is_dir() and _takes_files()
     details = {
@@ -232,9 +232,9 @@ def cache() -> list[Finding]:
         "writable": writable,
     }
     if not writable:
-        mend = "set RAWKERN_CACHE_DIR to a directory that only you can write to, or make room on the disk"
+        fix = "set RAWKERN_CACHE_DIR to a directory that only you can write to, or make room on the disk"
         text = f"{folder} takes no files: each process compiles anew"
-        return [Finding("cache", NOTE, text, mend, details)]
+        return [Finding("cache", NOTE, text, fix, details)]
     text = f"{folder}, {plural(found.entries, 'entry')}, {amount(found.nbytes)}"
     return [Finding("cache", OK, text, details=details)]
 
@@ -277,7 +277,7 @@ def cpu() -> list[Finding]:
 
 
 _VARIABLE = re.compile(rf"\b{environment.PREFIX}[A-Z_]+")
-_ABOVE = "mend what is above first"
+_ABOVE = "fix what is above first"
 
 
 def variables() -> list[Finding]:

@@ -17,7 +17,7 @@ import torch
 
 from rawkern.base.ctype import CType, parse
 from rawkern.base.nearest import did_you_mean
-from rawkern.cli.text import Refused
+from rawkern.cli.text import CommandError
 
 _MAX_POWER = 1024  # of ** and <<: beyond lie numbers that no kernel takes and that take long to make
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -69,22 +69,22 @@ def number(text: str, numbers: Mapping[str, Any]) -> Any:
     """Evaluate an expression without tensors, such as a grid: a number or a tuple of them."""
     found = value(text, Maker((), torch.Generator(), torch.device("cpu"), numbers))
     if any(isinstance(one, torch.Tensor) for one in (found if isinstance(found, tuple) else (found,))):
-        raise Refused(f"{text!r} is a tensor; a number belongs there")
+        raise CommandError(f"{text!r} is a tensor; a number belongs there")
     return found
 
 
 def value(text: str, maker: Maker) -> Any:
-    """Evaluate the expression of one argument; `Refused` if it is not one, or cannot be evaluated."""
+    """Evaluate the expression of one argument; `CommandError` if it is not one, or cannot be evaluated."""
     text = text.strip()
     try:
         if text.startswith("@"):
             return _load(maker, text[1:])
         return _Reader(text, maker).read(ast.parse(text, mode="eval").body)
     except SyntaxError:
-        raise Refused(f"{text!r} is no expression; write a number, or a tensor such as randn(1000)") from None
+        raise CommandError(f"{text!r} is no expression; write a number, or a tensor such as randn(1000)") from None
     except (ValueError, TypeError, RuntimeError, OverflowError, ArithmeticError, MemoryError) as error:
         reason = str(error).partition("\n")[0] or repr(error)
-        raise Refused(f"{text!r} cannot be evaluated: {reason}") from error
+        raise CommandError(f"{text!r} cannot be evaluated: {reason}") from error
 
 
 class _Reader:
@@ -114,7 +114,7 @@ class _Reader:
                 return {name: _Reader(self.text, self.maker.of(name)).read(item) for name, item in named}
             case ast.Call(func=ast.Name(id=str() as name)):
                 return self._call(name, node)
-        raise Refused(
+        raise CommandError(
             f"{self._piece(node)} in {self.text!r} is not evaluated here; there are numbers with arithmetic, tuples, "
             f"lists, dicts, and {', '.join(MAKERS)}"
         )
@@ -126,19 +126,19 @@ class _Reader:
         found = self.read(node)
         if isinstance(found, (int, float, complex)):
             return found
-        raise Refused(f"{self._piece(node)} in {self.text!r} is no number, and arithmetic is for numbers")
+        raise CommandError(f"{self._piece(node)} in {self.text!r} is no number, and arithmetic is for numbers")
 
     def _binary(self, node: ast.BinOp) -> Any:
         left, right = self._number(node.left), self._number(node.right)
         if isinstance(node.op, (ast.Pow, ast.LShift)) and abs(right) > _MAX_POWER:
-            raise Refused(f"{self.text!r}: the right side of ** and << is at most {_MAX_POWER}")
+            raise CommandError(f"{self.text!r}: the right side of ** and << is at most {_MAX_POWER}")
         return _BINARY[type(node.op)](left, right)
 
     def _name(self, name: str) -> Any:
         known = {**_CONSTANTS, **self.maker.numbers}
         if name in known:
             return known[name]
-        raise Refused(
+        raise CommandError(
             f"{name} in {self.text!r} is not known; the names here are {', '.join(known)}{did_you_mean(name, known)}"
         )
 
@@ -148,16 +148,18 @@ class _Reader:
         make = MAKERS.get(name)
         if make is None:
             known = [*MAKERS, *_ON_NUMBERS]
-            raise Refused(
+            raise CommandError(
                 f"{name}() in {self.text!r} is not known; there are {', '.join(known)}{did_you_mean(name, known)}"
             )
         maker = self.maker
         for keyword in node.keywords:
             if keyword.arg != "dtype" or not isinstance(keyword.value, ast.Name):
-                raise Refused(f"{self.text!r}: {name}() takes dtype=NAME beside its arguments, such as dtype=float16")
+                raise CommandError(
+                    f"{self.text!r}: {name}() takes dtype=NAME beside its arguments, such as dtype=float16"
+                )
             dtype = getattr(torch, keyword.value.id, None)
             if not isinstance(dtype, torch.dtype):
-                raise Refused(
+                raise CommandError(
                     f"{self.text!r}: {keyword.value.id} is not a dtype of torch{_near_dtype(keyword.value.id)}"
                 )
             maker = replace(maker, dtypes=(dtype,))
@@ -178,13 +180,15 @@ def _shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
     """Sizes as torch takes them: separate ints or one tuple."""
     shape = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     if not all(type(size) is int and size >= 0 for size in shape):
-        raise Refused(f"{', '.join(map(repr, shape))} is no shape; sizes are ints, 0 or more")
+        raise CommandError(f"{', '.join(map(repr, shape))} is no shape; sizes are ints, 0 or more")
     return shape
 
 
 def _dtype(maker: Maker) -> torch.dtype:
     if not maker.dtypes:
-        raise Refused("the kernel's parameter does not say the dtype; add dtype=NAME, such as zeros(10, dtype=float32)")
+        raise CommandError(
+            "the kernel's parameter does not say the dtype; add dtype=NAME, such as zeros(10, dtype=float32)"
+        )
     return maker.dtypes[0]
 
 
@@ -197,14 +201,14 @@ def _converted(made: torch.Tensor, maker: Maker) -> torch.Tensor:
     else:
         lost = converted.to(made.dtype) != made
     if lost.any():
-        raise Refused(f"{made[lost][0].item()} does not fit {dtype}")
+        raise CommandError(f"{made[lost][0].item()} does not fit {dtype}")
     return converted.to(maker.device)
 
 
 def _random(maker: Maker, name: str, *shape: Any) -> torch.Tensor:
     dtype = _dtype(maker)
     if not dtype.is_floating_point and not dtype.is_complex:
-        raise Refused(f"{name}() makes real numbers, the parameter takes {dtype}; use randint(low, high, n)")
+        raise CommandError(f"{name}() makes real numbers, the parameter takes {dtype}; use randint(low, high, n)")
     drawn = dtype if dtype in (torch.float64, torch.complex64, torch.complex128) else torch.float32
     make = torch.randn if name == "randn" else torch.rand
     return make(_shape(shape), dtype=drawn, generator=maker.generator).to(dtype).to(maker.device)
@@ -212,7 +216,7 @@ def _random(maker: Maker, name: str, *shape: Any) -> torch.Tensor:
 
 def _randint(maker: Maker, *arguments: Any) -> torch.Tensor:
     if len(arguments) < 3:
-        raise Refused(
+        raise CommandError(
             "randint() takes the lowest number, the one behind the highest, and a shape: randint(0, 10, 1000)"
         )
     low, high, *sizes = arguments
@@ -223,7 +227,7 @@ def _randint(maker: Maker, *arguments: Any) -> torch.Tensor:
 
 def _full(maker: Maker, *arguments: Any) -> torch.Tensor:
     if len(arguments) < 2:
-        raise Refused("full() takes a shape and a value: full(1000, 2.5), full((3, 4), 2.5)")
+        raise CommandError("full() takes a shape and a value: full(1000, 2.5), full((3, 4), 2.5)")
     *shape, fill = arguments
     wide = torch.float64 if isinstance(fill, float) else torch.complex128 if isinstance(fill, complex) else None
     return _converted(torch.full(_shape(tuple(shape)), fill, dtype=wide), maker)
@@ -246,7 +250,7 @@ def _of_bytes(maker: Maker, shape: tuple[int, ...], byte: int) -> torch.Tensor:
 
 def _arange(maker: Maker, *bounds: Any) -> torch.Tensor:
     if not 1 <= len(bounds) <= 3:
-        raise Refused("arange() takes an end, or start, end and step: arange(1000), arange(0, 1, 0.1)")
+        raise CommandError("arange() takes an end, or start, end and step: arange(1000), arange(0, 1, 0.1)")
     return _converted(
         torch.arange(*bounds, dtype=torch.float64 if any(isinstance(bound, float) for bound in bounds) else None), maker
     )
@@ -254,7 +258,7 @@ def _arange(maker: Maker, *bounds: Any) -> torch.Tensor:
 
 def _tensor(maker: Maker, *values: Any) -> torch.Tensor:
     if len(values) != 1:
-        raise Refused("tensor() takes one number or list: tensor([1, 2.5, -3]), tensor([[1, 2], [3, 4]])")
+        raise CommandError("tensor() takes one number or list: tensor([1, 2.5, -3]), tensor([[1, 2], [3, 4]])")
     made = torch.tensor(values[0])
     # Whole numbers keep all their digits, others those of float64; what the parameter cannot hold is refused.
     wide = torch.float64 if made.is_floating_point() else torch.complex128 if made.is_complex() else made.dtype
@@ -264,23 +268,23 @@ def _tensor(maker: Maker, *values: Any) -> torch.Tensor:
 def _load(maker: Maker, path: Any, *more: Any, convert: bool = False) -> torch.Tensor:
     """Read an .npy file as it is; ``load("file.npy", dtype=...)`` converts it to the dtype."""
     if not isinstance(path, str) or more:
-        raise Refused("load() takes the name of a file: load('x.npy'), load('x.npy', dtype=float32)")
+        raise CommandError("load() takes the name of a file: load('x.npy'), load('x.npy', dtype=float32)")
     try:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        raise Refused(f"there is no file {path}") from None
+        raise CommandError(f"there is no file {path}") from None
     except (ValueError, OSError) as error:  # NumPy takes what it does not know for a pickle
         why = error.strerror if isinstance(error, OSError) else "it is none, is cut short or holds Python objects"
-        raise Refused(f"{path} cannot be read as an .npy file: {why}; save an array with numpy.save") from None
+        raise CommandError(f"{path} cannot be read as an .npy file: {why}; save an array with numpy.save") from None
     if not isinstance(array, np.ndarray):
-        raise Refused(f"{path} holds several arrays (.npz); save one with numpy.save")
+        raise CommandError(f"{path} holds several arrays (.npz); save one with numpy.save")
     loaded = torch.from_numpy(np.ascontiguousarray(array))
     if convert:
         loaded = loaded.to(_dtype(maker))
     elif maker.dtypes and loaded.dtype not in maker.dtypes:
         name = str(maker.dtypes[0]).removeprefix("torch.")
-        mend = f"write load('{path}', dtype={name}) to convert it"
-        raise Refused(f"{path} holds {loaded.dtype}, the parameter takes {maker.dtypes[0]}; {mend}")
+        fix = f"write load('{path}', dtype={name}) to convert it"
+        raise CommandError(f"{path} holds {loaded.dtype}, the parameter takes {maker.dtypes[0]}; {fix}")
     return loaded.to(maker.device)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import rawkern
 from rawkern.cli.build import compile_options, read_source, source_options
-from rawkern.cli.text import Refused, refusing, whole
+from rawkern.cli.text import CommandError, user_errors, whole
 
 
 def declare(commands: Any) -> None:
@@ -60,7 +60,7 @@ def main(options: argparse.Namespace) -> int:
             shown.clear()
         shown.setdefault(name, ir.printed(kernel))
 
-    with refusing(ValueError, TypeError), pipeline.watched(show) if options.passes else nullcontext():
+    with user_errors(ValueError, TypeError), pipeline.watched(show) if options.passes else nullcontext():
         kernel.signature  # noqa: B018  # a kernel that is not there is told before anything is derived
         found = kernel.derive(
             block=block, grid=grid, shared_mem=options.shared_mem, wrt=wrt, max_iterations=options.max_iterations
@@ -85,4 +85,4 @@ def _shape(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
-        raise Refused(f"{text!r} is no shape; write it as 16,16") from None
+        raise CommandError(f"{text!r} is no shape; write it as 16,16") from None

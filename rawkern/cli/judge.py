@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rawkern.cli.text import Refused, amount, duration, paint, refusing, step, table, whole
+from rawkern.cli.text import CommandError, amount, duration, paint, step, table, user_errors, whole
 
 if TYPE_CHECKING:
     from rawkern.testing.judging.verdict import Verdict
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     for name in (options.task, *options.candidates):
         if not Path(name).is_file():
-            raise Refused(f"there is no file {name}")
+            raise CommandError(f"there is no file {name}")
     with step("importing torch"):
         from rawkern.testing.judging.judge import judge
         from rawkern.testing.judging.worker import Worker
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
         task = _task(options.task)
         with Worker() as worker:
             for name in options.candidates:
-                with step(f"judging {name}"), refusing(TypeError, ValueError):
+                with step(f"judging {name}"), user_errors(TypeError, ValueError):
                     found[name] = judge(Path(name), **task, **limits, worker=worker)
     if options.json:
         verdicts = [{"candidate": name, **verdict.as_dict()} for name, verdict in found.items()]
@@ -90,17 +90,17 @@ def _task(path: str) -> dict[str, Any]:
     """The arguments of `judge` that a file defines."""
     spec = importlib.util.spec_from_file_location("judged_task", path)
     if spec is None or spec.loader is None:
-        raise Refused(f"{path} is no Python file")
+        raise CommandError(f"{path} is no Python file")
     module = sys.modules["judged_task"] = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise Refused(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+        raise CommandError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     names = vars(module)
     for needed in ("reference", "inputs"):
         if needed not in names:
-            raise Refused(f"{path} defines no {needed!r}; see rawkern judge --help")
+            raise CommandError(f"{path} defines no {needed!r}; see rawkern judge --help")
     return {name: names[name] for name in ("reference", "inputs", *_SETTINGS) if name in names}
 
 

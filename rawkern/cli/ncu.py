@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from rawkern.cli.text import Refused, table
+from rawkern.cli.text import CommandError, table
 
 #: Words of its messages, and what to do.
 _REFUSALS = {
@@ -22,15 +22,15 @@ _REFUSALS = {
 
 
 def program() -> str:
-    """The path of ``ncu``; Refused where there is none."""
+    """The path of ``ncu``; CommandError where there is none."""
     path = shutil.which("ncu")
     if path is None:
-        raise Refused("--ncu needs Nsight Compute's command ncu on PATH, which comes with the CUDA toolkit")
+        raise CommandError("--ncu needs Nsight Compute's command ncu on PATH, which comes with the CUDA toolkit")
     return path
 
 
 def run(arguments: Sequence[str], names: Sequence[str], kernels: Collection[str]) -> list[dict[str, Any]]:
-    """Run ``python ARGUMENTS`` under Nsight Compute for counters by name; Refused where it counts nothing.
+    """Run ``python ARGUMENTS`` under Nsight Compute for counters by name; CommandError where it counts nothing.
 
     Other kernels than those named are left out, torch's own among them.
     """
@@ -49,7 +49,7 @@ def run(arguments: Sequence[str], names: Sequence[str], kernels: Collection[str]
         said = f"{done.stdout}\n{done.stderr}"
         why = next((why for word, why in _REFUSALS.items() if word in said), "")
         last = [line for line in said.splitlines() if line.strip()][-1:] or ["nothing"]
-        raise Refused(f"ncu has counted nothing: {why or last[0]}")
+        raise CommandError(f"ncu has counted nothing: {why or last[0]}")
     return found
 
 
@@ -92,7 +92,7 @@ def beside(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> 
             differs = "" if counted == value else f"{counted / value - 1:+.1%}" if value else "more"
             rows.append((launch["kernel"], name, f"{counted:,.10g}", f"{value:,.10g}", differs))
     if not rows:
-        raise Refused("ncu has counted other launches than these: none has their kernel, grid and block")
+        raise CommandError("ncu has counted other launches than these: none has their kernel, grid and block")
     return table(("kernel", "counter", "counted", "ncu", "differs"), rows, left=(0, 1))
 
 

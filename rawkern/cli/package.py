@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rawkern._version import __version__
 from rawkern.base.ctype import CType, StructLayout, parse
-from rawkern.cli.text import Refused, amount, refusing, step, table
+from rawkern.cli.text import CommandError, amount, step, table, user_errors
 from rawkern.compile import declarations, elf, names, packages, programs, toolchain
 from rawkern.compile.compile import declared
 from rawkern.compile.source import Source
@@ -26,11 +26,11 @@ def write(options: argparse.Namespace, archs: Sequence[str], sources: Sequence[S
     stems = [Path(source.name).stem for source in sources]
     for stem in stems:
         if stems.count(stem) > 1:
-            raise Refused(f"two files are named {stem}, and so would be what is written of them; rename one")
+            raise CommandError(f"two files are named {stem}, and so would be what is written of them; rename one")
     asked = [_instances(source, options.kernel) for source in sources]
     for name in options.kernel:
         if not any(name in found for found in asked):
-            raise Refused(f"--kernel {name}: no file has a template or overloaded kernel of that name; "
+            raise CommandError(f"--kernel {name}: no file has a template or overloaded kernel of that name; "
                           "kernels that are neither are in the package in any case")  # fmt: skip
     made = [_made(source, instances, archs, options.constant) for source, instances in zip(sources, asked, strict=True)]
     folder = Path(options.package)
@@ -82,7 +82,7 @@ def _made(
 
 def _code(program: programs.Program, data: bytes, source: Source, expressions: Sequence[str]) -> packages.Code:
     kind = "cubin" if program.arch.startswith("sm") else "ptx"
-    with refusing(ValueError):
+    with user_errors(ValueError):
         constants = {each: programs.constant(source, program.arch, each) for each in expressions}
     return packages.Code(
         file=f"{Path(source.name).stem}.{program.arch}.{kind}", arch=program.arch, sha256=packages.sha256(data),

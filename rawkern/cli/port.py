@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from rawkern.cli.text import Refused, plural
+from rawkern.cli.text import CommandError, plural
 
 
 def declare(commands: Any) -> None:
@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
         elif os.path.isfile(one):
             sources.append(one)
         else:
-            raise Refused(f"there is no file {one!r}")
+            raise CommandError(f"there is no file {one!r}")
     name = name or os.path.splitext(os.path.basename(sources[0]))[0]
     folder = os.path.dirname(os.path.abspath(options.output)) if options.output else os.getcwd()
     translation = translated(
@@ -82,7 +82,7 @@ def in_setup(folder: str) -> tuple[str, list[str], list[str]]:
     """The name, sources and include folders of the CUDAExtension in a folder's setup.py."""
     path = os.path.join(folder, "setup.py")
     if not os.path.isfile(path):
-        raise Refused(f"{folder} has no setup.py; name the .cu and .cpp files")
+        raise CommandError(f"{folder} has no setup.py; name the .cu and .cpp files")
     with open(path) as file:
         tree = ast.parse(file.read(), path)
     known = _constants(tree)
@@ -97,8 +97,8 @@ def in_setup(folder: str) -> tuple[str, list[str], list[str]]:
                 folders = _value(given.get("include_dirs"), known)
                 dirs = [os.path.join(folder, one) for one in folders or [] if isinstance(one, str)]
                 return name if isinstance(name, str) else os.path.basename(os.path.abspath(folder)), files, dirs
-            raise Refused(f"{path}:{node.lineno}: the sources of this extension are computed; name the files")
-    raise Refused(f"{path} has no CUDAExtension; name the .cu and .cpp files")
+            raise CommandError(f"{path}:{node.lineno}: the sources of this extension are computed; name the files")
+    raise CommandError(f"{path} has no CUDAExtension; name the .cu and .cpp files")
 
 
 def _called(node: ast.Call) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rawkern.cli import ncu
 from rawkern.cli.build import read_source, source_options
 from rawkern.cli.run import ARGUMENTS, device_named, launch_of, launch_options
-from rawkern.cli.text import Refused, refusing, step
+from rawkern.cli.text import CommandError, step, user_errors
 
 if TYPE_CHECKING:
     from rawkern.profiling.report import Report
@@ -50,15 +50,15 @@ def main(options: argparse.Namespace) -> int:
     if options.kernel is None and options.arguments:  # argparse gives it up where options stand before it
         options.kernel, *options.arguments = options.arguments
     if not script and options.kernel is None:
-        raise Refused(f"name the kernel of {options.file} to launch")
+        raise CommandError(f"name the kernel of {options.file} to launch")
     if options.trace and not options.trace.endswith(".trace.json"):
-        raise Refused(f"--trace {options.trace}: the name of a trace ends with .trace.json")
+        raise CommandError(f"--trace {options.trace}: the name of a trace ends with .trace.json")
     if options.ncu:
         ncu.program()  # refused before anything runs
     report = _of_script(options) if script else _of_kernel(options)
     for path in (options.html, options.csv, options.json, options.trace):
         if path and path != "-":
-            with refusing(ValueError):
+            with user_errors(ValueError):
                 report.save(path)
     if options.json == "-":
         import json
@@ -70,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"\n{_beside_ncu(options, report, script)}", file=sys.stderr if options.json == "-" else sys.stdout)
     if not options.compare:
         return 0
-    with refusing(ValueError):
+    with user_errors(ValueError):
         changes = report.compare(options.compare)
     print(f"\nSince {options.compare}:\n{changes}", file=sys.stderr if options.json == "-" else sys.stdout)
     return 1 if changes else 0
@@ -114,11 +114,11 @@ def _of_kernel(options: argparse.Namespace) -> Report:
         import rawkern
 
     gpu, place = _gpu(options)
-    with refusing(ValueError):
+    with user_errors(ValueError):
         profile = rawkern.profile(device=gpu, sample=options.sample)
     with step(f"compiling {options.file}"):
         launch = launch_of(options, device_named(place), margins=False)
-    with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError), profile as report:
+    with step(f"running {options.kernel}"), user_errors(TypeError, ValueError, OverflowError), profile as report:
         launch.go()
     return report
 
@@ -126,16 +126,18 @@ def _of_kernel(options: argparse.Namespace) -> Report:
 def _of_script(options: argparse.Namespace) -> Report:
     """Run a program as Python would, with every launch counted; the report is there even if it fails or exits."""
     if not os.path.isfile(options.file):
-        raise Refused(f"there is no file {options.file}")
+        raise CommandError(f"there is no file {options.file}")
     given = [name for name in ("grid", "block", "forall") if getattr(options, name) is not None]
     if given:
-        raise Refused(f"--{given[0]} goes with a kernel; {options.file} makes its own launches")
+        raise CommandError(f"--{given[0]} goes with a kernel; {options.file} makes its own launches")
     import rawkern
 
     gpu, place = _gpu(options)
     if place is not None:
-        raise Refused(f"--device {place}: {options.file} says itself where its tensors are; name a GPU such as h200")
-    with refusing(ValueError):
+        raise CommandError(
+            f"--device {place}: {options.file} says itself where its tensors are; name a GPU such as h200"
+        )
+    with user_errors(ValueError):
         profile = rawkern.profile(device=gpu, sample=options.sample)
     before = sys.argv, sys.path[:]
     sys.argv = _script_words(options)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rawkern.cli.build import compile_options, read_source, source_options
-from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
+from rawkern.cli.text import CommandError, duration, paint, plural, step, table, user_errors, whole
 from rawkern.errors import OutOfBoundsError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _repeats(text: str) -> int:
 
 
 def device_named(name: str | None) -> torch.device:
-    """The device of an option, by default a GPU where there is one; Refused for another."""
+    """The device of an option, by default a GPU where there is one; CommandError for another."""
     import torch
 
     from rawkern.engines.devices import default_device, normalised
@@ -127,10 +127,10 @@ def device_named(name: str | None) -> torch.device:
     try:
         wanted = torch.device(name)
     except RuntimeError:
-        raise Refused(f"--device {name}: rawkern runs on cpu and cuda, or one of several GPUs: cuda:1") from None
-    with refusing(ValueError):
+        raise CommandError(f"--device {name}: rawkern runs on cpu and cuda, or one of several GPUs: cuda:1") from None
+    with user_errors(ValueError):
         if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
-            raise Refused(f"there is no {name}: torch sees {plural(torch.cuda.device_count(), 'GPU')}")
+            raise CommandError(f"there is no {name}: torch sees {plural(torch.cuda.device_count(), 'GPU')}")
         return normalised(wanted)
 
 
@@ -139,7 +139,7 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
     from rawkern.cli.summary import summary
 
     if options.save:
-        with refusing(FileExistsError):
+        with user_errors(FileExistsError):
             os.makedirs(options.save, exist_ok=True)
     with step(f"compiling {options.file}"):
         launch = launch_of(options, device, margins=not options.check)
@@ -149,7 +149,7 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
     findings: tuple[Any, ...] = ()
     printing = _printing_to_stderr() if options.json else contextlib.nullcontext()
     start = time.perf_counter()
-    with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError), printing:
+    with step(f"running {options.kernel}"), user_errors(TypeError, ValueError, OverflowError), printing:
         if options.check:
             findings = _checked(launch.go)
         else:
@@ -185,7 +185,7 @@ def _synchronize(launch: Launch, options: argparse.Namespace) -> None:
         torch.cuda.synchronize()
     except RuntimeError as error:  # an illegal address, a trap: nothing can be read from this GPU any more
         hint = "" if options.check else "; --check shows where"
-        raise Refused(f"{launch.kernel.name}: {str(error).partition(chr(10))[0]}{hint}") from None
+        raise CommandError(f"{launch.kernel.name}: {str(error).partition(chr(10))[0]}{hint}") from None
 
 
 def _outside(launch: Launch) -> Iterator[Outside]:
@@ -243,7 +243,7 @@ def launch_of(options: argparse.Namespace, device: torch.device, *, margins: boo
         path=options.file, options=compile_options(options), include_dirs=options.include_dirs,
         enable_cooperative_groups=options.cooperative,
     )  # fmt: skip
-    with refusing(ValueError):
+    with user_errors(ValueError):
         kernel = module.get_function(options.kernel)
         signature = kernel.state().signature
     with step("making arguments"):
@@ -252,8 +252,10 @@ def launch_of(options: argparse.Namespace, device: torch.device, *, margins: boo
         around = {name: surround(name, tensor, POISON, _MARGIN) for name, tensor in tensors.items()}
         arguments = replaced(arguments, lambda name, t: around[name].tensor if around else t)
     if device.type == "cpu" and default_device().type != "cpu" and not tensors_in(arguments):
-        raise Refused(f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=")
-    with refusing(TypeError, ValueError):
+        raise CommandError(
+            f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES="
+        )
+    with user_errors(TypeError, ValueError):
         launcher, form = _configured(options, kernel, numbers)
     values = tuple(arguments.values())
     return Launch(kernel, signature, arguments, around, lambda: launcher(*values), form)
@@ -268,12 +270,12 @@ def _configured(options: argparse.Namespace, kernel: RawKernel, numbers: dict[st
     kernel, together = kernel.configured(cluster=cluster), f", cluster {_dims(cluster)}" if cluster is not None else ""
     if options.forall is not None:
         if options.grid is not None or shared:
-            raise Refused("--forall goes without --grid and --shared")
+            raise CommandError("--forall goes without --grid and --shared")
         count = number(options.forall, numbers)
         form = f"forall({count}{'' if block is None else f', block={block}'}){together}"
         return kernel.forall(count, block=block), form
     if options.grid is None or block is None:
-        raise Refused("say how many threads to launch: --grid and --block, or --forall N")
+        raise CommandError("say how many threads to launch: --grid and --block, or --forall N")
     grid = number(options.grid, numbers)
     form = f"grid {_dims(grid)}, block {_dims(block)}{f', {shared} bytes of shared memory' if shared else ''}"
     return kernel[grid, block, shared], form + together

@@ -15,19 +15,19 @@ from rawkern.base.environment import EnvironmentVariableError
 _COLOURS = {"green": "32", "yellow": "33", "red": "31"}
 
 
-class Refused(Exception):
+class CommandError(Exception):
     """What the user asked for cannot be done; the message goes to stderr, without a traceback."""
 
 
 @contextlib.contextmanager
-def refusing(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn exceptions that the user's input can cause into `Refused`; others are defects and keep their traceback."""
+def user_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn exceptions that the user's input can cause into `CommandError`; others are defects and keep their traceback."""
     try:
         yield
     except EnvironmentVariableError:
         raise
     except kinds as error:
-        raise Refused(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
 def table(head: Sequence[object], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:

@@ -202,7 +202,7 @@ def grad_check(target: Target, trial: Trial) -> list[Problem] | str:
         made = function(*wanted)
     except Exception as error:
         problem = problem_of(error)
-        return f"float64 is refused: {problem.text}" if problem.kind == "refused" else [problem]
+        return f"float64 is rejected: {problem.text}" if problem.kind == "rejected" else [problem]
     coarse = [r.dtype for r in made if r.dtype not in (torch.float64, torch.complex128)]
     if coarse:
         return f"results are {str(coarse[0]).removeprefix('torch.')} for float64 inputs: too few digits for differences"

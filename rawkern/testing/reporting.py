@@ -15,7 +15,7 @@ class Failure:
         Its name, one of `rawkern.testing.CHECKS`.
     kind : str
         "values", "unwritten" (elements that nobody wrote), "guard" (memory around a tensor overwritten), "input" (an
-        input changed), "raises", or "refused" (what must be taken).
+        input changed), "raises", or "rejected" (what must be taken).
     device : str
         Where it was seen: "cpu", "cuda:0".
     case : str
@@ -50,7 +50,7 @@ class KernelReport:
         The operator's.
     passed : list of str
         Checks without a failure, as ``"layout (cpu)"``.
-    refused : list of str
+    rejected : list of str
         What the operator does not take, and says so: dtypes, layouts, sizes.
     left_out : dict of str to str
         Checks that were not run, with the reason.
@@ -60,7 +60,7 @@ class KernelReport:
 
     name: str
     passed: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
@@ -73,7 +73,7 @@ class KernelReport:
                 lines += ["", f"{i}. " + str(failure).replace("\n", "\n   ")]
             lines.append("")
         lines.append(f"passed: {', '.join(self.passed) or 'nothing'}")
-        lines += [f"refused: {each}" for each in self.refused]
+        lines += [f"rejected: {each}" for each in self.rejected]
         lines += [f"not run: {name}: {why}" for name, why in self.left_out.items()]
         return "\n".join(lines)
 

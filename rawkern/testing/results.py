@@ -28,7 +28,7 @@ MOST_LOST = 1e-3  # of the largest element: the most that float32 is taken to co
 class Problem:
     """What is wrong with one call."""
 
-    kind: str  # "values", "unwritten", "guard", "input", "raises" or "refused"
+    kind: str  # "values", "unwritten", "guard", "input", "raises" or "rejected"
     text: str  # in words, one line
     placed: bool = False  # the words name the line of the kernel
 

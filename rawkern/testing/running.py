@@ -33,7 +33,7 @@ from rawkern.testing.variations import GRADIENTS, layouts, legal, resized, shrun
 ORDERS = (0, 1, 2)  # seeds of `rawkern.order`: the last first, and two mixed ones
 _OWN = ("unwritten", "guard", "input")  # kinds of problems that are checks of their own
 # After these other calls would fail alike, or damage the memory of this process.
-_SPOILING = {"values", "unwritten", "raises", "refused", "guard"}
+_SPOILING = {"values", "unwritten", "raises", "rejected", "guard"}
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Run:
                     text = "two calls with the same inputs differ, too: what is random has to be an input, or a seed"
                     mine[0], again = replace(mine[0], text=f"{mine[0].text}; {text}"), None
                 self.fail(check, trial, mine[0], again)
-            elif not self.known & {"raises", "refused"}:
+            elif not self.known & {"raises", "rejected"}:
                 self.passed(check, trial)
 
     def gradient(self, trial: Trial) -> tuple[Trial, Trial]:
@@ -121,7 +121,7 @@ class Run:
         if found is None:
             self.leave_out("gradient, gradcheck", trial, why)
             return trial, trial
-        self.report.refused += [each for each in why.splitlines() if each not in self.report.refused]
+        self.report.rejected += [each for each in why.splitlines() if each not in self.report.rejected]
         before = len(self.report.failures)
         self.once("gradient", found, self.gradients)
         return (found if len(self.report.failures) == before else trial), found
@@ -250,8 +250,8 @@ class Run:
             problem = _first(examine(self.target, trial, expected), None, self.known)
             if problem is None:
                 continue
-            if problem.kind == "refused" and must is not None and trial.title not in must:
-                self.report.refused.append(f"{check} {trial.title} ({trial.device}): {problem.text}")
+            if problem.kind == "rejected" and must is not None and trial.title not in must:
+                self.report.rejected.append(f"{check} {trial.title} ({trial.device}): {problem.text}")
             else:
                 failed.append((trial, problem))
         if failed:

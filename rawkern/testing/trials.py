@@ -56,12 +56,12 @@ class Trial:
 
 def problem_of(error: BaseException) -> Problem:
     """The problem that an exception is."""
-    refused = isinstance(error, REFUSALS) and not isinstance(error, NO_REFUSALS)
+    rejected = isinstance(error, REFUSALS) and not isinstance(error, NO_REFUSALS)
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0] if lines else ''}"
     if isinstance(error, CheckError):  # a launch that leaves its memory
         return Problem("guard", text, placed=True)
-    return Problem("refused" if refused else "raises", text)
+    return Problem("rejected" if rejected else "raises", text)
 
 
 # Calls ----------------------------------------------------------------------------------------------------------------

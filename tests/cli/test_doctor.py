@@ -95,7 +95,7 @@ def test_a_library_that_does_not_load(module: str, tmp_path: Path) -> None:
     shown = json.loads(done.stdout)
     found = _by_part(shown)
     assert "is installed and cannot be imported" in found[module]["text"] and done.stderr == ""
-    assert found[module]["mend"].startswith("pip install ")
+    assert found[module]["fix"].startswith("pip install ")
     faults = {part for part, finding in found.items() if finding["state"] == "fault"}
     if module == "cupy" and not driver().gpus:  # only a GPU needs it
         assert (done.returncode, shown["ok"], found[module]["state"], faults) == (0, True, "note", set())
@@ -114,7 +114,7 @@ def test_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         toolchain.nvrtc.cache_clear()
     assert finding.state == "fault" and "compiling CUDA needs NVIDIA's NVRTC, which is not installed" in finding.text
-    assert finding.mend == pip.command("cpu")
+    assert finding.fix == pip.command("cpu")
 
 
 def test_missing_headers_and_their_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_missing_headers_and_their_wheels(monkeypatch: pytest.MonkeyPatch, tmp_p
     found = examine.toolchain(NO_DRIVER)
     assert [f.state for f in found] == ["ok", "ok", "note", "note", "note", "note", "note"]
     assert found[1].details["path"] == str(tmp_path / "cuda_fp16.h")
-    assert {f.mend for f in found[2:-1]} == {pip.command("cpu")} and found[-1].mend == pip.command("curand")
+    assert {f.fix for f in found[2:-1]} == {pip.command("cpu")} and found[-1].fix == pip.command("curand")
     (tmp_path / "cuda_fp16.h").unlink()
     assert examine.toolchain(NO_DRIVER)[1].state == "fault"
     (nvrtc, *_) = examine.toolchain(Driver("570.1", (12, 8), (HOPPER,)))
@@ -182,7 +182,7 @@ def test_libraries_that_do_not_fit_the_driver(
     assert found[-1].part == "cuda:0" and "NVIDIA H100, compute capability 9.0, 85.0 GB, 132 " in found[-1].text
     assert examine.extra(driver) == ("cuda12" if (built or f"{cuda[0]}").startswith("12") else "cuda13")
     if cuda == (12, 8):
-        mends = [f.mend for f in found if f.part == "cupy"]
+        mends = [f.fix for f in found if f.part == "cupy"]
         assert mends == [f"install a newer driver, or: pip uninstall cupy-cuda13x; {pip.command('cuda12')}"]
 
 
@@ -197,7 +197,7 @@ def test_a_library_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llvmlite.__version__", "0.43.0")
     found = {finding.part: finding for finding in examine.libraries(NO_DRIVER)}
     assert found["llvmlite"].state == "fault" and found["llvmlite"].text == "0.43.0, rawkern needs llvmlite>=0.50,<0.51"
-    assert found["llvmlite"].mend == 'pip install "llvmlite>=0.50,<0.51"'
+    assert found["llvmlite"].fix == 'pip install "llvmlite>=0.50,<0.51"'
 
 
 def test_requirements_are_those_of_the_project() -> None:
@@ -218,7 +218,7 @@ def test_cache_that_others_can_write_to(
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert f"others can write to the cache directory {tmp_path} (mode 0777)" in out
-    assert "1 fault; to mend:\n  cache: chmod go-w it, or set RAWKERN_CACHE_DIR" in out
+    assert "1 fault; to fix:\n  cache: chmod go-w it, or set RAWKERN_CACHE_DIR" in out
     assert "rawkern-doctor-" in out  # the engines were examined all the same, with another cache
     assert os.environ["RAWKERN_CACHE_DIR"] == str(tmp_path)
 
@@ -228,7 +228,7 @@ def test_cache_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "file").write_text("")  # a file where a folder has to be: no directory can be made, even by root
     (finding,) = examine.cache()
     assert (finding.state, finding.details["writable"]) == ("note", False)
-    assert "takes no files: each process compiles anew" in finding.text and "RAWKERN_CACHE_DIR" in finding.mend
+    assert "takes no files: each process compiles anew" in finding.text and "RAWKERN_CACHE_DIR" in finding.fix
 
 
 def test_an_engine_that_crashes_or_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

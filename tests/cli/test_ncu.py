@@ -12,7 +12,7 @@ import torch
 
 import rawkern
 from rawkern.cli import main, ncu
-from rawkern.cli.text import Refused
+from rawkern.cli.text import CommandError
 
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
 # The form of `ncu --csv --page raw --print-units base`: progress, names, units, and a line for each launch.
@@ -75,7 +75,7 @@ def test_both_stand_beside_each_other():
     ours = [{"kernel": "strided", "grid": [4, 1, 1], "block": [256, 1, 1], "counters": {SECTORS: 625}}]
     text = ncu.beside(ours, ncu.parsed(RAW))
     assert text.splitlines()[1].split() == ["strided", SECTORS, "625", "500", "+25.0%"]
-    with pytest.raises(Refused, match="none has their kernel, grid and block"):
+    with pytest.raises(CommandError, match="none has their kernel, grid and block"):
         ncu.beside([ours[0] | {"grid": [5, 1, 1]}], ncu.parsed(RAW))
 
 

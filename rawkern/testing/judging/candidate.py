@@ -85,7 +85,7 @@ def described(error: BaseException) -> dict[str, Any]:
         ("check", CheckError),
         ("late", LaunchTimeoutError),
         ("unfit", Unfit),
-        ("refused", (TypeError, ValueError, OverflowError)),
+        ("rejected", (TypeError, ValueError, OverflowError)),
         ("memory", (MemoryError, torch.OutOfMemoryError)),
     )
     kind = next((name for name, types in kinds if isinstance(error, types)), "raises")

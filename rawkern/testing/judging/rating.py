@@ -72,7 +72,7 @@ def _called(verdict: Verdict, error: Mapping[str, Any], kernel: bool) -> bool:
     """
     if error["kind"] == "compile":
         verdict.settle("compiles", error["text"])
-    elif error["kind"] == "unfit" or (kernel and error["kind"] == "refused"):
+    elif error["kind"] == "unfit" or (kernel and error["kind"] == "rejected"):
         verdict.settle("compiles", None)
         verdict.settle("signature", error["text"])
     else:
