@@ -1,4 +1,4 @@
-"""The words of `rawkern run`'s command line to the kernel's arguments."""
+"""Converts the words of `rawkern run`'s command line to the kernel's arguments."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def _in_order(texts: dict[str, str], signature: Signature) -> list[str]:
         order = list(TopologicalSorter(uses).static_order())
     except CycleError as error:
         circle = ", ".join(f"{name}={texts[name]}" for name in dict.fromkeys(error.args[1]))
-        raise CommandError(f"{circle}: each needs the other first; write one as a number") from None
+        raise CommandError(f"{circle}: they depend on each other; write one as a number") from None
     return order + [param.name for param in signature.params if param.is_pointer]
 
 
 def _names(text: str) -> set[str]:
     try:
         return {node.id for node in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(node, ast.Name)}
-    except (SyntaxError, ValueError):  # told when it is evaluated
+    except (SyntaxError, ValueError):  # reported when it is evaluated
         return set()
 
 
 def _by_parameter(texts: Sequence[str], signature: Signature) -> dict[str, str]:
-    """Which argument belongs to which parameter."""
+    """Match arguments to parameters."""
     names = [param.name for param in signature.params]
     found: dict[str, str] = {}
     for text in texts:
@@ -73,9 +73,9 @@ def _by_parameter(texts: Sequence[str], signature: Signature) -> dict[str, str]:
         free = next((name for name in names if name not in found), None)
         name, expression = (named[1], named[2]) if named else (free, text)
         if name is None:
-            raise CommandError(f"{text!r} is one argument too many; the kernel is {signature}")
+            raise CommandError(f"{text!r} is one argument too many for the kernel {signature}")
         if name not in names:
-            raise CommandError(f"there is no parameter {name!r}; the kernel is {signature}{did_you_mean(name, names)}")
+            raise CommandError(f"no parameter is named {name!r}; the kernel is {signature}{did_you_mean(name, names)}")
         if name in found:
             raise CommandError(f"{name!r} is given twice: {found[name]!r} and {expression!r}")
         found[name] = expression
@@ -92,7 +92,7 @@ def tensors_in(arguments: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def replaced(arguments: dict[str, Any], instead: Callable[[str, torch.Tensor], Any]) -> dict[str, Any]:
-    """The arguments with something else in the place of each tensor."""
+    """The arguments with each tensor replaced."""
 
     def put(name: str, leaf: Any) -> Any:
         return instead(name, leaf) if isinstance(leaf, torch.Tensor) else leaf

@@ -1,4 +1,4 @@
-"""``rawkern port``: the host functions of a PyTorch extension as a Python module to keep."""
+"""``rawkern port``: translates the host functions of a PyTorch extension to a Python module."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def declare(commands: Any) -> None:
         "port",
         help="translate a PyTorch extension's C++ to Python",
         description="Print the host functions of a PyTorch extension (.cu and .cpp) as a Python module that launches "
-        "the kernels of its files through rawkern. What is printed is what rawkern.cpp_extension.load runs. A folder "
-        "stands for the extensions that its setup.py builds.",
+        "the kernels of its files through rawkern. rawkern.cpp_extension.load runs the same module. For a folder, the "
+        "extensions that its setup.py builds are translated.",
     )
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="a .cu or .cpp file, or a folder with setup.py")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the module there; default: print it")
@@ -61,12 +61,12 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _beside(path: str, folder: str) -> str:
-    """A path as a module in a folder has it."""
+    """A path relative to the folder of a module."""
     return path if os.path.isabs(path) else os.path.relpath(path, folder)
 
 
 def _report(translation: Any, out: Any) -> None:
-    """What has been translated, and what not."""
+    """Print what was translated, and what was not."""
     total = len(translation.functions) + len(translation.refused)
     print(f"{len(translation.functions)} of {plural(total, 'function')} translated", file=out)
     for reason in translation.refused.values():
