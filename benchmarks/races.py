@@ -43,10 +43,12 @@ VALUES = ("all", 1, 0, 2)  # of integers that a set leaves open; "all" is the nu
 FILLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ascending": lambda x: x, "descending": lambda x: len(x) - 1 - x, "zeros": torch.zeros_like
 }  # fmt: skip
-AS_WRITTEN = {"": {"optimized": False}}
+EQUAL, BY_PTX = "equal writes do not race", "PTX's memory model"
+#: Of sources as they are written; those tools call writes of equal values a race, as PTX does.
+AS_WRITTEN = {EQUAL: {"optimized": False}, BY_PTX: {"optimized": False, "equal_writes": "race"}}
 #: ScoR takes volatile for what C++ says of it, and a flag that is read for one that orders.
 SCOR = {
-    "PTX's memory model": {"orders": (0,)},
+    BY_PTX: {"orders": (0,)},
     "the set's rules": {"volatile": "plain", "acquire": "read", "orders": (0,)},
 }
 RACES = {"RaceError", "BarrierError"}
@@ -343,7 +345,8 @@ def given(parameter: str, threads: int, number: int, fixed: dict[str, int], fill
     kind = " ".join(word for word in words if word not in ("", "const", "volatile", "__restrict__"))
     if "*" not in before:
         return 1.5 if kind in ("float", "double") else fixed.get(name, number)
-    count = (4 * threads // 960 + 5) * 960  # a multiple of any small struct's size
+    unit = 4112 * 60  # a multiple of any small struct's size, and of curandStateMtgp32's
+    count = (4 * threads // unit + 1) * unit
     numbers = FILLS[fill](torch.arange(count))
     dtype = TYPES.get(re.sub(r"^u(?=[a-z]+\d$)", "unsigned ", kind).rstrip("1234"))
     return (numbers % 251).to(torch.uint8) if dtype is None else numbers.to(dtype)
@@ -447,7 +450,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = Report(f"races-{options.set}", f"Published races: {options.set}")
     report.notes.append(f"{len(cases)} files; {version(options.folder)}. Orders: {[None, *options.orders]}.")
     inputs = dict.fromkeys(name for outcome in outcomes.values() for name in outcome.kinds)
-    show(report, cases, outcomes, {"indigo": [*inputs, ANY], "scor": [*inputs]}.get(options.set, [ANY]))
+    show(report, cases, outcomes, [*inputs, ANY] if options.set == "indigo" else [*inputs])
     if options.keep:
         report.write()
 

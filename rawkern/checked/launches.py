@@ -77,6 +77,9 @@ class check(Asking):
     acquire : {"fence", "read"}
         What has to follow an atomic or volatile read before a thread may use what another thread has released. "fence":
         a fence or a barrier. "read": nothing, except after a compare-and-swap, which takes a lock.
+    equal_writes : {"allowed", "race"}
+        Writes of the same value to one address that nothing orders. "allowed": they do not race, as the outcome is the
+        same in any order. "race": they race, as PTX's memory model says.
     optimized : bool
         False: each launch is checked a second time in an unoptimized build, to find defects at accesses that the
         compiler otherwise deletes because their values are never used.
@@ -115,12 +118,13 @@ class check(Asking):
         level: Literal["off", "bounds", "full"] = "full",
         volatile: Literal["relaxed", "plain"] = "relaxed",
         acquire: Literal["fence", "read"] = "fence",
+        equal_writes: Literal["allowed", "race"] = "allowed",
         optimized: bool = True,
         orders: Sequence[int] = (),
         inputs: int = 0,
     ) -> None:
         self.also, self.level = also, levels.parse(level, "level")
-        given = {"volatile": volatile, "acquire": acquire}
+        given = {"volatile": volatile, "acquire": acquire, "equal_writes": equal_writes}
         self.rules = {name: levels.one_of(levels.RULES[name], value, name) for name, value in given.items()}
         if isinstance(inputs, bool) or not isinstance(inputs, int) or inputs < 0:
             raise ValueError(f"inputs is {inputs!r}; it is how many values to try, an int, 0 or more")
@@ -220,6 +224,7 @@ class Launch:
             found, error, made = check_launch.run(
                 kernel, *shape, bound, [*pieces, *theirs],
                 plain_volatile=rules["volatile"] == "plain", unfenced=rules["acquire"] == "read",
+                equal_races=rules["equal_writes"] == "race",
             )  # fmt: skip
         return trials.Run(skips.without_returns(found, state.build.source), error, made.checks, made.sides())
 

@@ -37,6 +37,7 @@ _FOLLOWS = re.compile(
     r"|A namespace scope variable without memory space annotations|explicit type is missing"
 )
 _NO_SCOPE = re.compile(r'name (?:followed by "::" )?must be a (?:class or )?namespace name')
+_LINE = re.compile(r'^[ \t]*#[ \t]*(?:line[ \t]+)?(\d+)(?:[ \t]+"([^"]*)")?', re.M)
 _ASSEMBLER = re.compile(r"^\s*(ptxas .*?\berror\b.*)", re.M)
 _OPTIONS = (
     "--use_fast_math", "--fmad=false", "--ftz=true", "--prec-div=false", "--prec-sqrt=false", "--maxrregcount=64",
@@ -242,7 +243,26 @@ def text_of(file: str, source: Source) -> str:
     """The text of a file, which may be the source itself; empty where it cannot be read."""
     if source.kind == "manifest":  # its files are named from a folder of the machine that built it
         return ""
+    if _LINE.search(source.text) and (lines := _by_directives(file, source)):
+        return lines
     return source.text if file == source.name else read_text(file)
+
+
+def _by_directives(file: str, source: Source) -> str:
+    """The lines that ``#line`` directives of a source say are of a file, each with its number there.
+
+    The compiler puts the folder it ran in before names without one.
+    """
+    lines: dict[int, str] = {}
+    number, current = 1, source.name
+    for line in source.text.split("\n"):
+        if directive := _LINE.match(line):
+            number, current = int(directive[1]), directive[2] or current
+            continue
+        if current == file or file.endswith(f"/{current}"):
+            lines[number] = line
+        number += 1
+    return "\n".join(lines.get(k, "") for k in range(1, max(lines, default=0) + 1))
 
 
 def excerpt_of(text: str, line: int, column: int | None) -> str:

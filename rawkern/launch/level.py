@@ -19,8 +19,8 @@ _SHORT = {"": BOUNDS, "0": BOUNDS, "1": FULL}
 lent: Asked[Sequence[torch.Tensor]] = Asked(())
 
 
-#: Where checks may follow other rules than PTX's memory model, its own first.
-RULES = {"volatile": ("relaxed", "plain"), "acquire": ("fence", "read")}
+#: The choices of `rawkern.check` between rules; the first of each is the default.
+RULES = {"volatile": ("relaxed", "plain"), "acquire": ("fence", "read"), "equal_writes": ("allowed", "race")}
 rules: Asked[dict[str, str]] = Asked({name: choices[0] for name, choices in RULES.items()})
 
 

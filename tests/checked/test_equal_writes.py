@@ -16,10 +16,10 @@ def ints(values: list[int]) -> torch.Tensor:
     return torch.tensor(values, dtype=I32)
 
 
-def finding(kernel: rawkern.RawKernel, *args, grid: int = 1, block: int = 32) -> str:
+def finding(kernel: rawkern.RawKernel, *args, grid: int = 1, block: int = 32, **rules) -> str:
     """Type and line of what a checked launch finds."""
     try:
-        with rawkern.check():
+        with rawkern.check(**rules):
             kernel[grid, block](*args)
     except rawkern.CheckError as error:
         return f"{type(error).__name__} {error.reports[0].line}"
@@ -78,6 +78,13 @@ def test_threads_that_meet_at_random(scatter, space, ty):
             if dtype.itemsize * parts >= 4 or not differ:  # of values that share a word the last is known
                 assert found.startswith("RaceError" if differ else "") and bool(found) == differ, (at, v)
             outcomes.add(differ)
+            again = finding(
+                kernel, torch.zeros(64 * parts, dtype=dtype), ints(at), ints(v), block=block, equal_writes="race"
+            )
+            if dtype.itemsize * parts >= 4 or len({*at}) == block:
+                assert again.startswith("RaceError" if len({*at}) < block else "") and bool(again) == (
+                    len({*at}) < block
+                )
     assert outcomes == {True, False}
 
 
@@ -127,6 +134,7 @@ __global__ void k(unsigned* turn, char* bytes, short* halves, int* words) {
         ("FIRST bytes[2] = 1; SECOND words[0] = 0x05010505;", ""),
         ("FIRST bytes[2] = 1; SECOND words[0] = 0x05010505;\nTHIRD bytes[1] = 6;", "RaceError 10"),
         ("FIRST bytes[2] = 1; SECOND words[0] = 0x20000;", "RaceError 9"),
+        ("FIRST { bytes[0] = 1; bytes[1] = 1; } SECOND bytes[0] = 2;", "RaceError 9"),
         ("FIRST words[1] = bytes[3]; SECOND words[0] = 0x00040000;", "RaceError 9"),
         ("FIRST words[1] = bytes[2]; SECOND words[0] = 0x00040000;", "RaceError 9"),
         ("FIRST { bytes[2] = 1; words[1] = bytes[3]; } SECOND words[0] = 0x01010000;", "RaceError 9"),

@@ -202,3 +202,20 @@ def test_an_edit_is_seen_at_once(tmp_path):
         with rawkern.check():
             kernel[1, 1](x)
         assert x.item() == value
+
+
+def test_a_barrier_that_threads_end_without_in_a_source_with_line_directives() -> None:
+    """Whether the source has them return there is read by the directives' numbers."""
+    code = """#line 10 "made.template"
+    extern "C" __global__ void k(int* x) {
+        int i = threadIdx.x;
+        %s
+            int last = x[i + 1];
+            __syncthreads();
+            x[i] = last;
+        }
+    }"""
+    with rawkern.check():
+        rawkern.RawKernel(code % "if (i % 2) return; {")[1, 32](torch.zeros(64, dtype=torch.int32))
+        with pytest.raises(rawkern.BarrierError, match=r"made\.template:14: .* ends without this barrier"):
+            rawkern.RawKernel(code % "if (i % 2 == 0) {")[1, 32](torch.zeros(64, dtype=torch.int32))

@@ -55,6 +55,14 @@ def test_a_macro_that_stands_in_a_header(tmp_path: Path) -> None:
     assert "replaces" not in str(_refused("__device__ Elem f() { return oops; }", options=["-DElem=float"]))
 
 
+def test_lines_of_a_file_that_the_source_was_made_from() -> None:
+    error = _refused(
+        '__device__ int f() { return 1; }\n#line 40 "made.template"\n\n__device__ int g() { return oops; }\n'
+    )
+    assert (error.file, error.line) == ("made.template", 41)
+    assert "41 | __device__ int g() { return oops; }" in error.excerpt
+
+
 def test_error_at_the_end() -> None:
     error = _refused('extern "C" __global__ void k(float* x) {\n  if (x) {\n')
     assert 'at the end: expected a "}"' in str(error) and 'to match this "{" on line' in str(error)

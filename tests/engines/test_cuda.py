@@ -460,7 +460,7 @@ def test_what_fits_into_a_cluster_is_asked_of_the_driver(driver: Driver, monkeyp
         found._obj.value = answers[question]
         return 0
 
-    monkeypatch.setattr(cuda_target, "_driver", lambda: {q: functools.partial(answer, q) for q in answers})
+    monkeypatch.setattr(cuda_target, "libcuda", lambda: {q: functools.partial(answer, q) for q in answers})
     kernel = make(driver, ("int",))
     assert kernel.most_of_cluster((64, 1, 1), 128, (4, 2, 1)) == 8
     assert asked == [("cuOccupancyMaxActiveClusters", 99, [4, 2, 1, 64, 1, 1, 128], (4, 4, 2, 1))]

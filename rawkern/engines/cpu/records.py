@@ -171,6 +171,8 @@ REASONS = {
     "BULK": 17,
     "TENSOR": 18,
     "CLUSTER": 19,
+    "MULTICAST": 20,
+    "BARRIERS": 21,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

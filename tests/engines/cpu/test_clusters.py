@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
@@ -53,9 +54,12 @@ def needs_clusters(device: str) -> None:
 
 
 def test_recorded() -> None:
-    sample = r"cluster/(specials|reads|writes|atomics|ring|st_async|red_async)|misc/cooperative_cluster"
+    sample = (
+        r"cluster/(specials|reads|writes|atomics|ring|st_async|red_async|bulk_remote|bulk_multicast|tma_multicast"
+        r"|bulk_reduce_(min_s32|inc_u32)|spaces|split|histogram)|misc/cooperative_cluster"
+    )
     names = [name for name in sm90.load() if re.match(sample, name)]
-    assert len(names) >= 38
+    assert len(names) >= 75
     assert {name: wrong for name in names if (wrong := sm90.run(sm90.load()[name]))} == {}
 
 
@@ -150,3 +154,95 @@ def test_shared_memory_of_other_blocks(device: str) -> None:
                 kernel[8, 64](out, how)
         with pytest.raises(OutOfBoundsError, match=r"line 11: .* reads address"):
             kernel[8, 64](out, 3)
+
+
+COPIES = r"""
+__device__ unsigned place(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+__device__ unsigned mapa(unsigned a, unsigned rank) {
+    unsigned r;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(rank));
+    return r;
+}
+__device__ void meet() { asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory"); }
+__device__ void begin(unsigned bar, unsigned bytes) {
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(bar) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("fence.proxy.async;" ::: "memory");
+    meet();
+}
+__device__ void wait(unsigned bar) {
+    asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.acquire.cluster.shared.b64 p, [%0], 0; @!p bra L; }"
+        :: "r"(bar) : "memory");
+}
+extern "C" __global__ void multicast(const int* x, int* out, int waits, int size, int mask) {
+    __shared__ __align__(128) int s[64];
+    __shared__ int behind[64];
+    __shared__ unsigned long long bar;
+    unsigned rank, b = place(&bar);
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    s[threadIdx.x] = behind[threadIdx.x] = -1;
+    begin(b, 2 * size);
+    if (threadIdx.x == 0) {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2,"
+            " [%3], %4;" :: "r"(place(s + 32 * rank)), "l"(x + 32 * blockIdx.x), "r"(size), "r"(b), "h"((short)mask));
+    }
+    if (waits) wait(b);
+    out[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x] + behind[threadIdx.x] + 1;
+    wait(b);
+    meet();
+}
+extern "C" __global__ void remote(const int* x, int* out, int how) {
+    __shared__ __align__(128) int s[64], mine[64];
+    __shared__ unsigned long long bar;
+    unsigned rank, b = place(&bar);
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    s[threadIdx.x] = -1;
+    mine[threadIdx.x] = x[blockIdx.x * 64 + threadIdx.x];
+    begin(b, 256);
+    if (threadIdx.x == 0) {
+        asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];"
+            :: "r"(mapa(place(s), rank ^ 1)), "r"(place(mine)), "r"(mapa(b, rank ^ 1)) : "memory");
+    }
+    if (how == 2) mine[threadIdx.x] = 9;
+    if (how != 1) wait(b);
+    out[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x];
+    wait(b);
+    meet();
+    mine[threadIdx.x] = 0;
+}"""
+
+
+def test_copies_to_other_blocks(device: str) -> None:
+    """Copies to several blocks and to another one, which wait at their own barriers; what does not wait is found."""
+    needs_clusters(device)
+    module, x = rawkern.RawModule(code=COPIES), torch.arange(256, dtype=torch.int32, device=device)
+    multicast, remote = (module.get_function(name).configured(cluster=2) for name in ("multicast", "remote"))
+    both, swapped = x[:128].view(2, 64).repeat_interleave(2, 0), x.view(2, 2, 64).flip(1)
+    for checked in (False, True) if device == "cpu" else (False,):
+        with rawkern.check() if checked else contextlib.nullcontext():
+            multicast[4, 64](x, out := torch.zeros_like(x), 1, 128, 3)
+            assert out.equal(both.reshape(-1))
+            remote[4, 64](x, out, 0)
+            assert out.equal(swapped.reshape(-1))
+    if device == "cuda":
+        return
+    multicast[4, 64](x, out, 0, 128, 3)  # as late as at the barrier of the block that gets them
+    assert -1 in out.tolist()
+    with pytest.raises(OutOfBoundsError, match=r"line 32: .* copies s\[64\.\.67\]; s has 64 elements"):
+        multicast[4, 64](x, out, 1, 144, 3)
+    with pytest.raises(LaunchError, match=r"line 32: .* by the mask 0x6, which names others than the 2"):
+        multicast[4, 64](x, out, 1, 128, 6)
+    with rawkern.check():
+        early = r"(?s)reads s\[0\], which thread \(0,0,0\) of block \(0,0,0\) copies at .*line 32"
+        with pytest.raises(RaceError, match=early):
+            multicast[4, 64](x, out, 0, 128, 3)
+        with pytest.raises(OutOfBoundsError, match=r"line 32: .* copies s\[64\.\.67\]; s has 64 elements"):
+            multicast[4, 64](x, out, 1, 144, 3)
+        early = r"(?s)reads s\[0\], which thread \(0,0,0\) of block \(1,0,0\) copies at .*line 49"
+        with pytest.raises(RaceError, match=early):
+            remote[4, 64](x, out, 1)
+        with pytest.raises(RaceError, match=r"(?s)line 51: .* writes mine\[0\].* reads at .*line 49"):
+            remote[4, 64](x, out, 2)

@@ -143,7 +143,6 @@ ABSENT = [
     ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1,%f1,%f1,%f1}, %rd1, %rd1, %r1, 0, 1, 1, 1, 0, 0;", "sparse"),
     ("tcgen05.fence::before_thread_sync;", "capability 10.0"),
     ("tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;", "changes of tensor maps"),
-    ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%rd1], 16, [%r1], %r1;", "modifier .multicast"),
     ("cp.async.bulk.tensor.3d.shared::cta.global.im2col::w.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1, %r1}], [%r1], {%r1};", "im2col"),
     ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r1];", "clusters"),
 

@@ -33,7 +33,7 @@ class Plan:
     recursive: set[str]  # functions that may call themselves
     waiting_functions: set[str]  # functions that wait for other threads and are called nevertheless
     waiting: bool  # warps have stacks of their own and may wait
-    remote: bool  # addresses may lead to the shared memory of other blocks: there is a ``mapa``
+    remote: bool  # addresses may lead to the shared memory of other blocks: there is a ``mapa`` or a multicast
     sites: list[str] = field(default_factory=list)  # source lines that requests to Python name, found while emitting
 
     def where(self, loc: int) -> str:
@@ -88,7 +88,11 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
         with _of(kernel):
             flows[f.name], analyses[f.name] = _analysed(f, SEGMENTS.get(tid_shape, 0), called, graph)
     shared, shared_static = lay_out_shared(ptx, functions)
-    remote = any(isinstance(i, Instr) and i.op.base == "mapa" for f in functions for i in f.body)
+    remote = any(
+        isinstance(i, Instr) and (i.op.base == "mapa" or i.op.has("multicast::cluster"))
+        for f in functions
+        for i in f.body
+    )
     waits = remote or any(
         analyses[f.name].spin_headers or any(block.kind == "barrier" for block in flows[f.name].blocks)
         for f in functions

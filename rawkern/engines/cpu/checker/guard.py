@@ -10,7 +10,7 @@ launch there either goes to Python, which knows it or ends the launch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 
 from rawkern.base.records import extents_at, linked
@@ -147,12 +147,15 @@ class Guard(Watch):
         self._groups = touched_together(self.f, index)
 
     def access(self, a: Access, form: Form) -> Form:
-        f, e = self.f, self.f.e
+        f, e, given = self.f, self.f.e, form
+        if a.distance is not None:  # what fits in the own shared memory fits in that of the others
+            form = e.bin("sub", f.values.plain(form), e.splat(a.distance, f.values.plain(form).n))
+            a = replace(a, space="shared", distance=None)
         group = self._groups.get(id(f.instr))
         if group is not None:  # the first of them looks for all
             if group[0].instr is f.instr:
                 self._guard(a, form, group, f.lanes.act())
-            return form
+            return given
         mask, size = a.mask or f.lanes.act(), a.size * a.count
         self._guard(a, form, [self._one(a, size, a.align or size)], mask)
         if a.lengths is not None:  # the others read some bytes: the first and the last of them
@@ -163,7 +166,7 @@ class Guard(Watch):
             last = e.bin("add", first, e.bin("sub", e.resize(lengths, "i64"), 1))
             for addresses in (first, last):
                 self._guard(a, addresses, [self._one(a, 1, 1)], rest)
-        return form
+        return given
 
     def lines(self, a: Access, at: Val, pitch: Val, count: int) -> tuple[Val, Val]:
         e, size = self.f.e, a.size * a.count

@@ -30,7 +30,7 @@ TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is n
 PATIENCE = 2.0  # seconds that a launch may go on after the first finding
 lock = Lock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
-_SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.MEETING}
+_SPACES |= {"shared": layout.SHARED, "cluster": layout.WINDOWS, "local": layout.LOCAL, "meeting": layout.MEETING}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
 
 _NUMBERS = ("size", "element", "align", "strong", "defers", "kept", "looks", "weak", "swaps")  # of a site, as they are
@@ -43,10 +43,11 @@ class CheckedLaunch(Session):
 
     def __init__(
         self, checks: dict, pieces: Sequence[Piece], globals_address: int, shared_total: int,
-        plain_volatile: bool = False, unfenced: bool = False,
+        plain_volatile: bool = False, unfenced: bool = False, equal_races: bool = False,
     ):  # fmt: skip
         self.checks = checks
         self.plain_volatile = plain_volatile  # volatile accesses race as plain ones do
+        self.equal_races = equal_races  # writes of equal values race, too
         self.workers: Workers | None = None  # of the launch
         self.sites: list[dict] = checks["sites"]
         self.pieces: list[Piece] = [*pieces, *_variables(checks, globals_address)]
@@ -247,6 +248,8 @@ class CheckedLaunch(Session):
             row |= {"root": root, "what": what, "space": space, "swaps": site["swaps"] if locks else 0}
             if self.plain_volatile and site["weak"] & layout.VOLATILE:
                 row |= {"strong": 0, "looks": 0, "weak": 0}
+            if self.equal_races:  # what is written is then not compared
+                row["kept"] = 0
             row |= zip(("start", "end"), site["array"] or (0, 0), strict=True)
             rows.append([int(row.get(name, 0)) for name, _ in SITE.fields])
         self._set(sites=self._table(rows))

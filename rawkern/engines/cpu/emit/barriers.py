@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining
+from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining, service
 from rawkern.engines.cpu.emit.convergence import report_unmet, resume_meetings
+from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.jumps import after, give_way, hand_over, jump, site_of, wait_at
 from rawkern.engines.cpu.ir import Val, const
@@ -27,12 +28,13 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     predicate = f.lanes.mask_of(f.values.value(args.pop(), 1)) if op.has("red") else const("i32", 0)
     number = f.values.value(args[0], 32) if cluster is None else const("i32", cluster)
     expected = f.values.value(args[1], 32) if len(args) > 1 else const("i32", 0)
-    if op.base == "bar":  # every thread of the warp executes it with the same operands
-        number, expected = (
-            v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.lanes.first()}") for v in (number, expected)
-        )
-    if number.n != 1 or expected.n != 1:
-        raise f.unsupported("the barrier's number differs between lanes")
+    given = number, expected
+    number, expected = (v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.lanes.first()}") for v in given)
+    varies = op.base != "bar" and any(v.n != 1 for v in given)  # those of bar are the same in all threads of a warp
+    if varies:
+        for lanes, one in zip(given, (number, expected), strict=True):
+            other = f.lanes.mask_of(e.cmp("icmp ne", e.splat(lanes, LANES), e.splat(one, LANES)))
+            _reject_others(f, instr, e.bin("and", other, f.lanes.act()))
     act = f.lanes.act()
     if f.analysis.free_running:
         f.values.flush()
@@ -40,6 +42,11 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         together, some = e.fresh("together")[1:], e.fresh("some")[1:]
         e.line(f"br {e.cmp('icmp eq', act, alive)}, label %{together}, label %{some}")
         e.label(some)
+        if varies:
+            parked = f.e.let("i32", 1, f"load i32, ptr {f.frame.word(f'park{f.block}')}")
+            for name, one in (("parkid", number), ("parkcount", expected)):
+                same = e.cmp("icmp eq", e.let("i32", 1, f"load i32, ptr {f.frame.word(f'{name}{f.block}')}"), one)
+                _reject_others(f, instr, e.select(same, const("i32", 0), parked))
         _park(f, number, expected, e.bin("and", predicate, act))
         e.label(together)
     _refuse_part(f, instr, act)
@@ -57,6 +64,12 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     _take_result(f, instr, bar)
     f.values.flush()
     jump(f, follow, act)
+
+
+def _reject_others(f: FunctionLowering, instr: Instr, others: Val) -> None:
+    """Lanes that come to the instruction with another number or count than the others are an error."""
+    with f.e.where(f.e.cmp("icmp ne", others, 0), rare=True):
+        service(f, "BARRIERS", instr)
 
 
 def _refuse_part(f: FunctionLowering, instr: Instr, lanes: Val) -> None:

@@ -45,6 +45,8 @@ class Access:
     less than all bytes, how many (more counts as all); `mask` are the lanes that access all. `values`: what is written,
     where it is known. `regs`: the registers that are loaded or stored, None for what is none; `held`: what each holds,
     if not each of them one of the lane's own values. `looks`: whether anybody reads what an atomic finds.
+    `distance`: of the space "cluster", how many bytes the shared memory that is meant is from the own, in which `mem`
+    names the place.
     """
 
     what: str
@@ -61,6 +63,7 @@ class Access:
     regs: Sequence[str | None] | None = None
     held: Sequence[Held] | None = None
     looks: bool = True
+    distance: Val | None = None
 
 
 class Watch:

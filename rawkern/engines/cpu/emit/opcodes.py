@@ -76,13 +76,15 @@ def _warp_matrices() -> tuple[Form, ...]:
 
 
 def _bulk_copies() -> tuple[Form, ...]:
-    """``cp.async.bulk`` and ``cp.reduce.async.bulk``, where a cluster is one block."""
+    """``cp.async.bulk`` and ``cp.reduce.async.bulk``."""
     told, group = "!mbarrier::complete_tx::bytes L2::cache_hint", "!bulk_group L2::cache_hint"
+    all_told = "!mbarrier::complete_tx::bytes multicast::cluster L2::cache_hint"
     down, up = f"!shared::cluster !shared::cta {told}", f"!global !shared::cta {group}"
     both = {"add": "u32 s32 u64", "min|max": "u32 s32", "inc|dec": "u32", "and|or|xor": "b32"}
     more = {"add": "f32 f64", "min|max": "u64 s64 f16 bf16", "and|or|xor": "b64"}
     return (
-        form("cp", [""], f"!async !bulk !shared::cluster|shared::cta !global {told}"),
+        form("cp", [""], f"!async !bulk !shared::cta !global {told}"),
+        form("cp", [""], f"!async !bulk !shared::cluster !global {all_told}"),
         *(form("cp", [""], f"!async !bulk {way}") for way in (down, up)),
         form("cp", [""], "!async !bulk !prefetch !L2 !global L2::cache_hint"),
         form("cp", [""], "!async !bulk !commit_group"),
@@ -94,18 +96,13 @@ def _bulk_copies() -> tuple[Form, ...]:
 
 
 def _tensor_copies() -> tuple[Form, ...]:
-    """``cp.async.bulk.tensor`` and its reductions, of boxes of a tensor in one block."""
+    """``cp.async.bulk.tensor`` and its reductions, of boxes of a tensor."""
     sizes = "!1d|2d|3d|4d|5d"
     return (
-        form(
-            "cp", [""],
-            f"!async !bulk !tensor {sizes} !shared::cluster|shared::cta !global tile !mbarrier::complete_tx::bytes "
-            "L2::cache_hint",
-        ),
-        form(
-            "cp", [""],
-            "!async !bulk !tensor !3d|4d|5d !shared::cluster|shared::cta !global !im2col "
-            "!mbarrier::complete_tx::bytes L2::cache_hint",
+        *(
+            form("cp", [""], f"!async !bulk !tensor {way} !mbarrier::complete_tx::bytes {multicast}L2::cache_hint")
+            for to, multicast in (("shared::cluster", "multicast::cluster "), ("shared::cta", ""))
+            for way in (f"{sizes} !{to} !global tile", f"!3d|4d|5d !{to} !global !im2col")
         ),
         form("cp", [""], f"!async !bulk !tensor {sizes} !global !shared::cta tile !bulk_group L2::cache_hint"),
         form(

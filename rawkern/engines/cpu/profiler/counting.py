@@ -205,7 +205,7 @@ class Counting(Guard):
         root = root_of(self.f, a.mem)
         if root is not None and a.space == "generic" and root[0] in ("shared", "global", "const", "local", "param"):
             return "global" if root[0] == "param" else root[0]
-        return a.space
+        return "shared" if a.space == "cluster" else a.space
 
     def _line(self, a: Access, space: str, base: Val, stride: int, mask: Val, size: int) -> None:
         e = self.f.e

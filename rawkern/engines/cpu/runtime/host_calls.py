@@ -23,6 +23,8 @@ _FAILURES = {
     "OTHER_TYPE": "calls a function through a pointer to functions of another type, whose parameters or result have "
     "other sizes",
     "PART_OF_WARP": "executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not",
+    "BARRIERS": "comes to a barrier whose number or count of threads differs between lanes of its warp, which is not "
+    "supported on the CPU engine",
     "UNMET": "waits for lanes of its warp that never come: deadlock",
     "DESCRIPTOR": "multiplies matrices (wgmma) whose descriptor leads out of the block's shared memory",
     "UNSUPPORTED": "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
@@ -36,8 +38,9 @@ _TENSOR = {
     2: "of another number of dimensions than its tensor map has",
     3: "elements of a type for which there is no such reduction",
     4: "an address in shared memory that is not a multiple of 128 bytes",
-    6: "in another mode, im2col or not, than its tensor map is for",
     5: "from a first coordinate that is not a multiple of 16 bytes, times the size of an element",
+    6: "in another mode, im2col or not, than its tensor map is for",
+    7: "to a negative coordinate: an illegal instruction on a GPU, which only reads there; begin at 0",
 }
 
 
@@ -107,6 +110,13 @@ def failure(
     if reason == "TENSOR":
         code = argument(workers, k, "request_a", (lanes(workers, k) or [0])[0])
         return f"{place} copies with cp.async.bulk.tensor {_TENSOR[code]}"
+    if reason == "MULTICAST":
+        lane = lanes(workers, k)[0]
+        ranks, count = (argument(workers, k, field, lane) for field in ("request_a", "request_b"))
+        return (
+            f"{place} copies to blocks of its cluster (.multicast::cluster) by the mask {ranks:#x}, which names others "
+            f"than the {count} that the cluster has"
+        )
     if reason == "CLUSTER":
         if argument(workers, k, "request_a", 0) == AT_CLUSTER:
             return f"{place} waits at the barrier of its cluster (barrier.cluster.wait) without having arrived there"

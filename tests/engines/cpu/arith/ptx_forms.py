@@ -56,6 +56,7 @@ def operands(op: str) -> str:
     parts = op.split(".")
     base, ty = parts[0], parts[-1]
     hint = ", %rd9" if ".L2::cache_hint" in op else ""
+    mask = ", %rs1" if "multicast::cluster" in parts else ""
     vector = next((int(p[1:]) for p in parts if p in ("v2", "v4", "v8")), 1)
     if base in ("ld", "ldu"):
         return f"{_regs(ty, vector) if vector > 1 else _register(ty, 1)}, [%rd1]{hint}"
@@ -96,11 +97,11 @@ def operands(op: str) -> str:
         if "prefetch" in parts:
             return f"{box}{hint}"
         offsets = f", {_regs('b16', rank - 2)}" if "im2col" in parts else ""
-        return f"{box}, [%rd2]{hint}" if "bulk_group" in parts else f"[%rd2], {box}, [%rd3]{offsets}{hint}"
+        return f"{box}, [%rd2]{hint}" if "bulk_group" in parts else f"[%rd2], {box}, [%rd3]{offsets}{mask}{hint}"
     if base == "cp" and "bulk" in parts:
         barrier = ", [%rd3]" if "mbarrier::complete_tx::bytes" in parts else ""
         fixed = {"commit_group": "", "wait_group": "1", "prefetch": f"[%rd1], 32{hint}"}
-        return fixed.get(parts[3], f"[%rd1], [%rd2], 32{barrier}{hint}")
+        return fixed.get(parts[3], f"[%rd1], [%rd2], 32{barrier}{mask}{hint}")
     if base == "cp":
         where = {"commit_group": "", "wait_group": "1", "wait_all": "", "mbarrier": "[%rd1]"}
         return where.get(parts[2], f"[%rd1], [%rd2], 16{', 16, %rd9' if hint else ''}")

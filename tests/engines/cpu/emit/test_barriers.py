@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.errors import LaunchError
 from tests.engines.cpu.emit.barrier_kit import poison
 
 REDUCE = r"""
@@ -312,3 +313,34 @@ def test_values_that_are_kept_across_a_barrier_have_room(device: str) -> None:
     for row in reversed(rows):
         expected = expected * 0.5 + row
     torch.testing.assert_close(y, expected)
+
+
+NUMBERED = r"""
+extern "C" __global__ void numbered(const int* numbers, const int* counts, int* out) {
+    __shared__ int s[128];
+    int t = threadIdx.x, number = numbers[t], count = counts[t], pair = t / 64 * 64;
+    s[t] = t;
+    asm volatile("barrier.sync %0, %1;" :: "r"(number), "r"(count) : "memory");
+    out[t] = s[pair + (t + 32) % 64];
+}
+extern "C" __global__ void parted(const int* numbers, const int* counts, int* out) {
+    __shared__ int s[128];
+    int t = threadIdx.x, number = numbers[t], count = counts[t], pair = t / 64 * 64;
+    s[t] = t;
+    for (int i = 0; i < t % 3; i++) out[t] += i;
+    if (out[t] < 9) asm volatile("barrier.sync %0, %1;" :: "r"(number), "r"(count) : "memory");
+    out[t] = s[pair + (t + 32) % 64];
+}"""
+
+
+@pytest.mark.parametrize("name", ["numbered", "parted"])
+def test_barriers_whose_number_is_in_memory(device: str, name: str) -> None:
+    """The number differs between warps; the CPU engine does not support one that differs within a warp."""
+    kernel, t = rawkern.RawModule(code=NUMBERED).get_function(name), torch.arange(128, device=device, dtype=torch.int32)
+    numbers, counts, out = t // 64 + 3, torch.full_like(t, 64), torch.zeros_like(t)
+    kernel[1, 128](numbers, counts, out)
+    assert out.equal(t // 64 * 64 + (t + 32) % 64)
+    if device == "cpu":
+        for wrong in ((numbers + t % 2, counts), (numbers, counts + t % 2 * 32)):
+            with pytest.raises(LaunchError, match=r"line \d+: thread .* a barrier whose number or count .* differs"):
+                kernel[1, 128](*wrong, torch.zeros_like(t))

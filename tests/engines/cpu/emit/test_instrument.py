@@ -141,8 +141,9 @@ def expected(op: str) -> list[tuple]:
     spaces = [p for p in parts if p in ("global", "shared")]
     if root == "cp" and "bulk" in parts and len(spaces) == 2:
         does = UPDATE if parts[1] == "reduce" else COPY if spaces[0] == "shared" else WRITE
-        told = [("note", "hand_over"), ("access", UPDATE, "shared", 8)] if "bulk_group" not in parts else []
-        both = [("access", does, spaces[0], 16), ("access", READ, spaces[1], 16)]
+        to = "cluster" if "multicast" in parts else spaces[0]
+        told = [("note", "hand_over"), ("access", UPDATE, to, 8)] if "bulk_group" not in parts else []
+        both = [("access", does, to, 16), ("access", READ, spaces[1], 16)]
         map_ = [("access", READ, "generic", 128)] if "tensor" in parts else []
         return [*map_, ("note", "copy"), *both, ("note", "copied"), *told]
     if root == "cp" and "bulk" in parts:

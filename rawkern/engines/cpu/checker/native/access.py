@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
     BOUNDS, CHECK, ENTRY, FREED_USE, GENERIC, IS_CONST, IS_FREED, IS_SHARED, IS_UNKNOWN, LOCAL, MISALIGNED, READ,
-    READ_ONLY_WRITE, SHARED, SITE, STATE, TIME_AT, WRITE,
+    READ_ONLY_WRITE, SHARED, SITE, STATE, TIME_AT, WINDOWS, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.clusters import rk_check_owner, rk_check_reaches
+from rawkern.engines.cpu.checker.native.sync import rk_check_send
 from rawkern.engines.cpu.checker.native.order import rk_check_cell, rk_check_spread, rk_check_trace, rk_check_trace_even
 from rawkern.engines.cpu.checker.native.runtime import rk_check_find, rk_check_found_unset, rk_check_report
 from rawkern.engines.cpu.records import BLOCK
@@ -149,7 +150,16 @@ def rk_check_lane(ck, blk, st, warp, lane, a, site, s):
             return 1  # perhaps another function's variable
         rk_check_report(ck, st, BOUNDS, site, thread, a - frame, 0)
         return 0
-    if root:
+    other = 0
+    if SITE.space[s] == WINDOWS:
+        other = rk_check_owner(ck, blk, a, size)
+        at = a - base
+        if other:
+            at = a - BLOCK.shared[other]
+        if other == 0 or (root and (at < ENTRY.low[root] or at + size > ENTRY.high[root])):
+            rk_check_report(ck, st, BOUNDS, site, thread, at, root)
+            return 0
+    elif root:
         flags = ENTRY.flags[root]
         if flags & IS_SHARED:
             if ENTRY.low[root] + base <= a and a + size <= ENTRY.high[root] + base:
@@ -168,15 +178,21 @@ def rk_check_lane(ck, blk, st, warp, lane, a, site, s):
             return 1
         rk_check_report(ck, st, BOUNDS, site, thread, a - base, 0)
         return 0
-    other = 0
     if SITE.space[s] == GENERIC:
         other = rk_check_owner(ck, blk, a, size)
+    if other == blk:
+        rk_check_cell(ck, st, warp, lane, a, site, s, STATE.region[st], STATE.base[st] << TIME_AT)
+        return 1
     if other:
         if rk_check_reaches(ck, st, warp, lane, a, site, other) == 0:
             return 0
         st2 = BLOCK.session[other]
         CHECK.window[ck] = BLOCK.shared[other]
+        own = CHECK.copying[ck]
+        if own and SITE.what[s] != READ:
+            CHECK.copying[ck] = rk_check_send(ck, st, warp, st2)
         rk_check_cell(ck, st, warp, lane, a, site, s, STATE.region[st2], STATE.base[st2] << TIME_AT)
+        CHECK.copying[ck] = own
         CHECK.window[ck] = 0
         return 1
     if SITE.space[s] == GENERIC and CHECK.stack_low[ck] <= a and a < CHECK.stack_high[ck]:

@@ -9,8 +9,8 @@ an instruction; `me` and `who` are words of shadow, this access and an earlier o
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, BLOCK_SCOPE, CHECK, COLUMNS, KEPT, LANE_MASK, LOOKED, MASK_AT, OBSERVER, OTHERS, RACE, READ, REPORT, SITE,
-    SITE_AT, SITES, STATE, STRONG_AT, TIME_AT, UPDATES, VOLATILE, WARPS, WRITE,
+    AGENTS, BLOCK_SCOPE, CHECK, COLUMNS, INBOUND, KEPT, LANE_MASK, LOOKED, MASK_AT, OBSERVER, OTHERS, RACE, READ,
+    REPORT, SENDER, SITE, SITE_AT, SITES, STATE, STRONG_AT, TIME_AT, UPDATES, VOLATILE, WARPS, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.locks import rk_check_is_unlocked
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
@@ -183,6 +183,8 @@ def rk_check_race(ck, st, warp, lane, a, site, who):
     r = rk_check_report(ck, st, RACE, site, warp * 32 + lane, a, e)
     if r:
         other = load64(CHECK.log[ck] + (who >> TIME_AT) * 8)
+        if other % AGENTS == INBOUND:
+            other = load64(CHECK.held[ck] + (who >> TIME_AT) * 8) ^ SENDER
         REPORT.other_site[r] = (who >> SITE_AT) & (SITES - 1)
         REPORT.other_block[r] = other // AGENTS
         REPORT.other_thread[r] = (other % WARPS) * 32 + (who & LANE_MASK)

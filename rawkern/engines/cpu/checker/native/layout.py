@@ -5,8 +5,11 @@ from __future__ import annotations
 from rawkern.engines.cpu.records import Record
 
 WARPS = 32  # of a block at most
-AGENTS = 64  # whose accesses have an order of their own: warps, and behind them the copies that warps have under way
-#: Of what somebody has seen: a time for each agent of the block, and behind them that of the last strong read after
+#: Whose accesses have an order of their own: warps, behind them the copies that warps have under way, and those of
+#: other blocks into this one's shared memory (`INBOUND`). A number of an agent is that of its block times `AGENTS`, and
+#: its own. Whose copies the latter are stands where the locks of other times do, with the bit `SENDER`.
+AGENTS, INBOUND, SENDER = 128, 65, 1 << 63
+#: Of what somebody has seen: a time for each agent of the block, and among them that of the last strong read after
 #: which come what other blocks passed on before it.
 COLUMNS, LOOKED = 72, 64
 BARRIERS, CLUSTER = 17, 16  # of a block and, as the last, that of its cluster
@@ -72,7 +75,8 @@ BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
 #: How a strong read puts in the past what it saw passed on: at the next fence, at once, or by choice (`unfenced`).
 AT_FENCE, AT_ONCE, BY_CHOICE = 0, 1, 2
 ON = 2  # of a barrier at which a warp only arrives
-GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
+#: space; WINDOWS: shared memory of any block of the cluster, in whose window a root of the own is meant
+GENERIC, GLOBAL, SHARED, LOCAL, MEETING, WINDOWS = range(6)
 #: What is known of one block: clocks of its warps, and what of all agents each has seen (`seen`), what strong writes
 #: of a warp pass on, within the block and to others (`fenced`, `wide`: since when), what such writes have passed on
 #: in the block (`pot`), and what strong reads of a warp have found there and a fence has yet to put in its past
@@ -80,11 +84,12 @@ GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
 #: seen all there was in the block, and up to `common` all have. A warp waits `at` a site + 1, the
 #: barrier `number_at`. That of its cluster has opened at the time `cluster_opened`. `lock`: that which it holds (+ 1);
 #: `tried`: when it last failed to take one; `taken` and, behind a fence, `section`: up to when it has seen what others
-#: passed on if the order of locks counts. `remote`: other blocks have accessed its shared memory.
+#: passed on if the order of locks counts. `remote`: other blocks have accessed its shared memory. `inbound`: the time
+#: of copies by the agent `sender` (+ 1) that are not handed over yet; `arriving`: the last time of any.
 STATE = Record(
     "State",
     (
-        *_words("number serial base shadow window region ordered common remote"),
+        *_words("number serial base shadow window region ordered common remote inbound sender arriving"),
         ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
         ("held", _SEEN), ("seen", _SEEN), ("fenced", _SEEN), ("wide", _SEEN),
         ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("fence_passed", _CLOCKS), ("wide_passed", _CLOCKS),

@@ -301,6 +301,8 @@ def rk_check_write(ck, st, warp, lane, a, site, s, region, cell, plane, me, part
     if SITE.strong[s]:
         rk_check_keep(ck, st, warp, region, s, cell, plane, me, who, base)
     set = set | ((who >> REST_AT) & (part ^ 15))
+    if (who ^ me) >> TIME_AT == 0 and (who ^ me) & LANE_MASK == 0 and ((who | me) >> STRONG_AT) & 1 == 0:
+        part = part | ((who >> MASK_AT) & 15)  # the same lane has written these bytes since it last met others
     store64(cell, me | (part << MASK_AT) | (set << REST_AT))
     return 0
 

@@ -45,6 +45,8 @@ def rk_check_enter(ck, blk):
     STATE.base[st] = stamp
     STATE.common[st] = 0
     STATE.remote[st] = 0
+    STATE.sender[st] = 0
+    STATE.arriving[st] = 0
     STATE.window[st] = BLOCK.shared[blk]
     REGION.words[STATE.region[st]] = STATE.shadow[st] - (BLOCK.shared[blk] >> 2) * WORD
     w = 0

@@ -14,8 +14,8 @@ after that.
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, AT_ONCE, BY_CHOICE, CHECK, CLUSTER, COLUMNS, DIFFERENT_BARRIERS, GROUPS, LOOKED, ON, REPORT, STATE, TIME_AT,
-    WARPS,
+    AGENTS, AT_ONCE, BY_CHOICE, CHECK, CLUSTER, COLUMNS, DIFFERENT_BARRIERS, GROUPS, INBOUND, LOOKED, ON, REPORT,
+    SENDER, STATE, TIME_AT, WARPS,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.scalar import clear, elsewhere, load64, store64
@@ -231,6 +231,8 @@ def rk_check_open(blk, number):
         if STATE.latest[st, w] > load64(opened + CLOCKS + w * 8) and load64(opened + CLOCKS + w * 8) < all:
             all = load64(opened + CLOCKS + w * 8)
         w += 1
+    if STATE.arriving[st] > load64(opened + INBOUND * 8) and load64(opened + INBOUND * 8) < all:
+        all = load64(opened + INBOUND * 8)
     STATE.all_seen[st, number] = all
     if everyone:
         STATE.common[st] = all
@@ -317,4 +319,24 @@ def rk_check_hand_over(ck, blk, warp):
     if STATE.latest[st, warp] > STATE.pot[st, WARPS + warp]:
         STATE.pot[st, WARPS + warp] = STATE.latest[st, warp]
     STATE.copies[st, warp] = 0
+    other = BLOCK.first[blk]
+    while other:
+        their = BLOCK.session[other]
+        if STATE.sender[their] == STATE.number[st] * AGENTS + warp + 1:
+            STATE.ordered[their] = 1
+            STATE.pot[their, INBOUND] = STATE.arriving[their]
+            STATE.sender[their] = 0
+        other = BLOCK.beside[other]
     return 0
+
+
+def rk_check_send(ck, st, warp, their):
+    """The time of copies that a warp has under way into another block's shared memory."""
+    sender = STATE.number[st] * AGENTS + warp
+    if STATE.sender[their] != sender + 1:
+        STATE.sender[their] = sender + 1
+        STATE.ordered[their] = 1
+        STATE.inbound[their] = rk_check_draw(ck, their, INBOUND)
+        STATE.arriving[their] = STATE.inbound[their]
+        store64(CHECK.held[ck] + STATE.inbound[their] * 8, sender | SENDER)  # whose they are, for reports
+    return STATE.inbound[their]

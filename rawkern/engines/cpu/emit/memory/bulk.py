@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rawkern.engines.cpu.arith.formats import is_nan
 from rawkern.engines.cpu.emit.calls import service
@@ -13,6 +14,7 @@ from rawkern.engines.cpu.emit.lanes import define
 from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.emit.memory.addresses import address
 from rawkern.engines.cpu.emit.memory.atomics import OPERATIONS, atomic_step, new_value
+from rawkern.engines.cpu.emit.memory.clusters import destinations, local, named, space_of
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem
 from rawkern.engines.cpu.ptx.decode import DType
@@ -24,6 +26,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     """A copy, or an operation on each element, between global and shared memory."""
     op, e = instr.op, f.e
     to, source, size, *more = instr.args
+    multicast = op.has("multicast::cluster")
     spaces = [m.partition("::")[0] for m in op.mods if m.partition("::")[0] in ("global", "shared")][:2]
     if not isinstance(to, Mem) or not isinstance(source, Mem):
         raise f.unsupported()
@@ -32,25 +35,43 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     odd = e.bin("and", f.lanes.mask_of(e.cmp("icmp ne", e.bin("and", size, _UNIT - 1), 0)), f.lanes.act())
     with e.where(e.cmp("icmp ne", odd, 0), rare=True):
         service(f, "BULK", instr, e.resize(size, "i64"), lanes=odd)
-    places = [
-        e.splat(f.values.plain(address(f, m, space)), LANES) for m, space in zip((to, source), spaces, strict=True)
-    ]
-    f.watch.note("copy")
     does = COPY if spaces[0] == "shared" and not what else UPDATE if what else WRITE
-    inside = _watched(f, (Access(does, to, spaces[0], _UNIT), Access(READ, source, spaces[1], _UNIT)), places, size)
-    f.watch.note("copied")
-    barrier = None
+    space = "cluster" if space_of(f, op) == "cluster" else spaces[0]
+    places = [e.splat(f.values.plain(address(f, m, at)), LANES) for m, at in ((to, space), (source, spaces[1]))]
+    barriers = None
     if not op.has("bulk_group"):
-        f.watch.note("hand_over")
-        # Nobody looks at what is found there: the thread itself has to wait as well.
-        told = Access(UPDATE, more[0], "shared", 8, order="release", looks=False)
-        barrier = e.splat(f.values.plain(f.watch.access(told, address(f, more[0], "shared"))), LANES)
+        barriers = e.splat(f.values.plain(address(f, more[0], space)), LANES)
     function = f.module.helper("rk_bulk_copy", _copier)
     if what:
         name = f"rk_bulk_{what}_{op.type.name}_{spaces[0]}"
         function = f.module.helper(name, lambda m: _reducer(m, name, reduction(m, what, op.type, spaces[0])))
-    bytes_ = e.select(inside, e.resize(size, "i64"), e.splat(const("i64", 0), LANES))
-    pending.issue(f, function, barrier, size, [*places, bytes_])
+    for distance in destinations(f, instr, f.values.value(more[1], 16) if multicast else None):
+        there = placed_at(f, places[0], distance)
+        f.watch.note("copy")
+        written = Access(does, to, seen(space, distance), _UNIT, distance=distance)
+        inside = _watched(f, (written, Access(READ, source, spaces[1], _UNIT)), [there, places[1]], size)
+        f.watch.note("copied")
+        barrier = told(f, more[0], space, barriers, distance) if barriers is not None else None
+        bytes_ = e.select(inside, e.resize(size, "i64"), e.splat(const("i64", 0), LANES))
+        pending.issue(f, function, barrier, size, [there, places[1], bytes_])
+
+
+def placed_at(f: FunctionLowering, at: Val, distance: Val | None) -> Val:
+    """Where lanes copy to in the block of the cluster at a distance; None: where their addresses lead."""
+    return at if distance is None else f.e.bin("add", local(f, at), f.e.splat(distance, at.n))
+
+
+def seen(space: str, distance: Val | None) -> str:
+    """What instruments are told of the memory that a copy writes."""
+    return named(space) if distance is None else space
+
+
+def told(f: FunctionLowering, mem: Mem, space: str, at: Val, distance: Val | None) -> Val:
+    """Each active lane's barrier, which a copy tells of its bytes."""
+    f.watch.note("hand_over")
+    # Nobody looks at what is found there: the thread itself has to wait as well.
+    access = Access(UPDATE, mem, seen(space, distance), 8, order="release", looks=False, distance=distance)
+    return f.e.splat(f.values.plain(f.watch.access(access, placed_at(f, at, distance))), LANES)
 
 
 def _watched(f: FunctionLowering, accesses: tuple[Access, ...], places: list[Val], size: Val) -> Val:
@@ -87,7 +108,7 @@ def _watched(f: FunctionLowering, accesses: tuple[Access, ...], places: list[Val
 
 
 def _masked(access: Access, mask: Val) -> Access:
-    return Access(access.what, access.mem, access.space, access.size, mask=mask)
+    return replace(access, mask=mask)
 
 
 def _copier(m: Module) -> str:

@@ -7,9 +7,13 @@ Only `mapa` makes such addresses, so without it there are none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from rawkern.engines.cpu.emit.calls import service
 from rawkern.engines.cpu.emit.forms import LANES, Form
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.lanes import pointer
+from rawkern.engines.cpu.emit.memory.loops import counted
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.data import Instr, Reg, Sym
 from rawkern.engines.cpu.ptx.decode import Op
@@ -132,6 +136,43 @@ def placed_form(f: FunctionLowering, form: Form) -> Val:
     """`placed` of lanes' addresses in any form."""
     plain = f.values.plain(form)
     return placed(f, plain if plain.n in (1, LANES) else f.e.splat(plain, LANES))
+
+
+def window(f: FunctionLowering, at: Val) -> Val:
+    """Where the shared memory begins of the block of the cluster in whose window a host address is."""
+    if not f.plan.remote:
+        return _own(f)
+    whole, _ = _parts(f, at)
+    return f.e.bin("add", f.e.bin("shl", whole, _shift(f)), _first(f))
+
+
+def destinations(f: FunctionLowering, instr: Instr, ranks: Val | None) -> Iterator[Val | None]:
+    """Emit what follows once, for each block of the cluster to which lanes copy: those of the bits `ranks`.
+
+    Gives how far the block's shared memory is from the own; `local` is in the own. Without ranks lanes copy to where
+    their addresses lead, which is None.
+    """
+    if ranks is None:
+        yield None
+        return
+    e = f.e
+    bits = e.splat(e.resize(ranks, "i64"), LANES)
+    count = e.splat(_count(f), LANES)
+    outside = e.bin("and", f.lanes.mask_of(e.cmp("icmp ne", e.bin("lshr", bits, count), 0)), f.lanes.act())
+    with e.where(e.cmp("icmp ne", outside, 0), rare=True):
+        service(f, "MULTICAST", instr, bits, count, lanes=outside)
+    for k in counted(f, _count(f)):
+        named_ = e.cmp("icmp ne", e.bin("and", e.bin("lshr", bits, e.splat(k, LANES)), 1), 0)
+        lanes, known = e.bin("and", f.lanes.mask_of(named_), f.lanes.act()), dict(f.cache)
+        with e.where(e.cmp("icmp ne", lanes, 0)):
+            f.lanes.set_act(lanes)
+            yield e.bin("sub", e.bin("add", e.bin("shl", k, _shift(f)), _first(f)), _own(f))
+        f.cache = known
+
+
+def local(f: FunctionLowering, at: Val) -> Val:
+    """The place in the own shared memory of that of a host address in its block's."""
+    return f.e.bin("add", _parts(f, at)[1], _own(f))
 
 
 HANDLERS = {"mapa": _map, "getctarank": _get_rank}

@@ -1,9 +1,10 @@
 """Asynchronous operations of a block that have been issued and have not happened yet.
 
 PTX lets one happen at any time between its issue and the wait that orders it. Here it is as late as that, so that code
-that does not wait sees what was there before: where a barrier is looked at whose phase the operation keeps open, where
-its thread waits for its group, or where its warp ends. The first ones also happen where there is no room for more. In
-launches in another order (`rawkern.order`) some happen where they are issued: with the seed 0 all of them.
+that does not wait sees what was there before: where a barrier is looked at whose phase the operation keeps open, which
+may be that of another block of the cluster, where its thread waits for its group, or where its warp ends. The first
+ones also happen where there is no room for more. In launches in another order (`rawkern.order`) some happen where they
+are issued: with the seed 0 all of them.
 
 An entry of the block's list has a function, the barrier that is told of bytes (or 0), the thread, how many bytes it is
 told, three words for the function, and as many as `MORE` that it may need besides. An entry without a function ends a
@@ -29,7 +30,8 @@ _WORDS = {
     "{issued}": str(BLOCK.offset("issued")), "{launch}": str(WORKER.offset("launch")),
     "{entry}": f"[{OPERATION} x i64]", "{size}": str(8 * OPERATION), "{more}": str(MORE),
     "{rest}": str(8 * (OPERATION - MORE)), "{order}": str(LAUNCH.offset("order")),
-    "{factor}": str(ORDER.offset("factor0")),
+    "{factor}": str(ORDER.offset("factor0")), "{first}": str(BLOCK.offset("first")),
+    "{beside}": str(BLOCK.offset("beside")),
 }  # fmt: skip
 
 
@@ -242,7 +244,17 @@ out:
 
 define internal void @rk_pending_barrier(ptr %blk, ptr %bar) noinline {
   %value = ptrtoint ptr %bar to i64
-  call void @rk_pending_some(ptr %blk, i64 1, i64 0, i64 %value)
+  %pfirst = getelementptr i8, ptr %blk, i64 {first}
+  %first = load ptr, ptr %pfirst
+  br label %each
+each:
+  %one = phi ptr [ %first, %0 ], [ %next, %each ]
+  call void @rk_pending_some(ptr %one, i64 1, i64 0, i64 %value)
+  %pnext = getelementptr i8, ptr %one, i64 {beside}
+  %next = load ptr, ptr %pnext
+  %all = icmp eq ptr %next, null
+  br i1 %all, label %out, label %each
+out:
   ret void
 }
 

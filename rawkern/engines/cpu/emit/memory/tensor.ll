@@ -244,7 +244,7 @@ define internal i64 @rk_tensor_place(i64 %to, i64 %base, i64 %swizzle, i64 %offs
 }
 
 ; What is wrong with an operation, 0 for nothing: an instruction for so many dimensions; `%kinds`: bits of the types.
-define internal i64 @rk_tensor_wrong(ptr %op, i64 %to, i64 %base, i64 %rank, i64 %kinds, i8 %mode) noinline {
+define internal i64 @rk_tensor_wrong(ptr %op, i64 %to, i64 %base, i64 %rank, i64 %kinds, i8 %mode, i1 %loads) noinline {
   %map = getelementptr i8, ptr %op, i64 32
   %magic = load i32, ptr %map
   %known = icmp eq i32 %magic, {magic}
@@ -277,8 +277,23 @@ placed:
   %first = shl i64 %c0, %shift
   %part = and i64 %first, 15
   %whole = icmp eq i64 %part, 0
-  %code = select i1 %whole, i64 0, i64 5
+  br i1 %whole, label %even, label %uneven
+even: ; coordinates beyond the rank are 0
+  %c1 = call i64 @rk_tensor_coordinate(ptr %op, i64 1)
+  %c2 = call i64 @rk_tensor_coordinate(ptr %op, i64 2)
+  %c3 = call i64 @rk_tensor_coordinate(ptr %op, i64 3)
+  %c4 = call i64 @rk_tensor_coordinate(ptr %op, i64 4)
+  %or1 = or i64 %c0, %c1
+  %or2 = or i64 %or1, %c2
+  %or3 = or i64 %or2, %c3
+  %signs = or i64 %or3, %c4
+  %negative = icmp slt i64 %signs, 0
+  %stores = xor i1 %loads, true
+  %before = and i1 %negative, %stores
+  %code = select i1 %before, i64 7, i64 0
   ret i64 %code
+uneven:
+  ret i64 5
 unmeant:
   ret i64 6
 unknown:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 
@@ -15,19 +14,22 @@ from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, WRITE, Acces
 from rawkern.engines.cpu.emit.lanes import pointer
 from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.emit.memory.addresses import address
-from rawkern.engines.cpu.emit.memory.bulk import reduction
+from rawkern.engines.cpu.emit.memory.bulk import placed_at, reduction, seen, told
+from rawkern.engines.cpu.emit.memory.clusters import destinations, space_of, window
+from rawkern.engines.cpu.emit.memory.loops import active_lanes, counted, room
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Vec
 from rawkern.engines.cpu.ptx.decode import DTYPES
-from rawkern.engines.cpu.records import BLOCK, OPERATION
+from rawkern.engines.cpu.records import OPERATION
 
 _UNIT = 16  # bytes
 #: Types of elements as `rawkern.arguments.tensor_map` numbers them, which every copy takes, and those of reductions.
+#: An H100 raises "illegal instruction" for the others.
 _ALL = range(13)
 _TYPES = {2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f64", 9: "bf16"}
 _REDUCTIONS = {
-    "add": _TYPES.keys(), **dict.fromkeys(("min", "max"), (2, 3, 4, 5, 6, 9)), **dict.fromkeys(("inc", "dec"), (2,)),
-    **dict.fromkeys(("and", "or", "xor"), (2, 3, 4, 5)),
+    "add": (2, 3, 4, 6, 7, 8, 9), **dict.fromkeys(("min", "max"), (2, 3, 4, 5, 6, 9)),
+    **dict.fromkeys(("inc", "dec"), (2,)), **dict.fromkeys(("and", "or", "xor"), (2, 3, 4)),
 }  # fmt: skip
 _WORDS = {
     "{magic}": str(MAGIC), "{to}": str(pending.TO), "{from}": str(pending.FROM), "{bytes}": str(pending.BYTES),
@@ -47,46 +49,50 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     map_, coordinates = tensor
     known = Access(READ, Mem(map_, 0), "generic", 8, 16, align=8)
     maps = e.splat(f.values.plain(f.watch.access(known, address(f, known.mem, "generic"))), LANES)
-    places = e.splat(f.values.plain(address(f, at, "shared")), LANES)
+    space = "cluster" if space_of(f, op) == "cluster" else "shared"
+    places = e.splat(f.values.plain(address(f, at, space)), LANES)
     numbers = [e.splat(f.values.value(c, 32), LANES) for c in coordinates.items]
-    barriers = e.splat(f.values.plain(address(f, more[0], "shared")), LANES) if loads else None
+    barriers = e.splat(f.values.plain(address(f, more[0], space)), LANES) if loads else None
     pixels, offsets = any(m.startswith("im2col") for m in op.mods), []
     if pixels and loads:
         offsets = [e.splat(f.values.value(x, 16), LANES) for x in more[1].items]
-    base = f.frame.field_address(BLOCK, "shared")
-    room, out = (_room(f, n) for n in (OPERATION - pending.MORE, 3))
+    ranks = f.values.value(more[2 if pixels else 1], 16) if op.has("multicast::cluster") else None
+    op_at, out = (room(f, n) for n in (OPERATION - pending.MORE, 3))
     _define(f.module)
     what = next((m for m in op.mods if m in _REDUCTIONS), "")
     kinds = sum(1 << number for number in _REDUCTIONS.get(what, _ALL))
     function = "rk_tensor_load" if loads else "rk_tensor_store"
     if what:
         function = f.module.helper(f"rk_tensor_{what}", lambda m: _reducer(m, what))
-    for lane in _lanes(f):
+    for lane in active_lanes(f):
         map_at, to = (e.let("i64", 1, f"extractelement {x}, {lane}") for x in (maps, places))
         for k in range(6):
             c = e.let("i32", 1, f"extractelement {numbers[k]}, {lane}") if k < rank else const("i32", 0)
-            e.line(f"store {c}, {pointer(e, room, 4 * k)}")
-        e.line(f"store i64 0, {pointer(e, room, 24)}")
+            e.line(f"store {c}, {pointer(e, op_at, 4 * k)}")
+        e.line(f"store i64 0, {pointer(e, op_at, 24)}")
         for k, x in enumerate(offsets):
             one = e.resize(e.let(x.ty, 1, f"extractelement {x}, {lane}"), "i16")
-            e.line(f"store {one}, {pointer(e, room, 24 + 2 * k)}")
-        e.line(f"call void @llvm.memcpy.p0.p0.i64({pointer(e, room, 32)}, {pointer(e, map_at)}, i64 128, i1 false)")
-        arguments = f"{pointer(e, room)}, {to}, {base}"
-        wrong = e.let("i64", 1, f"call i64 @rk_tensor_wrong({arguments}, i64 {rank}, i64 {kinds}, i8 {int(pixels)})")
-        with e.where(e.cmp("icmp ne", wrong, 0), rare=True):
-            service(f, "TENSOR", instr, wrong, map_at)
-        told = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, room)})")
-        f.watch.note("copy")
-        inside = _watched(f, at, loads, bool(what), arguments, out, told)
-        f.watch.note("copied")
-        barrier = None
-        if barriers is not None:
-            f.watch.note("hand_over")
-            mine = e.let("i64", 1, f"extractelement {barriers}, {lane}")
-            update = Access(UPDATE, more[0], "shared", 8, order="release", looks=False)
-            barrier = e.splat(f.values.plain(f.watch.access(update, e.splat(mine, LANES))), LANES)
-        bytes_ = e.select(inside, told, const("i64", 0))
-        pending.issue(f, function, barrier, told, (to, base, bytes_), room)
+            e.line(f"store {one}, {pointer(e, op_at, 24 + 2 * k)}")
+        e.line(f"call void @llvm.memcpy.p0.p0.i64({pointer(e, op_at, 32)}, {pointer(e, map_at)}, i64 128, i1 false)")
+        for distance in destinations(f, instr, ranks):
+            there = placed_at(f, to, distance)
+            base = window(f, there)
+            arguments = f"{pointer(e, op_at)}, {there}, {base}"
+            asked = f"i64 {rank}, i64 {kinds}, i8 {int(pixels)}, i1 {int(loads)}"
+            wrong = e.let("i64", 1, f"call i64 @rk_tensor_wrong({arguments}, {asked})")
+            with e.where(e.cmp("icmp ne", wrong, 0), rare=True):
+                service(f, "TENSOR", instr, wrong, map_at)
+            bytes_ = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, op_at)})")
+            f.watch.note("copy")
+            written = Access(COPY if loads else READ, at, seen(space, distance), _UNIT, distance=distance)
+            inside = _watched(f, written, bool(what), arguments, out, bytes_)
+            f.watch.note("copied")
+            barrier = None
+            if barriers is not None:
+                mine = e.let("i64", 1, f"extractelement {barriers}, {lane}")
+                barrier = told(f, more[0], space, e.splat(mine, LANES), distance)
+            moved = e.select(inside, bytes_, const("i64", 0))
+            pending.issue(f, function, barrier, bytes_, (there, base, moved), op_at)
 
 
 def _is_tensor(operand: object, rank: int) -> bool:
@@ -96,17 +102,15 @@ def _is_tensor(operand: object, rank: int) -> bool:
     return isinstance(operand[0], Reg) and isinstance(operand[1], Vec) and len(operand[1].items) == rank
 
 
-def _watched(
-    f: FunctionLowering, at: Mem, loads: bool, updates: bool, arguments: str, out: Val, told: Val
-) -> Val:  # fmt: skip
-    """Tell of the units that the active lane copies; returns whether it may."""
-    e, units = f.e, f.watch.each_unit
-    count, asks = (e.bin("lshr", told, 4), "unit") if units else (const("i64", 2), "ends")
-    fine = _room(f, 1)
+def _watched(f: FunctionLowering, shared: Access, updates: bool, arguments: str, out: Val, size: Val) -> Val:
+    """Tell of the units that the active lane copies to or from shared memory; returns whether it may."""
+    e, units, loads = f.e, f.watch.each_unit, shared.what == COPY
+    count, asks = (e.bin("lshr", size, 4), "unit") if units else (const("i64", 2), "ends")
+    fine = room(f, 1)
     e.line(f"store i64 1, {pointer(e, fine)}")
-    shared, outside = (COPY, READ) if loads else (READ, UPDATE if updates else WRITE)
+    outside = READ if loads else UPDATE if updates else WRITE
     nowhere = Mem(Imm(0, "i"), 0)
-    for k in _counted(f, count):
+    for k in counted(f, count):
         e.line(f"call void @rk_tensor_{asks}({arguments}, {k}, i1 {int(loads)}, {pointer(e, out)})")
         place, there, inside = (e.let("i64", 1, f"load i64, {pointer(e, out, 8 * j)}") for j in range(3))
         whole = f.lanes.mask_of(e.cmp("icmp eq", inside, _UNIT))
@@ -114,7 +118,7 @@ def _watched(
         length = e.resize(inside, "i32")
         whole = e.bin("and", whole, f.lanes.act())
         accesses = [
-            (Access(shared, at, "shared", _UNIT, mask=some), place),
+            (replace(shared, mask=some), place),
             (Access(outside, nowhere, "global", _UNIT, mask=whole, align=1, lengths=length), there),
         ]
         for access, wanted in accesses if loads else accesses[::-1]:
@@ -124,55 +128,6 @@ def _watched(
             with e.where(bad, rare=True):
                 e.line(f"store i64 0, {pointer(e, fine)}")
     return e.cmp("icmp ne", e.let("i64", 1, f"load i64, {pointer(e, fine)}"), 0)
-
-
-def _room(f: FunctionLowering, words: int) -> Val:
-    """Where some words of the warp's stand."""
-    e = f.frame.e
-    return e.let("i64", 1, f"ptrtoint ptr {e.let('ptr', 1, f'alloca [{words} x i64], align 16').ref} to i64")
-
-
-def _counted(f: FunctionLowering, count: Val) -> Iterator[Val]:
-    """Emit what follows once, as a loop over numbers below a count."""
-    e, at = f.e, _room(f, 1)
-    e.line(f"store i64 0, {pointer(e, at)}")
-    with _loop(f) as leave:
-        k = e.let("i64", 1, f"load i64, {pointer(e, at)}")
-        leave(e.cmp("icmp uge", k, count))
-        yield k
-        e.line(f"store {e.bin('add', k, 1)}, {pointer(e, at)}")
-
-
-def _lanes(f: FunctionLowering) -> Iterator[Val]:
-    """Emit what follows once, as a loop over the active lanes, each of which is the only one then."""
-    e, at = f.e, _room(f, 1)
-    e.line(f"store {e.resize(f.lanes.act(), 'i64')}, {pointer(e, at)}")
-    with _loop(f) as leave:
-        left = e.let("i64", 1, f"load i64, {pointer(e, at)}")
-        leave(e.cmp("icmp eq", left, 0))
-        rest = e.bin("and", left, e.bin("sub", left, 1))
-        e.line(f"store {rest}, {pointer(e, at)}")
-        f.lanes.set_act(e.resize(e.bin("xor", left, rest), "i32"))
-        yield e.intrinsic("llvm.cttz", "i64", left, extra=", i1 true")
-
-
-@contextmanager
-def _loop(f: FunctionLowering) -> Iterator:
-    """A loop that is left where a condition holds; what is known in it is not known behind it."""
-    e, known = f.e, dict(f.cache)
-    again, done = (e.fresh(x)[1:] for x in ("again", "done"))
-    e.line(f"br label %{again}")
-    e.label(again)
-
-    def leave(condition: Val) -> None:
-        inside = e.fresh("inside")[1:]
-        e.line(f"br {condition}, label %{done}, label %{inside}")
-        e.label(inside)
-
-    yield leave
-    e.line(f"br label %{again}")
-    e.label(done)
-    f.cache = known
 
 
 def _reducer(m: Module, what: str) -> str:
