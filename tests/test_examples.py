@@ -29,6 +29,7 @@ TESTED = [
     "train_derived",
     "autotune",
     "kernelbench",
+    "hopper_gemm",
 ]
 
 
@@ -217,3 +218,10 @@ blocks = (n + 255) // 256
 def test_train_derived(device: str) -> None:
     output = run("train_derived", device, "--steps", "10")
     assert re.search(r"step +9: loss [\d.]+; never further than \d\.\de-\d+ from torch's", output)
+
+
+def test_hopper_gemm(device: str) -> None:
+    if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("this GPU has no wgmma")
+    size = "2048" if device == "cuda" else "256"
+    assert "agrees with torch" in run("hopper_gemm", device, "--size", size)

@@ -14,6 +14,7 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: at their start and end alone: what they read all the time lies beside them. `lost` is what several took beyond that.
 #: The fields up to `finished` are written for every launch, the others once.
 #: `told`: of how much memory Python has told while it runs (MEMORY).
+#: `places`: where each of a block's warps runs among them, then which runs at each place.
 #: Warp `last_warp` has the threads `last_mask`, the others all. `order`: null where blocks run from first to last.
 #: `session` is what an instrument's session has put there, as in a block's record; `begin`, where it is not null, is
 #: called with the launch before it runs, under Python's lock, and with whether it is a usual one. `code`: the kernel's
@@ -31,7 +32,8 @@ LAUNCH = Record(
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("cluster_x", "i32"), ("cluster_y", "i32"), ("cluster_z", "i32"), ("explicit_cluster", "i32"),
         ("together", "i64"), ("window", "i64"), ("slice", "ptr"), ("stack_room", "i64"),
-        ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
+        ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("places", "ptr"),
+        ("grid_sync", "ptr"),
         ("heap", "ptr"), ("session", "i64"), ("begin", "ptr"), ("order", "ptr"), ("code", "ptr"), ("fork", "ptr"),
     ),
 )  # fmt: skip
@@ -71,11 +73,15 @@ BLOCK = Record(
         ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
     ),
 )  # fmt: skip
+GROUPS = 8  # of products of a warp group (`emit/matrix/wgmma`) of which is known where they end
+#: `products`: how many of its warp group the warp has computed; `groups`: how many groups of them it has committed, and
+#: how many products there were at the end of each of the last ones.
 WARP = Record(
     "Warp",
     (
         ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("barrier", "i32"),
-        ("site", "i32"), ("cluster", "i32"), ("pad", "i32"),
+        ("site", "i32"), ("cluster", "i32"), ("products", "i32"), ("groups", "i32"), ("ends", f"[{GROUPS} x i32]"),
+        ("pad", "i32"),
     ),
 )  # fmt: skip
 #: What native launches know of a kernel with one shape of block: `grid.Target` fills it. One launch has it at a time;
@@ -172,7 +178,8 @@ REASONS = {
     "TENSOR": 18,
     "CLUSTER": 19,
     "MULTICAST": 20,
-    "BARRIERS": 21,
+    "WARPGROUP": 21,
+    "BARRIERS": 22,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

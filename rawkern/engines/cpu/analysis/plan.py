@@ -93,9 +93,14 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
         for f in functions
         for i in f.body
     )
-    waits = remote or any(
-        analyses[f.name].spin_headers or any(block.kind == "barrier" for block in flows[f.name].blocks)
-        for f in functions
+    together = any(isinstance(i, Instr) and i.op.base == "wgmma" for f in functions for i in f.body)
+    waits = (
+        remote
+        or together
+        or any(
+            analyses[f.name].spin_headers or any(block.kind == "barrier" for block in flows[f.name].blocks)
+            for f in functions
+        )
     )
     return Plan(
         ptx, kernel, layout, tid_shape, functions, flows, analyses, shared, shared_static, recursive, called, waits,

@@ -241,7 +241,7 @@ class Target:
             *self.block, self.nwarps, self.last_mask, workers.order.index(self.nwarps - 1), self.shared_dynamic,
             self.shared_total, *(self.attributes.cluster or (1, 1, 1)), int(self.attributes.cluster is not None),
             self.together, window_bits(self.shared_total), ctypes.addressof(limits.SLICE), workers.stack_room,
-            workers.address, self.globals_address, self.params_address, at,
+            workers.address, self.globals_address, self.params_address, at, workers.places,
             ctypes.addressof(self.grid_sync) if self.attributes.cooperative else 0,  # null: no group is valid
             ctypes.addressof(limits.HEAP), setting.session.address, setting.session.begin,
             order.address if order else 0, self._code, openmp(),

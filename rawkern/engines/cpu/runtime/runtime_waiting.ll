@@ -160,6 +160,10 @@ warp:
   store i32 %w, ptr %pi
   %pcluster = &Warp.cluster %this
   store i32 0, ptr %pcluster
+  %pproducts = &Warp.products %this
+  store i32 0, ptr %pproducts
+  %pgroups = &Warp.groups %this
+  store i32 0, ptr %pgroups
   %pb = &Warp.block %this
   store ptr %blk, ptr %pb
   %ptop = &Warp.stack_top %this

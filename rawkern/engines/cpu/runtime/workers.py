@@ -86,7 +86,8 @@ class Workers:
         together: int = 1,
     ):
         self.together = together
-        self.launch, self.shared_total, self.order, self.session = launch, shared_total, order, session
+        self.launch, self.shared_total, self.session = launch, shared_total, session
+        self._take(order)
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
         frames = code.frame_bytes + code.frame_bytes // 2 + SPILLED * code.size
         self.stack_size = limits.get("stack_size")  # of a thread
@@ -114,8 +115,14 @@ class Workers:
     def ordered(self, order: Sequence[int]) -> Workers:
         """The same workers, with the block's warps in another order."""
         found = copy.copy(self)
-        found.order = order
+        found._take(order)
         return found
+
+    def _take(self, order: Sequence[int]) -> None:
+        """Have the block's warps run in an order; `places` is what kernels know of it."""
+        self.order = order
+        self._places = (ctypes.c_int32 * (2 * len(order)))(*(order.index(w) for w in range(len(order))), *order)
+        self.places = ctypes.addressof(self._places)
 
     def set(self, k: int, field: str, value: int, code: str = "=Q") -> None:
         struct.pack_into(code, self.records, k * WORKER.size + WORKER.offset(field), value)

@@ -1,7 +1,8 @@
 """``wgmma``: products of a warpgroup's 64 rows, with operands in shared memory.
 
 Each warp computes its own 16 rows where it executes the instruction, of the same operands as the others. What it gives
-to ``mma_async`` may not change before it waits, so when it is computed cannot be told.
+to ``mma_async`` may not change before it waits, so when it is computed cannot be told. Whoever waits for a product
+waits for it in all four warps, as any may then have the operands overwritten.
 
 Descriptors say where the cores of a matrix lie: 8 rows (of B: columns) of 16 bytes each. Where they are major in K a
 row's 16 bytes are neighbours in K, else there are 8 rows for each of 8 K.
@@ -14,19 +15,21 @@ from dataclasses import dataclass
 from rawkern.engines.cpu.emit.calls import service
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.lanes import define
+from rawkern.engines.cpu.emit.jumps import hand_over, site_of
+from rawkern.engines.cpu.emit.lanes import define, pointer
 from rawkern.engines.cpu.emit.matrix import fused, product
 from rawkern.engines.cpu.emit.matrix.fragments import KINDS, Kind, accumulators, parted, transposed
 from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Vec
-from rawkern.engines.cpu.records import BLOCK, LAUNCH
+from rawkern.engines.cpu.records import BLOCK, GROUPS, LAUNCH, WARP
 
 ROWS = 16  # of a warp
 BYTES = 32  # of K, in one instruction
 CORES = BYTES // 16
 CORE = 128  # bytes
 MOST = 256  # columns
+DONE = 3  # the state of a warp that has ended
 
 
 @dataclass(frozen=True)
@@ -106,12 +109,14 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     second = _uniform(f, f.values.value(b, 64))
     kept = _uniform(f, f.values.value(keep, 1))
     total = e.resize(f.frame.field(LAUNCH, "shared_total"), "i64")
-    place = e.bin("and", Val("%warp", "i32"), 3)  # of the warp in its warpgroup
+    place = e.bin("and", _number(f), 3)  # of the warp in its warpgroup
     name = f.module.helper(form.name, lambda m: _helper(m, form))
     parts = ", ".join(map(str, (sums, f.frame.field(BLOCK, "shared"), total, first, second, place, kept)))
     wrong = e.let("i1", 1, f"call i1 @{name}({parts})")
     with e.where(wrong, rare=True):
         service(f, "DESCRIPTOR", instr)
+    count = _own(f, "products")
+    e.line(f"store {e.bin('add', e.let('i32', 1, f'load i32, {count}'), 1)}, {count}")
     for k, reg in enumerate(items_of(dest)):
         if reg is not None:
             f.values.put(reg.name, e.let("i32", LANES, f"load <32 x i32>, {_at(e, sums, k)}, align 64"))
@@ -332,13 +337,81 @@ def _sum(e: Emitter, form: Form, half: int, per: int) -> None:
     e.label(done)
 
 
+def _number(f: FunctionLowering) -> Val:
+    """Which of the block's warps this is: those of a group have numbers one after the other, wherever they run."""
+
+    def load(e: Emitter) -> Val:
+        at = e.bin("add", f.frame.field(LAUNCH, "nwarps"), Val("%warp", "i32"))
+        return e.let("i32", 1, f"load i32, {_of_places(f, e, at)}")
+
+    return f.frame.once("wgmma.number", load)
+
+
+def _of_places(f: FunctionLowering, e: Emitter, at: Val) -> Val:
+    return e.let("ptr", 1, f"getelementptr i32, {f.frame.field(LAUNCH, 'places')}, {at}")
+
+
+def _of_warp(f: FunctionLowering, warp: Val, field: str, at: Val | None = None) -> str:
+    """Where a field of a warp's record stands, or a word of it."""
+    e = f.e
+    warps = e.resize(e.bin("mul", warp, WARP.size), "i64")
+    offset = e.bin("add", e.bin("add", f.frame.field_address(BLOCK, "warps"), warps), WARP.offset(field))
+    return pointer(e, offset if at is None else e.bin("add", offset, e.bin("mul", e.resize(at, "i64"), 4)))
+
+
+def _own(f: FunctionLowering, field: str, at: Val | None = None) -> str:
+    return _of_warp(f, Val("%warp", "i32"), field, at)
+
+
+def _commit(f: FunctionLowering, instr: Instr) -> None:
+    """``wgmma.commit_group``: the products so far are a group."""
+    e, groups = f.e, _own(f, "groups")
+    n = e.let("i32", 1, f"load i32, {groups}")
+    products = e.let("i32", 1, f"load i32, {_own(f, 'products')}")
+    e.line(f"store {products}, {_own(f, 'ends', e.bin('and', n, GROUPS - 1))}")
+    e.line(f"store {e.bin('add', n, 1)}, {groups}")
+
+
+def _wait(f: FunctionLowering, instr: Instr) -> None:
+    """``wgmma.wait_group``: until the other warps have computed the products of all groups but the last few."""
+    e, keep = f.e, instr.args[0]
+    if not isinstance(keep, Imm):
+        raise f.unsupported("the number of groups is not a constant")
+    n = e.let("i32", 1, f"load i32, {_own(f, 'groups')}")
+    last = e.bin("sub", n, 1 + min(keep.value, GROUPS - 1))
+    wanted = e.let("i32", 1, f"load i32, {_own(f, 'ends', e.bin('and', last, GROUPS - 1))}")
+    wanted = e.select(e.cmp("icmp slt", last, 0), 0, wanted)
+    known = dict(f.cache)
+    again, some, on = (e.fresh(x)[1:] for x in ("computing", "slower", "computed"))
+    e.line(f"br label %{again}")
+    e.label(again)
+    behind, ended = [], []
+    for k in range(4):
+        number = e.bin("or", e.bin("and", _number(f), -4), k)
+        number = e.select(e.cmp("icmp ult", number, f.frame.field(BLOCK, "nwarps")), number, _number(f))
+        warp = e.let("i32", 1, f"load i32, {_of_places(f, e, number)}")
+        products, state = (e.let("i32", 1, f"load i32, {_of_warp(f, warp, x)}") for x in ("products", "state"))
+        behind.append(e.cmp("icmp slt", products, wanted))
+        ended.append(e.bin("and", behind[-1], e.cmp("icmp eq", state, DONE)))
+    e.line(f"br {e.all('or', behind)}, label %{some}, label %{on}, !prof !0")
+    e.label(some)
+    with e.where(e.all("or", ended), rare=True):
+        service(f, "WARPGROUP", instr)
+    hand_over(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {site_of(f, [instr])})")
+    e.line(f"br label %{again}")
+    e.label(on)
+    moved = e.let("ptr", 1, f"getelementptr %Block, ptr %blk, i32 0, i32 {BLOCK.index('moved')}")
+    e.line(f"store i32 1, {moved}")
+    f.cache = known
+
+
 def ignore(f: FunctionLowering, instr: Instr) -> None:
-    """``wgmma.fence``, ``commit_group`` and ``wait_group``: nothing is under way."""
+    """``wgmma.fence``: registers are written when they are computed."""
 
 
 HANDLERS = {
     "wgmma.mma_async": multiply,
     "wgmma.fence": ignore,
-    "wgmma.commit_group": ignore,
-    "wgmma.wait_group": ignore,
+    "wgmma.commit_group": _commit,
+    "wgmma.wait_group": _wait,
 }
