@@ -12,7 +12,7 @@ from rawkern.extensions.context import bases
 from rawkern.extensions.functions import read_signature
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import RESERVED, Function, Struct, Unit
-from rawkern.extensions.refusal import Refused
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.syntax import nodes_in
 from rawkern.extensions.types import Type
 
@@ -90,8 +90,8 @@ def _read(unit: Unit, struct: Struct, parts: tuple[Any, Any, str], expanded: Exp
     try:
         read_signature(unit, function, node)
         function.static = "static" in t.words(node)
-    except Refused as error:
-        function.refused, function.variadic = error.what, True
+    except NotTranslated as error:
+        function.reason, function.variadic = error.what, True
     if constructor or name == "operator=":
         copies = len(function.parameters) == 1 and _is(function.parameters[0].type, struct)
         if "delete_method_clause" in said:

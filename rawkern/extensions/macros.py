@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rawkern.extensions.refusal import Refused
+from rawkern.extensions.untranslated import NotTranslated
 
 _TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"([^()\\ ]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[A-Za-z_]\w*'
@@ -151,7 +151,7 @@ class _Expansion:
                 arguments[-1].append(todo[end])
             if token in "([{":  # C's rule knows round ones; an argument is code here
                 depth += 1
-        raise Refused("a macro's call without its closing parenthesis")
+        raise NotTranslated("a macro's call without its closing parenthesis")
 
     def _called(
         self, name: str, macro: Macro, given: list[list[Piece]], line: int, come: frozenset[str], hoist: bool
@@ -165,7 +165,7 @@ class _Expansion:
                 rest += ([(",", line, come), (" ", line, come)] if k else []) + each
             given = [*given[: len(names) - 1], rest]
         if len(given) != len(names):
-            raise Refused(f"the macro {name} takes {len(names)} arguments, it is called with {len(given)}")
+            raise NotTranslated(f"the macro {name} takes {len(names)} arguments, it is called with {len(given)}")
         raw = dict(zip(names, given, strict=True))
         full = {one: self.run(list(pieces)) for one, pieces in raw.items()}
         before: list[Piece] = []
@@ -194,7 +194,7 @@ class _Expansion:
                 if not raw[token] and pasted:
                     body.append(("", line, marks))
             elif token == "__VA_OPT__":
-                raise Refused(f"__VA_OPT__ in the macro {name}")
+                raise NotTranslated(f"__VA_OPT__ in the macro {name}")
             else:
                 body.append((token, line, marks))
             at += 1
