@@ -27,6 +27,8 @@ FILES = [
         "benchmarks/*.md",
         "examples/**/*.md",
         "examples/**/*.py",
+        "rawkern/extensions/**/*.py",
+        "rawkern/cpp_extension*",
         "rawkern/gradients/**/*.py",
         "rawkern/cli/*.py",
         "rawkern/profiling/*.py",

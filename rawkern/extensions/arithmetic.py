@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rawkern.extensions import types as t
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.types import LIMITS, Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted
 
 

@@ -9,9 +9,9 @@ from rawkern.extensions.construction import argument_code
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.overloads import chosen
 from rawkern.extensions.program import Struct
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import type_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 _LISTS = ("save_for_backward", "mark_dirty", "mark_non_differentiable")

@@ -18,12 +18,12 @@ from rawkern.extensions.methods import method_of
 from rawkern.extensions.objects import call_inside, call_method, owned
 from rawkern.extensions.options import options_function
 from rawkern.extensions.own import call_own
-from rawkern.extensions.untranslated import NotTranslated, library_call
 from rawkern.extensions.spelling import split_name, type_of
 from rawkern.extensions.standard import limits_value, standard_function
 from rawkern.extensions.statements import run
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.tensors import function as tensor_function
+from rawkern.extensions.untranslated import NotTranslated, library_call
 from rawkern.extensions.values import Value, converted
 
 _TYPES = {"primitive_type", "sized_type_specifier", "template_type"}

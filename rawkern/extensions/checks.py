@@ -10,8 +10,8 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions.arithmetic import compared
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.operators import combined
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import quoted
+from rawkern.extensions.untranslated import NotTranslated
 
 _CHECKS = {
     "TORCH_CHECK": "RuntimeError", "TORCH_CHECK_WITH": "", "AT_CHECK": "RuntimeError", "AT_ASSERTM": "RuntimeError",

@@ -11,8 +11,8 @@ from rawkern.extensions.elements import replaced, struct_of
 from rawkern.extensions.iterators import part_of
 from rawkern.extensions.overloads import chosen
 from rawkern.extensions.program import Struct, python_field
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, options_code
 
 

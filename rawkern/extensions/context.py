@@ -11,9 +11,9 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.program import RESERVED, Function, Parameter, Struct, Unit, python_field
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.syntax import assigned_names, nodes_in, references, root_name, through_references
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted
 
 
@@ -179,7 +179,7 @@ class Context:
 
     @contextlib.contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """An indented block behind a line."""
+        """An indented block after a line."""
         self.emit(head)
         self.level += 1
         before = len(self.out)

@@ -8,13 +8,13 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.launches import launch_call
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, typed
 
-#: What rawkern does by itself, or has no meaning where errors are exceptions: their value is cudaSuccess.
+#: What rawkern does by itself, or has no effect because errors are exceptions: their value is cudaSuccess.
 _NOTHING = {
     "cudaFuncSetAttribute", "cudaGetLastError", "cudaPeekAtLastError", "cudaFuncSetCacheConfig", "cudaSetDevice",
     "cudaFuncSetSharedMemConfig", "MaybeSetDevice", "set_device", "cudaDeviceSetCacheConfig",

@@ -11,10 +11,10 @@ from rawkern.extensions import types as t
 from rawkern.extensions.construction import construct, default_of, fitting
 from rawkern.extensions.context import DECLARED, Context, Variable, short, statement
 from rawkern.extensions.kept import declare_static
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import declared_type, spelled, type_of
 from rawkern.extensions.syntax import array_sizes, assigned_whole, identifiers, root_name
 from rawkern.extensions.types import Type, words
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, copy_of, options_code
 
 
@@ -176,7 +176,7 @@ def _stays(f: Context, name: str, type_: Type) -> bool:
 
 
 def _elsewhere(f: Context, node: Any) -> bool:
-    """Whether a number that is referred to may stand in memory that others change."""
+    """Whether a number that is referred to may be in memory that others change."""
     root = f.find(root_name(node))
     return root is None or root.type.kind in ("pointer", "accessor", "tensor")
 

@@ -9,9 +9,9 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.lambdas import call_lambda, define_lambda, in_place
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 _FLOATING, _INTEGRAL = ["float64", "float32"], ["uint8", "int8", "int32", "int64", "int16"]
@@ -30,7 +30,7 @@ def is_dispatch(name: str) -> bool:
 
 
 def _types(f: Context, node: Any, name: str, arguments: list[Any]) -> tuple[list[str], list[Any]]:
-    """The dtypes of a macro by its name, and its arguments behind the additional ones."""
+    """The dtypes of a macro by its name, and its arguments after the additional ones."""
     match = _NAME.match(name)
     assert match is not None
     base, count = match[2], match[3]
@@ -60,7 +60,7 @@ def dispatched(f: Context, node: Any, name: str, how: str) -> Value | None:
         return _switch(f, node, name, arguments, how)
     types, rest = _types(f, node, name, arguments)
     if len(rest) != 3:
-        raise NotTranslated(f"`{short(node)}`: {name} with {len(rest)} arguments behind its types", node)
+        raise NotTranslated(f"`{short(node)}`: {name} with {len(rest)} arguments after its types", node)
     variable = "index_t" if name == "AT_DISPATCH_INDEX_TYPES" else "scalar_t"
     subject, text = f.value(rest[0]), f.value(rest[1])
     chosen = f"dispatch({text.code}, {subject.code}, {', '.join(types)})"

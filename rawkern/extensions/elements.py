@@ -9,9 +9,9 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import OVERLOADED, Context, expression, short
 from rawkern.extensions.program import Struct, python_field
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, integer, typed
 
 

@@ -25,9 +25,9 @@ from rawkern.extensions.program import (
     Unit,
     python_field,
 )
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.tidy import double_quoted, wrapped
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import converted
 
 OTHER = "_exported"  # functions whose names have another meaning in the module

@@ -11,9 +11,9 @@ from rawkern.extensions.construction import fitting
 from rawkern.extensions.context import RETURNED, Context, short, statement
 from rawkern.extensions.declarations import declare
 from rawkern.extensions.functions import declared_name
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, copy_of
 
 

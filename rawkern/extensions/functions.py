@@ -11,11 +11,11 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import CONSTRUCTED, Context, changeable, short
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import Function, Parameter, Unit
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import declared_type, type_of
 from rawkern.extensions.syntax import assigned_names, assigned_whole, is_target
 from rawkern.extensions.tidy import tidy
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, options_code
 
 
@@ -199,7 +199,7 @@ def translate(unit: Unit, function: Function) -> str:
     if function.variadic:
         raise NotTranslated(f"{function.name} takes any number of arguments", node)
     if body is not None and body.has_error:
-        raise NotTranslated(f"`{short(_error(body))}`, which is not read as C++", _error(body))
+        raise NotTranslated(f"`{short(_error(body))}`, which is not parsed as C++", _error(body))
     heads = ["self"] if function.owner is not None and not function.static else []
     for one in function.template:
         kind = "value" if one.keyword == "value" else "type"

@@ -8,9 +8,9 @@ from rawkern.extensions import types as t
 from rawkern.extensions.construction import construct, default_of, fitting
 from rawkern.extensions.context import OF_MODULE, Context, Variable, short
 from rawkern.extensions.program import Function, Unit
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 _KINDS = {"int", "float", "bool", "string", "tensor", "vector", "map", "struct", "pointer", "optional", "properties"}

@@ -8,10 +8,10 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import OF_MODULE, Context, Variable, declared, expression, short
 from rawkern.extensions.macros import HOISTED
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import declared_type, spelled, type_of
 from rawkern.extensions.syntax import declared_in, identifiers
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, copy_of
 
 
@@ -139,7 +139,7 @@ def call_lambda(f: Context, node: Any, variable: Variable, arguments: list[Any])
     for name, _ in extra["passed"]:
         found = f.find(name)
         if found is None:
-            raise NotTranslated(f"the name {name}", node)
+            raise NotTranslated(f"the unknown name {name}", node)
         codes.append(found.type.name if found.kind == "type" and found.type.kind == "param" else _passed(f, found))
     parameters = extra["parameters"]
     if not len(parameters) - extra["defaults"] <= len(arguments) <= len(parameters):

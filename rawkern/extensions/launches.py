@@ -8,9 +8,9 @@ from rawkern.base.tree import named
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.program import Kernel, Parameter
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import kernel_instance, pieces_of, quoted, spelled, split_name
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, typed
 
 
@@ -52,7 +52,7 @@ def _size(value: Value) -> str:
 
 
 def _outer(code: str) -> str:
-    """Code without what stands in brackets."""
+    """Code without what is in brackets."""
     out, depth = [], 0
     for character in code:
         depth -= character in ")]}"
@@ -63,7 +63,7 @@ def _outer(code: str) -> str:
 
 
 def argument(f: Context, value: Value, type_: Type | None) -> str:
-    """An argument of a kernel: rawkern checks and converts it, but for what C++ converts and rawkern refuses."""
+    """An argument of a kernel: rawkern checks and converts it, but for what C++ converts and rawkern rejects."""
     if value.options is not None or value.type.kind in ("options", "lambda"):
         raise NotTranslated(f"{value.type} as an argument of a kernel")
     if value.items is not None:

@@ -9,11 +9,11 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.arithmetic import common
 from rawkern.extensions.context import Context, Variable, short, statement
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
 from rawkern.extensions.syntax import assigned_whole, has, identifiers
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, copy_of
 
 

@@ -17,10 +17,10 @@ from rawkern.extensions.exports import Exports, bound
 from rawkern.extensions.functions import reason_text, translate
 from rawkern.extensions.own import settle_references
 from rawkern.extensions.program import ClassBinding, Function, Struct, Translation, Unit
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.structs import reached, written
 from rawkern.extensions.tidy import double_quoted
 from rawkern.extensions.units import Reader
+from rawkern.extensions.untranslated import NotTranslated
 
 #: Each of these modules registers the kinds of nodes that it translates.
 _TRANSLATORS = (calls, declarations, elements, flow, literals, loops, names, objects, operators, plain_statements)
@@ -30,7 +30,7 @@ _TRANSLATORS = (calls, declarations, elements, flow, literals, loops, names, obj
 class Source:
     """A source of an extension."""
 
-    path: str  # "" for text that stands in no file
+    path: str  # "" for text that is not in a file
     text: str | None = None
     name: str = ""
     cuda: bool = True

@@ -9,10 +9,10 @@ from rawkern.base.tree import named
 from rawkern.extensions import types as t
 from rawkern.extensions.constants import NAMES
 from rawkern.extensions.context import Context, bases, expression, short
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import instance, kernel_instance, spelled, split_name, type_of
 from rawkern.extensions.syntax import nodes_in
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, integer
 
 
@@ -56,7 +56,7 @@ def _of_template(f: Context, node: Any, full: str) -> Value:
 
 
 def global_name(f: Context, node: Any, full: str) -> Value:
-    """A name that is no local one: a constant, a kernel, a function, or one of torch's."""
+    """A name that is not a local one: a constant, a kernel, a function, or one of torch's."""
     bare = full.rsplit("::", 1)[-1]
     scope = f.unit.structs.get(full.split("::")[-2]) if "::" in full else f.function.owner
     for struct in bases(f.unit, scope):
@@ -85,7 +85,7 @@ def global_name(f: Context, node: Any, full: str) -> Value:
         return Value(repr(bare), Type("enum"))
     if "::" in full:
         return _member_constant(f, node, full)
-    raise NotTranslated(f"the name {full}", node)
+    raise NotTranslated(f"the unknown name {full}", node)
 
 
 _HERE = ("__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "__FILE__")

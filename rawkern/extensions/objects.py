@@ -15,9 +15,9 @@ from rawkern.extensions.elements import struct_of
 from rawkern.extensions.overloads import chosen
 from rawkern.extensions.own import call_own
 from rawkern.extensions.program import Function, Struct, python_field
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import template_struct, type_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, copy_of
 
 
@@ -215,7 +215,7 @@ def _default(f: Context, node: Any, type_: Type) -> str:
 
 
 def _first(f: Context, node: Any, type_: Type) -> str:
-    """The first value of a member from what stands behind its name."""
+    """The first value of a member from what follows its name."""
     values = [f.value(one) for one in named(node)] if node.type in ("argument_list", "initializer_list") else None
     if type_.kind == "array" and (values is None or values):
         raise NotTranslated(f"`{short(node)}`: the first value of an array", node)

@@ -10,9 +10,9 @@ from rawkern.extensions import types as t
 from rawkern.extensions.arithmetic import arithmetic, common, compared, negative
 from rawkern.extensions.context import OVERLOADED, RUN, Context, expression, short
 from rawkern.extensions.elements import element
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import spelled
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, integer, options_code
 
 
@@ -112,7 +112,7 @@ def _pointers(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value
 
 
 def _item(f: Context, pointer: Type) -> str:
-    """The type of a pointer's elements, as the argument of `offset` behind the count."""
+    """The type of a pointer's elements, as the argument of `offset` after the count."""
     item = pointer.item
     return "" if item.kind in ("void", "any") else f", {spelled(f, item)}"
 

@@ -7,8 +7,8 @@ from typing import Any
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, options_code
 
 

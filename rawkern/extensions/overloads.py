@@ -7,8 +7,8 @@ from typing import Any
 from rawkern.base.tree import text_of
 from rawkern.extensions.context import short
 from rawkern.extensions.program import Function
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 

@@ -13,10 +13,10 @@ from rawkern.extensions.context import Context, changeable, changed_by_calls, sh
 from rawkern.extensions.launches import deduce, matched
 from rawkern.extensions.overloads import chosen
 from rawkern.extensions.program import Function, Parameter, Unit
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
 from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, options_code
 
 
@@ -31,7 +31,7 @@ def call_own(
     prefix: str = "",
     of: dict[str, Type] | None = None,
 ) -> Value:
-    """A call of one of the functions of a name; of methods, what stands before it and its class's type parameters."""
+    """A call of one of the functions of a name; of methods, what precedes it and its class's type parameters."""
     values = [f.value(one) for one in nodes]
     if "::" in name:
         functions = [one for one in functions if f"::{one.name}".endswith(f"::{name.removeprefix('::')}")] or functions
@@ -69,7 +69,7 @@ def call_own(
 
 
 def _assigning(f: Context, node: Any, one: Function, made: Value, changed: list[Any]) -> Value:
-    """A call that assigns what it takes by reference: it returns that behind its value."""
+    """A call that assigns what it takes by reference: it returns that after its value."""
     around = node.parent
     assigned = around.type == "assignment_expression" and around.parent.type == "expression_statement"
     if not (assigned or around.type in ("expression_statement", "return_statement", "init_declarator")):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.extensions import cpp
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.types import ANY, Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 _WRITTEN = """

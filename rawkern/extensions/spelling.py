@@ -9,8 +9,8 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context
 from rawkern.extensions.program import Kernel, Struct
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 
 _TRAITS = {
     "acc_type": "acc_type", "opmath_type": "opmath_type", "OpMathType": "opmath_type", "acc_type_device": "acc_type",
@@ -232,7 +232,7 @@ def instance(f: Context, node: Any) -> str:
 
 
 def kernel_instance(f: Context, node: Any, kernel: Kernel, arguments: list[Any]) -> str:
-    """The same for an instance of a kernel, with the namespaces that it stands in."""
+    """The same for an instance of a kernel, with the namespaces that it is in."""
     pieces: list[tuple[bool, str]] = [(False, f"{kernel.name}<")]
     for k, one in enumerate(arguments):
         made = pieces_of(f, one)

@@ -14,10 +14,10 @@ from rawkern.extensions.iterators import part_of
 from rawkern.extensions.lambdas import call_lambda, define_lambda
 from rawkern.extensions.names import name as name_value
 from rawkern.extensions.names import same
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import spelled, split_name, type_of
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, copy_of, integer, typed
 
 _ONE = {

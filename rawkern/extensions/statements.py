@@ -11,8 +11,8 @@ from rawkern.extensions.construction import fitting
 from rawkern.extensions.context import OVERLOADED, RUN, Context, Variable, short, statement
 from rawkern.extensions.declarations import options_dict
 from rawkern.extensions.operators import combined
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, copy_of, integer, typed
 
 
@@ -120,7 +120,7 @@ def _assign(f: Context, node: Any) -> None:
 
 
 def _unknown(node: Any) -> Any:
-    raise NotTranslated(f"the name {text_of(node)}", node)
+    raise NotTranslated(f"the unknown name {text_of(node)}", node)
 
 
 def _tied(f: Context, left: Any, value: Value) -> None:

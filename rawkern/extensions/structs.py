@@ -14,10 +14,10 @@ from rawkern.extensions.context import Context
 from rawkern.extensions.functions import template_parameters
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import RESERVED, Function, Struct, Unit, python_field
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import declared_type, split_name, type_of
 from rawkern.extensions.syntax import array_sizes
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 

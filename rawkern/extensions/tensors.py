@@ -11,9 +11,9 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.options import keywords
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, integer, typed
 
 _MOST = 2**40  # no tensor that there is has more elements; what is computed with sizes is checked beyond
@@ -23,7 +23,7 @@ _TUPLES = {
 }  # fmt: skip
 _LISTS = {"split", "chunk", "unbind", "tensor_split", "split_with_sizes", "where_list", "meshgrid", "broadcast_tensors"}
 _KEYWORDS: dict[str, tuple[str, ...]] = {
-    # Of torch's Python API these stand behind a star; in C++ they are the last ones in their order.
+    # Of torch's Python API these are keyword-only; in C++ they are the last ones in their order.
     "add": ("alpha",), "add_": ("alpha",), "sub": ("alpha",), "sub_": ("alpha",), "addmm": ("beta", "alpha"),
     "addmm_": ("beta", "alpha"), "addmv": ("beta", "alpha"), "addmv_": ("beta", "alpha"), "addbmm": ("beta", "alpha"),
     "baddbmm": ("beta", "alpha"), "baddbmm_": ("beta", "alpha"), "addr": ("beta", "alpha"), "addcmul": ("value",),
@@ -247,12 +247,12 @@ def arguments_of(f: Context, node: Any, name: str, values: Sequence[Value], *, f
             raise NotTranslated(f"`{short(node)}`: a type before the sizes", node)
         options = {"dtype": dtype, "device": f"{dtype.removesuffix('.dtype')}.device"}
         values = [*values[1:], Value("", t.OPTIONS, options=options)]
-    behind = _KEYWORDS.get(name, ())
+    after_star = _KEYWORDS.get(name, ())
     count = len(values)
     sized = _SIZED.get(name, 0)
     first = _POSITIONAL.get(name)
-    star = (first + function if first is not None else count - len(behind)) if behind else count
-    if behind and first is None and count <= 2 + function:
+    star = (first + function if first is not None else count - len(after_star)) if after_star else count
+    if after_star and first is None and count <= 2 + function:
         star = count
     for k, one in enumerate(values):
         if one.type.kind == "options":
@@ -274,8 +274,8 @@ def arguments_of(f: Context, node: Any, name: str, values: Sequence[Value], *, f
         elif one.items is not None:
             tensors = any(item.type.kind == "tensor" for item in one.items)
             codes.append(one.code if tensors else converted(one, t.SIZES).code)
-        elif k >= star and k - star < len(behind):
-            codes.append(f"{behind[k - star]}={one.code}")
+        elif k >= star and k - star < len(after_star):
+            codes.append(f"{after_star[k - star]}={one.code}")
         elif one.type.kind in ("pointer", "struct", "lambda", "kernel", "stream", "address"):
             raise NotTranslated(f"`{short(node)}`: {one.type} for {name}", node)
         elif one.type.kind == "generator":

@@ -26,9 +26,9 @@ from rawkern.extensions.functions import declared_name, signature, template_para
 from rawkern.extensions.kept import read_variable
 from rawkern.extensions.macros import Expanded, Macro, define, expand, tokens
 from rawkern.extensions.program import RESERVED, Function, Kernel, Parameter, Struct, Unit
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.structs import read_enum, read_members
+from rawkern.extensions.untranslated import NotTranslated
 
 _VERSION = [int(part) for part in re.findall(r"\d+", torch.__version__)[:3]]
 #: Macros that are known when code for the host is read, beside those of the source and of options.
@@ -98,7 +98,7 @@ class Reader:
         taken: set[str],
         structs: dict[tuple[str, int], Struct],
     ) -> None:
-        self.structs = structs  # those of all units, by where they stand
+        self.structs = structs  # those of all units, by file and position
         self.unit, self.include_dirs = unit, tuple(include_dirs)
         self.taken = taken  # names of Python's functions in all units
         self.macros: dict[str, Macro] = {name: Macro(None, ()) for name in _EMPTY.split()}

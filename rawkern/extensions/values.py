@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.extensions import types as t
-from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.types import LIMITS, Type
+from rawkern.extensions.untranslated import NotTranslated
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _to_vector(value: Value, to: Type) -> Value:
             return Value(copy_of(replace(one, lvalue=True), one), to)
     if value.items is not None:
         codes = [copy_of(one, converted(one, to.item)) for one in value.items]
-        if to.name.isdigit() and len(codes) < int(to.name):  # std::array: zeros behind them
+        if to.name.isdigit() and len(codes) < int(to.name):  # std::array: zeros after them
             zero = t.ZEROS.get(to.item.kind)
             if zero is None or to.item.kind in _PARTS or to.item.kind == "string":
                 raise NotTranslated(f"an array of {to.item} with fewer values than elements")

@@ -53,7 +53,7 @@ def test_torchs_functions_are_those_here_within_patch() -> None:
 
 
 def test_options_without_meaning_warn_once() -> None:
-    with pytest.warns(UserWarning, match="extra_ldflags has no meaning here"):
+    with pytest.warns(UserWarning, match="extra_ldflags has no effect"):
         cpp_extension.load_inline("inline", CPP, functions=["half_of"], extra_ldflags=["-lcuda"])
 
 
