@@ -30,6 +30,10 @@ FILES = [
         "rawkern/gradients/**/*.py",
         "rawkern/cli/*.py",
         "rawkern/profiling/*.py",
+        "rawkern/formulas/*.py",
+        "rawkern/library/*.py",
+        "rawkern/operators/*.py",
+        "rawkern/tuning/*.py",
         "rawkern/testing/**/*.py",
     )
     for file in ROOT.glob(pattern)

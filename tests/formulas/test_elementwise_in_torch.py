@@ -61,7 +61,7 @@ def test_parameters_that_are_called_as_gradients(device):
     inputs = double_values(5, device=device), double_values(5, device=device, seed=1)
     assert torch.autograd.gradcheck(op, inputs, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(op, inputs)
-    with pytest.raises(ValueError, match="grad_y is a parameter, in backward= it means a gradient"):
+    with pytest.raises(ValueError, match="grad_y is a parameter, but in backward= that name means a gradient"):
         rawkern.elementwise("T grad_y", "T z", "z = grad_y", "f", backward="grad_grad_y = grad_z")
 
 
@@ -209,15 +209,15 @@ def test_sources():
 
 
 DECLARATIONS = [
-    (("T x", "T y", "y = x", "1x"), "is no identifier"),
-    (("T", "T y", "y = x", "f"), "'T' is no parameter"),
+    (("T x", "T y", "y = x", "1x"), "is not an identifier"),
+    (("T", "T y", "y = x", "f"), "'T' is not a parameter"),
     (("what x", "T y", "y = x", "f"), "has no known type"),
     (("T x, T x", "T y", "y = x", "f"), "the name x stands twice"),
     (("T x", "T x", "x = x", "f"), "x is an input and an output"),
     (("T x", "T y", "z = x", "f"), "does not assign the output y"),
-    (("T i", "T y", "y = i", "f"), "takes a name that the loop has"),
-    (("k x", "k y", "y = x", "f"), "takes a name that the loop has: k"),
-    (("T lambda", "T y", "y = lambda", "f"), "takes a keyword of Python as a name; write lambda_"),
+    (("T i", "T y", "y = i", "f"), "uses the reserved name"),
+    (("k x", "k y", "y = x", "f"), "uses the reserved name k"),
+    (("T lambda", "T y", "y = lambda", "f"), "is named like a Python keyword; write lambda_"),
     (("T x", "", "y = 1", "f"), "at least one output"),
 ]
 
