@@ -111,7 +111,7 @@ def refuse_changes(decl: Declaration, args: Sequence[Any]) -> None:
             continue
         if not decl.in_place and t.requires_grad:
             raise RuntimeError(
-                f"{decl.qualified}: {name} requires grad and is changed besides the outputs, which autograd does not see; "
+                f"{decl.qualified}: {name} requires grad and is changed besides the outputs, unseen by autograd; "
                 "use torch.no_grad() or pass a detached tensor"
             )
         base = t if t.is_leaf else t._base

@@ -131,7 +131,7 @@ def test_struct_refused() -> None:
     refuse(
         "ns::Params",
         {"n": 1, "a": 1, "x": None, "y": None, "z": 1},
-        "has a member 'z' that ns::Params has not; its members are (n, a, x, y)",
+        "has a member 'z' that ns::Params does not have; its members are (n, a, x, y)",
     )
     refuse(
         "ns::Params",

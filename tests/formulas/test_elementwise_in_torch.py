@@ -232,7 +232,7 @@ def test_backward_refused():
     make = functools.partial(rawkern.elementwise, "T a, T b", "T y", "y = a * b", "times")
     with pytest.raises(ValueError, match="times: backward does not assign grad_b; where it is zero, write grad_b = 0"):
         make(backward="grad_a = grad_y * b")
-    with pytest.raises(ValueError, match="times: backward names grad_c; there are grad_a, grad_b, grad_y"):
+    with pytest.raises(ValueError, match="times: backward names grad_c; choose from grad_a, grad_b, grad_y"):
         make(backward="grad_a = grad_y * b; grad_b = grad_y * a; grad_c = 0")
 
 
@@ -249,9 +249,9 @@ def test_calls_refused(device):
     with pytest.raises(RuntimeError, match=r"shape|size"):
         fused(x, values(3, device=device))
     whole = rawkern.elementwise("T x, int8 k", "T y", "y = x * k", "times_k")
-    with pytest.raises(TypeError, match="times_k: k is 200, which is no int8"):
+    with pytest.raises(TypeError, match="times_k: k is 200, which does not fit int8"):
         whole(x, 200)
-    with pytest.raises(TypeError, match=r"times_k: k is 1\.5, which is no int8"):
+    with pytest.raises(TypeError, match=r"times_k: k is 1\.5, which does not fit int8"):
         whole(x, 1.5)
     picked = rawkern.elementwise("raw T table, T x", "T y", "y = table[i] * x", "picked")
     with pytest.raises(RuntimeError, match="picked: the raw parameter table has no gradient"):
