@@ -138,7 +138,7 @@ def main(options: argparse.Namespace) -> None:
         took.rows.append((name, str(len(each)), f"{statistics.median(each) * 1e3:.0f} ms", f"{ninth * 1e3:.0f} ms"))
     mean = statistics.mean(second for each in times.values() for second in each)
     report.notes.append(
-        f"{options.count} calls of judge, one after the other, with one worker: all kinds of candidates in turn, no two "
+        f"{options.count} calls of judge, one after the other, with one worker: all kinds in turn, no two "
         f"the same, {mean * 1e3:.0f} ms each; one in 50 does not end and takes its limit, {SECONDS:g} s. On the CPU."
     )
     busy = os.getloadavg()[0] / (os.cpu_count() or 1)

@@ -164,7 +164,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         Raises
         ------
         TypeError, ValueError
-            For a value that is not a size or switch, and unsupported clusters. What the kernel and its device do not take
+            For values that are not sizes or switches, and unsupported clusters. What the kernel or its device rejects
             raises at the launch.
         """
         key = cluster, cooperative, programmatic

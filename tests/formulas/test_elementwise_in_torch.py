@@ -212,7 +212,7 @@ DECLARATIONS = [
     (("T x", "T y", "y = x", "1x"), "is not an identifier"),
     (("T", "T y", "y = x", "f"), "'T' is not a parameter"),
     (("what x", "T y", "y = x", "f"), "has no known type"),
-    (("T x, T x", "T y", "y = x", "f"), "the name x stands twice"),
+    (("T x, T x", "T y", "y = x", "f"), "the name x is used twice"),
     (("T x", "T x", "x = x", "f"), "x is an input and an output"),
     (("T x", "T y", "z = x", "f"), "does not assign the output y"),
     (("T i", "T y", "y = i", "f"), "uses the reserved name"),
@@ -244,7 +244,7 @@ def test_calls_refused(device):
         fused(x, "x")
     with pytest.raises(TypeError, match=r"silu: T is complex32; there is one for float16, "):
         silu(x.to(torch.complex32))
-    with pytest.raises(TypeError, match=r"z is 1j, which is no float32"):
+    with pytest.raises(TypeError, match=r"z is 1j, which does not fit float32"):
         rawkern.elementwise("T x, float32 z", "T y", "y = x * z", "real_number")(x, 1j)
     with pytest.raises(RuntimeError, match=r"shape|size"):
         fused(x, values(3, device=device))

@@ -127,7 +127,7 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (number, {}, TypeError, "returns SymInt; an operator returns tensors: Tensor, tuple"),
     (nothing, {}, ValueError, "returns 0 tensors, 0 of them hidden; at least one is visible"),
     (reserved, {}, ValueError, "a parameter cannot be called shapes, which means something else on ctx"),
-    (plain, {"save": ("z",)}, ValueError, "save names 'z', which is not a tensor of out, x, y"),
+    (plain, {"save": ("z",)}, ValueError, "save names 'z', which is not one of the tensors out, x, y"),
     (plain, {"save": "x"}, TypeError, "save is the string 'x'; pass a tuple of names"),
     (plain, {"save": ("x", "x")}, ValueError, "save has a name twice: x, x"),
     (plain, {"save": {"x": ()}}, ValueError, r"save\['x'\] is \(\); it names one or more tensor parameters"),
