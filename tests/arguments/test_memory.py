@@ -324,7 +324,7 @@ def test_struct_pointers() -> None:
     assert one("DeclaredOnly*", raw[:40]).values == (raw.data_ptr(),)
     with pytest.raises(TypeError, match="has elements of 20 bytes"):
         one("ns::Params*", np.zeros(2, [("n", "i4"), ("x", "u8"), ("y", "u8")]))
-    with pytest.raises(TypeError, match="has a member 'b' that ns::Params has not"):
+    with pytest.raises(TypeError, match="has a member 'b' that ns::Params does not have"):
         one("ns::Params*", np.zeros(2, np.dtype([("n", "i4"), ("b", "f4"), ("x", "u8"), ("y", "u8")])))
 
 
