@@ -16,9 +16,11 @@ from rawkern.compile.split import TORCH_HEADERS, Include, is_host_header, may_ha
 #: What stands in for some of torch's headers, the first whose names fit; `torch` does for the others.
 _SPECIAL = {
     "torch_accessor": ("ATen/core/TensorAccessor.h",),
+    "torch_reduce": ("ATen/native/cuda/block_reduce",),
     "torch_atomic": ("ATen/cuda/Atomic.cuh", "THC/THCAtomics.cuh", "THC/THCDeviceUtils.cuh", "ATen/native/cuda/"),
     "torch_warp": ("ATen/cuda/DeviceUtils.cuh", "ATen/cuda/CUDAUtils", "THC/"),
 }
+_TUPLES = ("thrust/tuple.h", "thrust/pair.h")  # of Thrust, what device code uses
 _PARTS_OF_HEADERS = ("cuda_fp16.hpp", "cuda_bf16.hpp", "cuda_fp8.hpp")  # for the host compiler to include by itself
 _ON_LIBCUDACXX = ("cub/", "cuda/", "cooperative_groups", "thrust/", "cutlass/", "cute/", "nv/", "cccl/")
 _FOREIGN = (
@@ -121,6 +123,10 @@ def _instead(one: Include, path: str | None, std: Set[str], torch: str) -> str |
     name = one.spelled[1:-1]
     if standing := stand_in(name, torch):
         return f"<{standing}>"
+    if path is None and name in _TUPLES:
+        return "<rawkern/thrust_tuple.h>"
+    if path is None and name.startswith("cub/device/"):
+        return "<rawkern/cub_device.h>"
     if path is None and name in _PARTS_OF_HEADERS:
         return f"<{name.removesuffix('pp')}>"
     return "" if path is None and (name in std or is_host_header(name)) else None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rawkern.compile import helper, shims
+from rawkern.compile import helper, pch, shims
 from rawkern.compile.dialect import HEADER, Dialect
 from rawkern.compile.files import read_text
 from rawkern.compile.hostcode import device_code
@@ -69,7 +69,7 @@ def _run(
                 "find which",
                 file=source.title,
             ) from None
-    return Result(*(found or nvrtc().compiled(options, *program)), dialect)
+    return Result(*(found or pch.compiled(nvrtc(), source, options, *program)), dialect)
 
 
 def _has_assembly(source: Source) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions.macros import Expanded
-from rawkern.extensions.program import Binding, ClassBinding, Registration, Unit
+from rawkern.extensions.program import Binding, ClassBinding, EnumBinding, Registration, Unit
 from rawkern.extensions.refusal import Refused
 
 _HEAD = re.compile(r"\s*(\w+)\s*\(([^{}]*?)\)\s*\{", re.S)
@@ -120,10 +120,10 @@ def _pybind(unit: Unit, root: Any, expanded: Expanded) -> None:
         if _CLASS.match(chain[0][0]):
             _class(unit, chain, expanded)
             continue
+        if chain[0][0].startswith(("py::enum_", "pybind11::enum_")):
+            _enumeration(unit, chain)
+            continue
         for method, arguments, node in chain:
-            if method.startswith(("py::enum_", "pybind11::enum_")):
-                unit.notes.append(f"the class {' '.join(text_of(node).split())[:60]} is not bound")
-                break
             if method != "def" or len(arguments) < 2:
                 continue
             binding = _bound(arguments, expanded)
@@ -131,6 +131,21 @@ def _pybind(unit: Unit, root: Any, expanded: Expanded) -> None:
                 unit.notes.append(f"the binding {' '.join(text_of(node).split())[:60]}")
             else:
                 unit.bindings.append(binding)
+
+
+def _enumeration(unit: Unit, chain: list[Call]) -> None:
+    """``py::enum_<E>(m, "E").value("A", E::A)``."""
+    _, given, node = chain[0]
+    name = next((text for one in given if (text := _string(one)) is not None), None)
+    made = EnumBinding(name or "")
+    for method, arguments, _ in chain[1:]:
+        if method == "value" and len(arguments) > 1 and (label := _string(arguments[0])) is not None:
+            made.values[label] = arguments[1]
+        made.exported |= method == "export_values"
+    if name is None or len(made.values) < sum(method == "value" for method, _, _ in chain):
+        unit.notes.append(f"the class {' '.join(text_of(node).split())[:60]} is not bound")
+        return
+    unit.enumerations.append(made)
 
 
 def _bound(arguments: list[Any], expanded: Expanded) -> Binding | None:

@@ -9,7 +9,7 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.launches import launch_call
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.spelling import spelled
+from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, converted, typed
@@ -279,6 +279,16 @@ def _tensor_info(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return Value(f.value(nodes[0]).code, Type("accessor", "1", (t.ANY,)))
 
 
+def _null_accessor(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
+    """``PackedTensorAccessor<T, N>(nullptr, sizes, strides)``, for a tensor that is not given."""
+    if not of or len(of) < 2 or len(nodes) != 3 or f.value(nodes[0]).type.kind != "null":
+        return None
+    inner = [named(one)[0] if one.type == "type_descriptor" else one for one in of[:2]]
+    dtype = f"dtype_of({spelled(f, type_of(f, of[0]))})"
+    code = f"torch.empty((0,) * {f.value(inner[1]).code}, dtype={dtype}, device=cuda_device())"
+    return Value(code, Type("accessor", "1", (t.ANY,)))
+
+
 def _vector(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     name = text_of(node.child_by_field_name("function")).removeprefix("make_")
     return converted(Value("", Type("list"), items=tuple(f.value(one) for one in nodes)), Type("cuda_vector", name))
@@ -310,6 +320,8 @@ def _from_half(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 _FUNCTIONS = {
     "cudaMalloc": _allocate, "cudaMallocAsync": _allocate,
     "THCudaMalloc": _allocate_bytes, "raw_alloc": _allocate_bytes,
+    "PackedTensorAccessor": _null_accessor, "PackedTensorAccessor32": _null_accessor,
+    "PackedTensorAccessor64": _null_accessor, "GenericPackedTensorAccessor": _null_accessor,
     "__float2half": _to_half, "__float2half_rn": _to_half, "__float2bfloat16": _to_half, "__half2float": _from_half,
     "__bfloat162float": _from_half, "__float2bfloat16_rn": _to_half,
     "getCurrentCUDAStream": _stream, "THCState_getCurrentStream": _stream, "getDefaultCUDAStream": _stream,

@@ -17,6 +17,7 @@ from rawkern.extensions.program import (
     RESERVED,
     Binding,
     ClassBinding,
+    EnumBinding,
     Function,
     Registration,
     Struct,
@@ -76,6 +77,7 @@ class Exports:
                 if line:
                     lines.append(line)
         lines += [line for unit in self.units for one in unit.classes for line in self._class(unit, one)]
+        lines += [line for unit in self.units for one in unit.enumerations for line in self._enumeration(unit, one)]
         if any(line.startswith(f"{OTHER}[") for line in lines):
             lines = [f"{OTHER} = {{}}", *lines, "", "", *_GETATTR]
         return lines + [line if line.startswith((" ", "def ")) else double_quoted(line) for line in self._libraries()]
@@ -166,6 +168,22 @@ class Exports:
         self.found.exports.append(made.name)
         target = f"{OTHER}[{made.name!r}]" if made.name in RESERVED else made.name
         return [*before, *wrapped(double_quoted(f"{target} = expose({', '.join(parts)})"))]
+
+    def _enumeration(self, unit: Unit, made: EnumBinding) -> list[str]:
+        """The lines that make an enumeration one of Python's."""
+        f = Context(unit, Function(made.name, ""))
+        try:
+            codes = {name: f.value(node).code for name, node in made.values.items()}
+        except Refused as error:
+            self.found.notes.append(f"the enumeration {made.name}: {error.what}")
+            return []
+        names = [made.name, *(made.values if made.exported else ())]
+        self.found.exports += names
+        listed = ", ".join(f"{name!r}: {code}" for name, code in codes.items())
+        target = f"{OTHER}[{made.name!r}]" if made.name in RESERVED else made.name
+        others = [f"{OTHER}[{one!r}] = {target}.{one}" for one in names[1:]]
+        line = double_quoted(f"{target} = enum.IntEnum({made.name!r}, {{{listed}}})")
+        return [*wrapped(line), *map(double_quoted, others)]
 
     def _methods(self, unit: Unit, struct: Struct, binding: Binding, before: list[str]) -> list[str]:
         """The code of the methods that a line of a class binds."""

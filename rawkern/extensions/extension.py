@@ -70,8 +70,10 @@ class Host:
     def exports(self) -> list[str]:
         return list(dict.fromkeys(self.translation.exports))
 
-    def is_class(self, name: str) -> bool:
-        return isinstance(self.now(name), type)
+    def is_function(self, name: str) -> bool:
+        """Whether a name is that of a function, not of a class or of an enumerator."""
+        found = self.now(name)
+        return callable(found) and not isinstance(found, type)
 
     def now(self, name: str) -> Any:
         """What a name means in the sources as they were read last."""
@@ -118,7 +120,7 @@ class Extension:
         self.__name__ = host.name
         self.__doc__ = doc or f"The extension {host.name}."
         for name in host.exports:
-            if not host.is_class(name):
+            if host.is_function(name):
                 self.__dict__[name] = host.function(name)
 
     def __getattr__(self, name: str) -> Any:
@@ -126,7 +128,7 @@ class Extension:
         if host is None or name.startswith("__"):
             raise AttributeError(name)
         host.look()
-        if name in host.exports and host.is_class(name):
+        if name in host.exports and not host.is_function(name):
             return host.now(name)
         if name in host.exports:
             function = self.__dict__[name] = host.function(name)

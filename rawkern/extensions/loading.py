@@ -37,6 +37,8 @@ class ExtensionModule(RawModule):
         host = self.__dict__.get("host")
         if host is not None and not name.startswith("_"):
             host.look()
+            if name in host.exports and not host.is_function(name):
+                return host.now(name)
             if name in host.exports:
                 function = self.__dict__[name] = host.function(name)
                 return function

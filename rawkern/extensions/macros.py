@@ -162,18 +162,19 @@ class _Expansion:
         if macro.variadic and len(given) >= len(names) - 1:
             rest: list[Piece] = []
             for k, each in enumerate(given[len(names) - 1 :]):
-                rest += ([(", ", line, come)] if k else []) + each
+                rest += ([(",", line, come), (" ", line, come)] if k else []) + each
             given = [*given[: len(names) - 1], rest]
         if len(given) != len(names):
             raise Refused(f"the macro {name} takes {len(names)} arguments, it is called with {len(given)}")
         raw = dict(zip(names, given, strict=True))
         full = {one: self.run(list(pieces)) for one, pieces in raw.items()}
         before: list[Piece] = []
+        hoisted: list[str] = []
         for one in names:
             uses = macro.body.count(one)
             if uses > 1 and hoist and _LAMBDA.match("".join(token for token, _, _ in full[one])):
-                made = f"{HOISTED}{len(self.declared) + 1}"
-                self.declared[made] = _declared(macro.body, raw)
+                made = f"{HOISTED}{len(self.declared) + len(hoisted) + 1}"
+                hoisted.append(made)
                 at = full[one][0][1]
                 before += [("auto ", at, come), (made, at, come), (" = ", at, come), *full[one], ("; ", at, come)]
                 full[one] = [(made, line, come)]
@@ -197,7 +198,11 @@ class _Expansion:
             else:
                 body.append((token, line, marks))
             at += 1
-        return self._pasted(body) if pasting else body, before
+        body = self._pasted(body) if pasting else body
+        if hoisted:
+            text = "".join(token for token, _, _ in _Expansion(self.macros).run(list(body)))
+            self.declared |= dict.fromkeys(hoisted, _declared(text))
+        return body, before
 
     def _pasted(self, body: list[Piece]) -> list[Piece]:
         """Join tokens around ``##``."""
@@ -333,11 +338,8 @@ _CONST = re.compile(
 )
 
 
-def _declared(body: tuple[str, ...], given: Mapping[str, list[Piece]]) -> list[tuple[str, str]]:
-    """The names that a macro's body declares around its lambda, with the types of constants."""
-    words = {name: "".join(piece[0] for piece in pieces) for name, pieces in given.items()}
-    text = "".join("" if _LAMBDA.match(words.get(token, "")) else words.get(token, token) for token in body)
-    text = re.sub(r"\s*##\s*", "", text)
+def _declared(text: str) -> list[tuple[str, str]]:
+    """The names that the text of a macro declares around its lambda, with the types of constants."""
     found = [(match[1] or match[2], "typename") for match in _USING.finditer(text)]
     found += [((m[2] or m[4]), (m[1] or m[3])) for m in _CONST.finditer(text)]
     return list(dict.fromkeys(found))

@@ -240,6 +240,8 @@ def _context(f: Context, node: Any, value: Value, name: str, of: Any, nodes: lis
         return Value("torch.are_deterministic_algorithms_enabled()", t.BOOL)
     if name == "allowTF32CuBLAS":
         return Value("torch.backends.cuda.matmul.allow_tf32", t.BOOL)
+    if name == "alertNotDeterministic" and len(nodes) == 1:
+        return Value(f"alert_not_deterministic({f.value(nodes[0]).code})", t.VOID)
     if name in ("lazyInitCUDA", "getTHCState"):
         return Value("None", t.NULL)
     return None

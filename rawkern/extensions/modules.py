@@ -224,7 +224,9 @@ class _Writer:
         parts = [f'"""{said}"""']
         parts.append("")
         parts.append("from __future__ import annotations")
-        imports = [f"import {one}" for one in ("functools", "math", "warnings") if re.search(rf"\b{one}\.", text)]
+        imports = [
+            f"import {one}" for one in ("enum", "functools", "math", "warnings") if re.search(rf"\b{one}\.", text)
+        ]
         parts += ["", *imports] if imports else []
         parts += ["", "import torch", "", self._imports(text), ""]
         parts += self._kernels(text)

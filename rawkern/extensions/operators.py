@@ -154,6 +154,8 @@ def unary(f: Context, node: Any) -> Value:
             return Value(f"{value.code}[{value.extra}]", value.type.item, lvalue=True)
         if value.type.kind == "pointer" and value.type.item.kind == "tensor":
             return Value(value.code, t.TENSOR)
+        if value.type.kind == "string":
+            return Value(f"character({value.code}, 0)", Type("int", "int8"))
         if value.type.kind == "pointer" and value.type.item.kind == "struct" and not value.type.name:
             return Value(value.code, value.type.item, lvalue=True)
         if value.type.kind == "pointer":

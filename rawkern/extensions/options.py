@@ -92,6 +92,8 @@ def options_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]
         return Value(tests[bare], t.BOOL)
     if bare in ("CppTypeToScalarType",):
         raise Refused(f"`{short(node)}`", node)
+    if bare == "increment_version" and len(nodes) == 1:
+        return Value(f"torch.autograd.graph.increment_version({f.value(nodes[0]).code})", t.VOID)
     if bare in ("globalContext",):
         return Value("torch", Type("global_context"))
     if bare in ("value_or_else", "toAccumulateType"):

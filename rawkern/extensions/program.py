@@ -141,6 +141,7 @@ class Unit:
     files: list[str] = field(default_factory=list)  # the source and its own headers
     bindings: list[Binding] = field(default_factory=list)
     classes: list[ClassBinding] = field(default_factory=list)
+    enumerations: list[EnumBinding] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what was not understood outside of functions
 
@@ -173,6 +174,15 @@ class ClassBinding:
     fields: dict[str, str] = field(default_factory=dict)  # name to the member
     properties: list[Binding] = field(default_factory=list)
     line: int = 0
+
+
+@dataclass
+class EnumBinding:
+    """An enumeration under the name that ``py::enum_`` gives it."""
+
+    name: str
+    values: dict[str, Any] = field(default_factory=dict)  # name to the node of the enumerator
+    exported: bool = False  # its enumerators are names of the module, too
 
 
 @dataclass

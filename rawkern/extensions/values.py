@@ -126,6 +126,12 @@ def _to_int(value: Value, to: Type) -> Value:
         return Value(f"{to.name}({value.code})", to)
     if kind in ("any", "dtype", "device_type", "kernel", "index", "opaque"):
         return Value(value.code, to)
+    if (
+        kind == "pointer"
+        and LIMITS[to.name][1] >= LIMITS["int64"][1]
+        and "vector" not in (value.type.name, value.extra)
+    ):
+        return Value(f"memory_address({value.code})", to, 0, LIMITS["int64"][1])
     raise Refused(f"a conversion from {value.type} to {to}")
 
 
@@ -170,7 +176,7 @@ def _to_bool(value: Value, to: Type) -> Value:
         return Value(f"({value.code} != 0)", to)
     if kind in ("pointer", "null"):
         return Value(f"(not is_null({value.code}))", to)
-    if kind == "optional":
+    if kind in ("optional", "string"):  # std::string is not a condition, a pointer to characters is
         return Value(f"({value.code} is not None)", to)
     if kind == "tensor":
         raise Refused("a tensor as a condition")

@@ -74,7 +74,9 @@ class _Settings:
     max_iterations: int | None
     verify: bool | None
     edit: int  # the last edit of any source when the operator was defined
-    known: weakref.WeakKeyDictionary[Any, dict[Any, Derived]] = field(default_factory=weakref.WeakKeyDictionary)
+    known: weakref.WeakKeyDictionary[Any, dict[Any, Derived | NotDifferentiable]] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
     verified: weakref.WeakSet[Derived] = field(default_factory=weakref.WeakSet)
 
 
@@ -228,18 +230,42 @@ class _Run:
 
     def _derive(self, launch: Recorded, wrt: tuple[str, ...] | None) -> Derived:
         config = launch.config
-        found = self._derived(launch.kernel, config.block, config.grid, config.shared_mem, wrt)
+        given = launch.kernel, config.block, config.grid, config.shared_mem, wrt
+        try:
+            found = self._derived(*given)
+        except NotDifferentiable:
+            own = {p.name for p in launch.kernel.state().signature.params}
+            numbers = {n: v for n, v in launch.arguments.items() if n in own and type(v) is int}
+            found = self._with_constants(numbers, *given) if numbers else None
+            if found is None:
+                raise
         return found.fitting(config.grid, launch.arguments)
 
-    def _derived(self, kernel: Any, block: Shape, grid: Shape, shared_mem: int, wrt: tuple[str, ...] | None) -> Derived:
+    def _with_constants(self, numbers: dict[str, int], *given: Any) -> Derived | None:
+        """The backward of launches with these numbers alone, where there is none for all."""
+        with contextlib.suppress(NotDifferentiable):
+            return self._derived(*given, constants=numbers)
+        return None
+
+    def _derived(
+        self, kernel: Any, block: Shape, grid: Shape, shared_mem: int, wrt: tuple[str, ...] | None,
+        constants: dict[str, int] | None = None,
+    ) -> Derived:  # fmt: skip
         """The backward of launches of a kernel, kept as long as that."""
-        key = (kernel.build(), block, tuple(n == 1 for n in grid), shared_mem, wrt)
+        key = (kernel.build(), block, tuple(n == 1 for n in grid), shared_mem, wrt, *(constants or {}).items())
         cache = self.settings.known.setdefault(kernel, {})
         if key not in cache:
-            cache[key] = RawKernel.of(kernel).derive(
-                block=block, grid=grid, shared_mem=shared_mem, wrt=wrt, max_iterations=self.settings.max_iterations
-            )
-        return cache[key]
+            try:
+                cache[key] = RawKernel.of(kernel).derive(
+                    block=block, grid=grid, shared_mem=shared_mem, wrt=wrt, max_iterations=self.settings.max_iterations,
+                    constants=constants,
+                )  # fmt: skip
+            except NotDifferentiable as error:
+                cache[key] = error
+        found = cache[key]
+        if isinstance(found, NotDifferentiable):
+            raise found.with_traceback(None)
+        return found
 
     def _same_texts(self) -> None:
         """Refuse sources that were edited since the forward ran them."""

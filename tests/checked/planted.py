@@ -407,6 +407,16 @@ extern "C" __global__ void k(int n, float* x, float* out) {
         x[t] = next;
     }
 }""", 1, 64, floats(80)),
+    Defect("barrier_on_one_side", "BarrierError", r"""// the other half of the warp stores and ends instead
+extern "C" __global__ void k(const float* x, float* out) {
+    int t = threadIdx.x;
+    if (t % 2) {
+        float v = x[t ^ 1];
+        __syncthreads();                             // defect
+        out[t] = v;
+    } else
+        out[t ^ 2] = x[t];
+}""", 1, 64, lambda d: (torch.randn(64, device=d), torch.zeros(64, device=d))),
     Defect("group_sync_in_branch", "BarrierError", r"""// sync() of the block's group that only half of a warp reaches
 #include <cooperative_groups.h>
 extern "C" __global__ void k(int n, float* x, float* out) {

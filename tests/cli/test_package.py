@@ -25,15 +25,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("clear.cu halves.cu", "build shows one file at a time; halves.cu is too many"),
-        ("clear.cu --package made", "--package needs the GPUs that the kernels are for, such as --arch sm_80"),
-        ("clear.cu --package made --arch sm_80 --ptx --block 64", "leave out --ptx, --block"),
-        ("clear.cu other/clear.cu --package made --arch sm_80", "two files are named clear"),
+        ("clear.cu halves.cu", "build shows one file; remove halves.cu (only --package takes several)"),
+        ("clear.cu --package made", "--package needs the target architectures, such as --arch sm_80"),
+        ("clear.cu --package made --arch sm_80 --ptx --block 64", "remove --ptx, --block"),
+        (
+            "clear.cu other/clear.cu --package made --arch sm_80",
+            "two sources are named clear, so their output files would collide",
+        ),
         ("clear.cu --package made --arch sm_80 --kernel half_of<int>", "--kernel half_of<int>: no file has a template"),
         ("clear.cu --package made --arch sm_80 --kernel clear", "--kernel clear: no file has a template"),
         ("clear.cu --package made --arch sm_10", "--arch sm_10: this compiler knows sm_"),
         ("clear.cu --package made --arch sm_80 --constant N", "'N' is no constant expression"),
-        ("clear.cu --constant N", "--constant is for --package"),
+        ("clear.cu --constant N", "--constant goes with --package"),
         ("halves.cu --package made --arch sm_80", "no kernel that is not a template"),
         ("clear.cu broken.cu --package made --arch sm_80", 'identifier "y" is undefined'),
     ],

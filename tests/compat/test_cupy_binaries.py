@@ -183,7 +183,7 @@ def test_building_needs_the_source(files: dict[str, Path], capsys: pytest.Captur
     for kind in ("ptx", "cubin"):
         assert main(["build", str(files[kind])]) == 1
         name = {"ptx": "PTX"}.get(kind, kind)
-        assert f"k.{kind} is a {name} file, which is compiled already; pass the CUDA source" in capsys.readouterr().err
+        assert f"k.{kind} is a {name} file, which is already compiled; pass the CUDA source" in capsys.readouterr().err
 
 
 def test_a_file_that_changes(files: dict[str, Path], tmp_path: Path) -> None:

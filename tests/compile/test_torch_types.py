@@ -237,3 +237,38 @@ def test_what_is_compiled(tmp_path) -> None:
     with pytest.raises(rawkern.CompileError) as caught:
         rawkern.RawModule(path=file).get_function("k")[1, 1](x)
     assert caught.value.line == 4 and str(tmp_path / "b.h") in str(caught.value)
+
+
+def test_complex_numbers_in_warps_and_blocks(device: torch.device) -> None:
+    source = r"""
+#include <ATen/native/cuda/block_reduce.cuh>
+#include <c10/util/complex.h>
+#include <thrust/tuple.h>
+
+__device__ thrust::tuple<float, int> halves(float x) { return thrust::make_tuple(x / 2, 2); }
+
+__global__ void sums(const c10::complex<float>* x, c10::complex<float>* out) {
+  __shared__ c10::complex<float> shared[32];
+  const c10::complex<float> mine = x[threadIdx.x];
+  const auto sum = at::native::cuda_utils::BlockReduceSum<c10::complex<float>>(mine, shared);
+  if (threadIdx.x == 0) out[0] = std::conj(sum);
+  const auto two = halves(1.0f);
+  if (threadIdx.x == 0) out[1] = c10::complex<float>(thrust::get<0>(two), thrust::get<1>(two));
+}
+"""
+    x = torch.randn(96, dtype=torch.complex64, device=device)
+    out = torch.zeros(2, dtype=torch.complex64, device=device)
+    rawkern.RawModule(source).get_function("sums")[1, 96](x, out)
+    torch.testing.assert_close(out, torch.stack([x.sum().conj(), torch.tensor(0.5 + 2j, device=device)]))
+
+
+def test_a_namespace_of_functions_for_the_host_is_used(device: torch.device) -> None:
+    source = """
+#include <torch/extension.h>
+#include <cub/device/device_scan.cuh>
+using namespace cub;
+__global__ void one(float* x) { x[0] = 1; }
+"""
+    x = torch.zeros(1, device=device)
+    rawkern.RawModule(source).get_function("one")[1, 1](x)
+    assert x.item() == 1

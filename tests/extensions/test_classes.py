@@ -590,3 +590,23 @@ def test_autograd_functions(tmp_path: Path, device: torch.device) -> None:
     assert not e.both(a, b)[2].requires_grad
     (gradient,) = torch.autograd.grad(e.both(a, b.detach())[0].sum(), a)
     assert torch.equal(gradient, b.detach())
+
+
+def test_enumerations_that_are_bound(tmp_path: Path) -> None:
+    source = """
+enum class Activation { ReLU, ELU = 5, Identity };
+enum Mode { kSum, kMean };
+int64_t of(Activation a) { return a == Activation::ELU ? 100 : static_cast<int64_t>(a); }
+int64_t mode(Mode m) { return m == kMean ? 1 : 0; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  py::enum_<Activation>(m, "Act").value("ReLU", Activation::ReLU).value("ELU", Activation::ELU, "exp")
+      .value("Identity", Activation::Identity);
+  pybind11::enum_<Mode>(m, "Mode").value("Sum", kSum).value("Mean", Mode::kMean).export_values();
+  m.def("of", &of); m.def("mode", &mode);
+}
+"""
+    extension = load(tmp_path, source)
+    assert [extension.of(one) for one in extension.Act] == [0, 100, 6]
+    assert extension.Act.ELU.name == "ELU" and int(extension.Act.Identity) == 6
+    assert extension.mode(extension.Mode.Mean) == 1 and extension.mode(extension.Sum) == 0
+    assert set(dir(extension)) >= {"Act", "Mode", "Sum", "Mean", "of", "mode"}

@@ -671,3 +671,112 @@ def test_overloaded_kernels_and_errors_of_cpp(tmp_path: Path, device: torch.devi
         cpp_extension.take_cpu_tensors()
     assert e.order([5, 1, 3, 1]) == [1, 3, 2, 0]
     assert e.there_and_back(7) == 7
+
+
+def test_names_that_a_macro_in_a_macro_declares(tmp_path: Path, device: torch.device) -> None:
+    source = r"""
+#define CASE(ENUM, TYPE, NAME, THREADS, ...) case ENUM: { using NAME = TYPE; const int threads = THREADS; return __VA_ARGS__(); }
+#define DISPATCH(TYPE, NAME, ...) [&] { switch (TYPE) { \
+  CASE(at::ScalarType::Float, float, NAME, 128, __VA_ARGS__) CASE(at::ScalarType::Double, double, NAME, 64, __VA_ARGS__) \
+  default: AT_ERROR("not ", toString(TYPE)); } }()
+template <typename T, int N> __global__ void k(T* y) { if (threadIdx.x == 0) y[0] = N; }
+torch::Tensor f(torch::Tensor x) {
+  auto y = torch::zeros({1}, x.options());
+  DISPATCH(x.scalar_type(), scalar_t, [&] { k<scalar_t, threads><<<1, threads>>>(y.data_ptr<scalar_t>()); });
+  return y;
+}
+"""
+    f = load(tmp_path, source).f
+    assert f(torch.zeros(1, device=device)).item() == 128
+    assert f(torch.zeros(1, device=device, dtype=torch.float64)).item() == 64
+
+
+def test_variadic_arguments_are_those_of_the_macro_that_they_are_passed_on_to(tmp_path: Path) -> None:
+    source = """
+#define FIRST(a, ...) a
+#define SECOND(a, b, ...) b
+#define BOTH(...) FIRST(__VA_ARGS__) * 10 + SECOND(__VA_ARGS__)
+int64_t f() { return BOTH(4, 2, 7); }
+"""
+    assert load(tmp_path, source).f() == 42
+
+
+def test_texts_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+int64_t f() {
+  const char* text = std::getenv("RAWKERN_TEST_MODE");
+  if (text) {
+    if (*text == '1') return 1;
+    if (*text == 0) return -1;
+    return 2;
+  }
+  return 0;
+}
+"""
+    f = load(tmp_path, source).f
+    monkeypatch.delenv("RAWKERN_TEST_MODE", raising=False)
+    assert f() == 0
+    for text, expected in (("1", 1), ("off", 2), ("", -1)):
+        monkeypatch.setenv("RAWKERN_TEST_MODE", text)
+        assert f() == expected
+
+
+def test_algorithms_that_are_not_deterministic(tmp_path: Path, device: torch.device) -> None:
+    source = """
+__global__ void k(float* x) { atomicAdd(x, 1.0f); }
+void f(torch::Tensor x) {
+  at::globalContext().alertNotDeterministic("f");
+  k<<<1, 32>>>(x.data_ptr<float>());
+  torch::autograd::increment_version(x);
+}
+"""
+    f, x = load(tmp_path, source).f, torch.zeros(1, device=device)
+    version = x._version
+    f(x)
+    assert x.item() == 32 and x._version > version
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        torch.use_deterministic_algorithms(True)
+        with pytest.raises(RuntimeError, match="f does not have a deterministic implementation"):
+            f(x)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with pytest.warns(UserWarning, match="f does not have a deterministic implementation"):
+            f(x)
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    assert x.item() == 64
+
+
+def test_alignment_of_memory(tmp_path: Path) -> None:
+    source = """
+bool f(torch::Tensor x) { return reinterpret_cast<uintptr_t>(x.data_ptr<float>()) % 16 == 0; }
+bool g(torch::Tensor x) { return ((uint64_t)x.data_ptr()) % 16 == 0; }
+"""
+    extension, x = load(tmp_path, source), torch.zeros(64)
+    for one in (extension.f, extension.g):
+        assert [one(x[k:]) for k in range(4)] == [(x.data_ptr() + 4 * k) % 16 == 0 for k in range(4)]
+
+
+def test_accessors_of_tensors_that_are_not_given(tmp_path: Path, device: torch.device) -> None:
+    source = """
+template <typename T> using Accessor = torch::PackedTensorAccessor32<T, 1, torch::RestrictPtrTraits>;
+template <typename T> Accessor<T> accessor(const c10::optional<torch::Tensor>& x) {
+  if (!x.has_value()) {
+    const std::vector<int32_t> zeros(1);
+    return torch::PackedTensorAccessor32<T, 1, torch::RestrictPtrTraits>(nullptr, zeros.data(), zeros.data());
+  }
+  return x.value().packed_accessor32<T, 1, torch::RestrictPtrTraits>();
+}
+template <typename T> __global__ void k(const Accessor<T> x, T* y) {
+  const int i = threadIdx.x;
+  y[i] = x.size(0) > 0 ? x[i] : T(7);
+}
+torch::Tensor f(c10::optional<torch::Tensor> x) {
+  auto y = torch::zeros({3}, torch::TensorOptions().device(torch::kCUDA));
+  k<float><<<1, 3>>>(accessor<float>(x), y.data_ptr<float>());
+  return y;
+}
+"""
+    f = load(tmp_path, source).f
+    assert f(None).tolist() == [7, 7, 7]
+    assert f(torch.arange(3.0, device=f(None).device)).tolist() == [0, 1, 2]

@@ -5,6 +5,7 @@ from rawkern.extensions.cpp.bindings import bind as bind
 from rawkern.extensions.cpp.bindings import by_value as by_value
 from rawkern.extensions.cpp.bindings import expose as expose
 from rawkern.extensions.cpp.bindings import overloaded as overloaded
+from rawkern.extensions.cpp.checks import alert_not_deterministic as alert_not_deterministic
 from rawkern.extensions.cpp.checks import check_contiguous as check_contiguous
 from rawkern.extensions.cpp.checks import check_defined as check_defined
 from rawkern.extensions.cpp.checks import check_device_type as check_device_type
@@ -39,6 +40,7 @@ from rawkern.extensions.cpp.memory import elements as elements
 from rawkern.extensions.cpp.memory import from_blob as from_blob
 from rawkern.extensions.cpp.memory import is_null as is_null
 from rawkern.extensions.cpp.memory import memcpy as memcpy
+from rawkern.extensions.cpp.memory import memory_address as memory_address
 from rawkern.extensions.cpp.memory import memset as memset
 from rawkern.extensions.cpp.memory import new as new
 from rawkern.extensions.cpp.memory import offset as offset
@@ -52,6 +54,7 @@ from rawkern.extensions.cpp.memory import upload as upload
 from rawkern.extensions.cpp.memory import value as value
 from rawkern.extensions.cpp.numbers import acc_type as acc_type
 from rawkern.extensions.cpp.numbers import at as at
+from rawkern.extensions.cpp.numbers import character as character
 from rawkern.extensions.cpp.numbers import convert as convert
 from rawkern.extensions.cpp.numbers import dispatch as dispatch
 from rawkern.extensions.cpp.numbers import div as div

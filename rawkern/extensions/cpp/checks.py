@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,3 +118,13 @@ def check_scalar_types(context: str, argument: Argument, dtypes: Sequence[torch.
     wanted = listed if len(dtypes) == 1 else f"one of the following scalar types: {listed}"
     message = f"Expected tensor for {_said(argument)} to have {wanted}; but got {text(found)} instead"
     _check(found in dtypes, message, context)
+
+
+def alert_not_deterministic(caller: str) -> None:
+    """``alertNotDeterministic``: an error or a warning where torch is to use deterministic algorithms."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return
+    message = f"{caller} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms"
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        raise RuntimeError(f"{message}(True)'.")
+    warnings.warn(f"{message}(True, warn_only=True)'.", stacklevel=2)

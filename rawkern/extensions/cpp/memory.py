@@ -206,6 +206,14 @@ def _address(pointer: Any) -> Any:
     return pointer.data_ptr() if isinstance(pointer, torch.Tensor) else pointer or 0
 
 
+def memory_address(pointer: Any) -> int:
+    """``reinterpret_cast<uintptr_t>(pointer)``."""
+    found = _address(pointer)
+    if not isinstance(found, int) or isinstance(pointer, Struct):
+        raise TypeError(f"the address of a {type(pointer).__name__} as a number")
+    return found
+
+
 def elements(pointer: torch.Tensor) -> torch.Tensor:
     """The memory behind a pointer as a tensor of one dimension, to the end of its storage."""
     return offset(pointer, 0)

@@ -337,6 +337,14 @@ def sprintf(format: str, *values: Any) -> str:
     return format.replace("%u", "%d") % values
 
 
+def character(string: str, index: int) -> int:
+    """``text[index]`` of a pointer to characters, whose end is a zero."""
+    data = string.encode()
+    if not 0 <= index <= len(data):
+        raise IndexError(f"character {index} of a text of {len(data)}")
+    return signed(data[index], 8) if index < len(data) else 0
+
+
 def getenv(name: str) -> str | None:
     """``std::getenv``."""
     return os.environ.get(name)

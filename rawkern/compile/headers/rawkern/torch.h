@@ -372,6 +372,14 @@ template <class A, class B, class R> struct binary_function {
   using second_argument_type = B;
   using result_type = R;
 };
+using ::c10::abs;
+using ::c10::arg;
+using ::c10::conj;
+using ::c10::exp;
+using ::c10::imag;
+using ::c10::norm;
+using ::c10::polar;
+using ::c10::real;
 }
 
 template <typename T> __device__ __forceinline__ T doLdg(const T* p) { return *p; }

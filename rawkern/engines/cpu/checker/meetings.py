@@ -88,7 +88,7 @@ def missed(f: FunctionLowering, key: int, came: Val, instr: Instr) -> None:
 
 def leaves(f: FunctionLowering, target: int, lanes: Val) -> None:
     """Lanes go on to a block, perhaps where the kernel ends: others may still come to a barrier."""
-    if any(f.block in blocks for blocks in _ends_beside(f).values()) and _is_end(f.flow, target):
+    if any(f.block in blocks for blocks in _ends_beside(f).values()) and _is_end(f, target):
         old = f.e.let("i32", 1, f"load i32, ptr {f.frame.word(f'ended{f.block}')}")
         f.e.line(f"store {f.e.bin('or', old, lanes)}, ptr %ended{f.block}")
 
@@ -96,11 +96,14 @@ def leaves(f: FunctionLowering, target: int, lanes: Val) -> None:
 def ended(f: FunctionLowering, key: int) -> None:
     """Lanes come to the barrier of block `key`: others may have ended without it (`rawkern.checked.skips` says how)."""
     e, blocks = f.e, _ends_beside(f).get(key, [])
-    words = [e.let("i32", 1, f"load i32, ptr {f.frame.word(f'ended{k}')}") for k in blocks]
-    if words:
+    gone = [(k, e.let("i32", 1, f"load i32, ptr {f.frame.word(f'ended{k}')}")) for k in blocks]
+    if blocks and not f.analysis.free_running:  # those that wait elsewhere come to no barrier any more
+        waitable = sorted(f.analysis.waitable - {key})
+        gone += [(k, e.let("i32", 1, f"load i32, ptr %wait{k}")) for k in waitable]
+    if gone:
         barrier = add_site(f, meeting_site(f, f.flow.blocks[key].instrs[-1]))
-        with e.where(e.cmp("icmp ne", e.all("or", words), 0), rare=True):
-            for k, lanes in zip(blocks, words, strict=True):
+        with e.where(e.cmp("icmp ne", e.all("or", [lanes for _, lanes in gone]), 0), rare=True):
+            for k, lanes in gone:
                 block = f.flow.blocks[k]
                 site = add_site(f, meeting_site(f, block.ending or next(iter(reversed(block.instrs)), None)))
                 note(f, "blame", lanes, site, const("i64", KINDS.index("SKIPPED_BARRIER")), barrier)
@@ -113,16 +116,16 @@ def _ends_beside(f: FunctionLowering) -> dict[int, list[int]]:
         blocks, kept.ends_beside = f.flow.blocks, {}
         barriers = [k for k, b in enumerate(blocks) if any(map(_takes_all, b.instrs))] if f.function.entry else []
         ways = [{i, *(_between(f.flow, i) or f.flow.reachable(i))} for i in f.analysis.divergent] if barriers else []
-        ends = [k for k, block in enumerate(blocks) if any(_is_end(f.flow, t) for t in block.targets)]
+        ends = [k for k, block in enumerate(blocks) if any(_is_end(f, t) for t in block.targets)]
         for b in barriers:
             kept.ends_beside[b] = [k for k in ends if any(b in way and k in way for way in ways)]
     return kept.ends_beside
 
 
-def _is_end(flow: Flow, block: int) -> bool:
-    """Whether a function ends at a block, other than by ``exit``."""
-    found = flow.blocks[block]
-    return found.exit_only and (found.ending is None or found.ending.op.base == "ret")
+def _is_end(f: FunctionLowering, block: int) -> bool:
+    """Whether lanes that come to a block return, as far as the source says, and do not end by ``exit``."""
+    found = f.flow.blocks[block]
+    return _is_shared_end(f, block) or (found.exit_only and (found.ending is None or found.ending.op.base == "ret"))
 
 
 def is_alone(f: FunctionLowering, instr: Instr, named: Val | None = None) -> None:
