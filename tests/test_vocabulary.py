@@ -27,6 +27,8 @@ FILES = [
         "benchmarks/*.md",
         "examples/**/*.md",
         "examples/**/*.py",
+        "rawkern/extensions/**/*.py",
+        "rawkern/cpp_extension*",
         "rawkern/gradients/**/*.py",
         "benchmarks/*.py",
         "cuda_src/*.cu*",
