@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rawkern.base.border import border
@@ -23,6 +23,7 @@ class Derivable:
         shared_mem: int = 0,
         wrt: Sequence[str] | None = None,
         max_iterations: int | None = None,
+        constants: Mapping[str, int] | None = None,
     ) -> Derived:
         """Derive the kernel's backward from its source.
 
@@ -41,6 +42,9 @@ class Derivable:
         max_iterations : int, optional
             The most iterations of loops that carry on what is not a sum, and whose number is not a constant. More end
             the launch with an error.
+        constants : mapping of str to int, optional
+            Integer parameters and the value of each in all launches of the backward, such as the size of tiles in
+            shared memory. What depends on them is then known. A launch with another value raises an error.
 
         Returns
         -------
@@ -54,4 +58,4 @@ class Derivable:
         """
         from rawkern.gradients.derived import derive_kernel  # takes long to import
 
-        return derive_kernel(self, block, grid, shared_mem, wrt, max_iterations)
+        return derive_kernel(self, block, grid, shared_mem, wrt, max_iterations, constants or {})

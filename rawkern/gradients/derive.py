@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -63,7 +63,7 @@ def derive(
     With `assume`, it may be right only for launches of which `Text.assumed` is true. A `plain` text is one to derive
     again: each thread does what the forward's did, so what it reads and adds to has the forward's form.
     """
-    reader = Reader(text, name, where, options, launched, headers=headers)
+    reader = Reader(text, name, where, options, launched, headers=headers, assume=assume)
     where = reader.where
     refused: Exception | None = None
     for strategy in _strategies(reader, "__shared__" in text):
@@ -71,7 +71,13 @@ def derive(
         found = _attempt(
             again,
             _Task(
-                again, Options(assume, strategy.shared, strategy.rename), where, wrt, max_iterations, double, plain
+                again,
+                Options(assume, strategy.shared, strategy.rename, strategy.tape),
+                where,
+                wrt,
+                max_iterations,
+                double,
+                plain,
             ).text,
         )
         if isinstance(found, Text):
@@ -91,18 +97,20 @@ class Strategy:
     updated: frozenset[str] = frozenset()  # arrays of which += reads and sets
     shared: bool = False  # `Options` of the passes
     rename: bool = False
+    tape: bool = False
 
 
 def _strategies(reader: Reader, shared: bool) -> Iterator[Strategy]:
     """What is tried, in this order, until one derives a backward; by what the first reading has shown of it."""
     yield Strategy()
     updated = reader.added_and_read()
-    for memory in ({}, {"shared": True}, {"rename": True}) if shared else ({},):
-        for each in (frozenset(), updated) if updated else (frozenset(),):
-            for keep in (True, False) if reader.outlined else (True,):
-                strategy = Strategy(keep, each, **memory)
-                if strategy != Strategy():
-                    yield strategy
+    for tape in (False, True) if reader.overwritten() else (False,):
+        for memory in ({}, {"shared": True}, {"rename": True}) if shared else ({},):
+            for each in (frozenset(), updated) if updated else (frozenset(),):
+                for keep in (True, False) if reader.outlined else (True,):
+                    strategy = Strategy(keep, each, **memory, tape=tape)
+                    if strategy != Strategy():
+                        yield strategy
 
 
 def _attempt(reader: Reader, make: Callable[[Kernel], Text | Unroll]) -> Text | Exception:
@@ -124,12 +132,14 @@ def forward(
     double: bool = False,
     assume: bool = True,
     updated: frozenset[str] = frozenset(),
+    tape: bool = False,
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
     reader = Reader(
-        text, name, where, options, launched, headers=headers, vectors=False, outline=False, updated=updated
-    )
-    return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume)), double))
+        text, name, where, options, launched,
+        headers=headers, vectors=False, outline=False, updated=updated, assume=assume,
+    )  # fmt: skip
+    return reader.settle(lambda kernel: _forward(reader, prepared(kernel, Options(assume, tape=tape)), double))
 
 
 def statements(
@@ -160,7 +170,7 @@ def statements(
 
 def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     names = Names(_taken(kernel, double) | reader.file.options, double)
-    frame = Frame(kernel.body, None, names, stores_all=True)
+    frame = Frame(kernel.body, None, names, stores_all=True, replays=True)
     frame.settle()
     params = [
         pointer_to(kernel.arrays[n], names) if pointer else Parameter(spelling(kind, names), n)
@@ -202,6 +212,7 @@ class _Task:
         for same in made & set(given.functions):  # which are then put in
             raise self.where.refuse(1, f"{same} is also the name of a function of the backward", "give it another")
         tell("read", given)
+        given.constants = _constants(given, self.reader.launched.constants)
         kernel = prepared(given, self.passes)
         wrt = _chosen(kernel, self.wrt)
         check_memory(kernel, wrt, self.where)
@@ -225,14 +236,15 @@ class _Task:
         names = Names(_taken(kernel, self.double) | self.reader.file.options, self.double)
         assumed: list[Any] | None = kernel.assumed if self.passes.assume else None
         others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
-        gathering = [] if self.plain else _gathering(copies, kernel, others, names, where, assumed)
+        simple = self.plain or bool(kernel.taped)
+        gathering = [] if simple else _gathering(copies, kernel, others, names, where, assumed)
         lines = [line for g in gathering for line in g.made]
         gathered = {g.gather.array.name: g for g in gathering}
-        found = [] if self.plain else deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
+        found = [] if simple else deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
         parts = dealt(found, copies.get, names, where)
         rest = _left(kernel, tuple(n for n in wrt if n not in gathered), parts)
         reverse = Reverse(kernel, rest, names, where, self.max_iterations, assumed)
-        if self.plain:
+        if simple:
             reverse.block_sums = dict.fromkeys(wrt)
         reverse.beside = frozenset(n for part in parts for n in part.deal.arrays)
         for part in parts:
@@ -280,6 +292,18 @@ def _left(kernel: Kernel, wrt: tuple[str, ...], parts: Sequence[Dealing]) -> Act
     taken = frozenset(order for part in parts for order in part.deal.reads)
     left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}
     return activity(kernel, wrt, left)
+
+
+def _constants(kernel: Kernel, constants: Mapping[str, int]) -> dict[str, int]:
+    """The values of parameters, which have to be integers."""
+    integers = {n: kind for n, kind, pointer in kernel.params if not pointer and not types.is_float(kind)}
+    for name in constants:
+        if name not in integers:
+            raise ValueError(
+                f"constants names {name!r}, which is not an integer parameter of {kernel.name}; "
+                f"it has {', '.join(integers) or 'none'}{did_you_mean(name, integers)}"
+            )
+    return dict(constants)
 
 
 def _chosen(kernel: Kernel, wrt: Sequence[str] | None) -> tuple[str, ...]:

@@ -39,7 +39,9 @@ class Derived:
     parameters : tuple of (str, str)
         What each parameter is: ``("value", name)``, as the forward was given it, ``("variable", name)``, the memory of
         a variable of the device (``get_global``), ``("grad", name)``, ``("size", name)``, how many elements that
-        gradient has, or ``("blocks", axis)``, of the forward's grid.
+        gradient has, or ``("blocks", axis)``, of the forward's grid. Where the kernel overwrites what it has read,
+        ``("copy", name)``, a copy of the array as it was before, in which it runs again, ``("tape", name)``, memory
+        that it fills with what iterations read, and ``("iterations", name)``, how many a loop has at most.
     wrt : tuple of str
         Parameters whose gradients it adds to, or sets; those begin with zeros.
     outputs : tuple of str
@@ -212,6 +214,12 @@ class Derived:
 
     def fitting(self, grid: Shape, named: Mapping[str, Any]) -> Derived:
         """This backward, or one that assumes nothing of a launch's numbers if this is not right for it."""
+        for n, value in self._text.constants.items():
+            if named[n] != value:
+                raise LaunchError(
+                    f"{self._text.name} was derived for {n} = {value}, and the launch has {n} = {named[n]}; "
+                    f"derive it again with constants={ {each: named[each] for each in self._text.constants} }"
+                )
         if not self._text.assumed or self.launch(named, grid).fits:
             return self
         if self._other is None:
@@ -319,6 +327,7 @@ def derive_kernel(
     shared_mem: int,
     wrt: Sequence[str] | None,
     max_iterations: int | None,
+    constants: Mapping[str, int],
 ) -> Derived:
     """`RawKernel.derive`, whose parameters these are."""
     build: Build = kernel.build()
@@ -332,7 +341,7 @@ def derive_kernel(
             f"{name} was loaded from {source.name}, as it is compiled; a backward is derived from CUDA source"
         )
     where = Where(source.title, name, lambda line: source.place(source.name, line))
-    launched = Launched(shape.block, units, shape.shared_mem)
+    launched = Launched(shape.block, units, shape.shared_mem, dict(constants))
     found = {path: read(path) for path, _ in source.headers}
     texts = {path: data.decode(errors="replace").replace("\r\n", "\n") for path, data in found.items() if data}
     headers = Headers(texts, source.path and os.path.dirname(source.path), source.include_dirs, source)
@@ -343,7 +352,7 @@ def derive_kernel(
         text = derive(source.text, name, assume=assume, **given)
         own = {p.name for p in kernel.state().signature.params} | {*text.before, *text.variables, *text.members}
         for kind, each in text.parameters:
-            if kind != "blocks" and each not in own:  # a call could not tell what it means
+            if kind not in ("blocks", "tape", "iterations") and each not in own:  # a call could not tell what it means
                 raise where.refuse(1, f"a macro declares the parameter {each}", "write it out in the kernel's head")
         return Derived(kernel, text, lambda: twin(assume), source.title, lambda: made(False), lambda: plain(text.wrt))
 
@@ -353,7 +362,7 @@ def derive_kernel(
     def twin(assume: bool) -> dict[str, Any]:
         """The texts and kernels that `verify` compares."""
         double = derive(source.text, name, double=True, assume=assume, **given)
-        again = {**common, "updated": double.updated}
+        again = {**common, "updated": double.updated, "tape": double.taped}
         make = lambda code, called: type(kernel)(code, called, options=source.options)  # noqa: E731
         base = base_name(name)
         return {

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from rawkern.base import gpus
-from rawkern.gradients.index.values import at_most, number_of
+from rawkern.errors import LaunchError
+from rawkern.gradients.index.trips import counted
+from rawkern.gradients.index.values import Unknown, at_most, number_of
 from rawkern.gradients.text import ALIGNED, Text
 from rawkern.launch.occupancy import occupancy
 
@@ -31,6 +33,8 @@ class Launch:
     certain: Mapping[str, tuple[int, int]]  # of gradients that are set: which numbers are for certain
     fits: bool  # whether what the text assumes of a launch's numbers holds
     handed: Mapping[str, str]  # gradients that are an output's and are not set: of which
+    copies: Mapping[str, str]  # what the kernel overwrites: of which
+    tapes: Mapping[str, tuple[str, int]]  # memory that it fills: of which array's type, and how many numbers
     single: Launch | None = None  # for pointers that are not multiples of 16 bytes
 
     def run(self, block: tuple[int, int, int], given: Sequence[Any]) -> None:
@@ -44,10 +48,17 @@ class Launch:
         self, parameters: Sequence[tuple[str, str]], named: Mapping[str, Any], grads: Mapping[str, Any]
     ) -> list[Any]:
         """The arguments of the kernel with these parameters: the forward's, variables, gradients, its own numbers."""
-        return [
-            self.numbers[each] if each in self.numbers else grads[each[1]] if each[0] == "grad" else named[each[1]]
-            for each in parameters
-        ]
+        return [self._one(kind, name, named, grads) for kind, name in parameters]
+
+    def _one(self, kind: str, name: str, named: Mapping[str, Any], grads: Mapping[str, Any]) -> Any:
+        if (kind, name) in self.numbers:
+            return self.numbers[kind, name]
+        if kind == "copy":
+            return named[self.copies[name]].clone()
+        if kind == "tape":
+            like, count = named[self.tapes[name][0]], self.tapes[name][1]
+            return torch.empty(count, dtype=summed(like.dtype), device=like.device)
+        return grads[name] if kind == "grad" else named[name]
 
 
 class Backward:
@@ -87,6 +98,8 @@ class Backward:
         text = self.text
         numbers = {(k, n): named[n].numel() for k, n in text.parameters if k == "size"}
         numbers |= {(k, n): grid["xyz".index(n)] for k, n in text.parameters if k == "blocks"}
+        times = trips_of(text, named, grid)
+        numbers |= {("iterations", n): times[n] for k, n in text.parameters if k == "iterations"}
         certain = {n: s.certain(named, grid) for n, s in text.sets.items()}
         handed = {n: of for n, of in may.items() if certain[n][0] == 0 and certain[n][1] >= named[n].numel()}
         set_too = tuple(n not in handed for n, _ in text.handed)
@@ -94,6 +107,11 @@ class Backward:
             "numbers": numbers,
             "certain": certain,
             "handed": handed,
+            "copies": {of: n for n, of in text.before.items()},
+            "tapes": {
+                n: (of, math.prod((*(times[k] for k in loops), *grid, *text.block)))
+                for n, (of, loops) in text.tapes.items()
+            },
             "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
         }
         rows = times_of(text, named, grid), _specification(device)
@@ -147,6 +165,19 @@ def times_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -
     lengths = [number_of(row.length, named, grid) for row in text.rows]
     times = [-(-max(n or 0, 0) // row.step) for n, row in zip(lengths, text.rows, strict=True)]
     return tuple(n if n <= row.most else 0 for n, row in zip(times, text.rows, strict=True))
+
+
+def trips_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> dict[str, int]:
+    """How often the loops of tapes run at most, by their parameters."""
+    try:
+        found = counted(list(text.trips.values()), named, grid, text.block)
+    except Unknown:
+        numbers = ", ".join(f"{n}={v}" for n, v in named.items() if isinstance(v, int))
+        raise LaunchError(
+            f"{text.name} keeps what iterations read on a tape, and how many there are is not certain of {numbers}; "
+            "pass numbers below 2^31, and steps above 0"
+        ) from None
+    return {n: found[trip.name] for n, trip in text.trips.items()}
 
 
 def _alike(a: Any, b: Any) -> bool:

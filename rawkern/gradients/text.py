@@ -26,7 +26,9 @@ from rawkern.gradients.code.passes.unroll import Row, assumption, resident, rows
 from rawkern.gradients.code.printing import expression, function
 from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, Function, If, Parameter, Run, Statement
 from rawkern.gradients.index.affine import Poly
-from rawkern.gradients.ir import Array, Kernel, Store, walk
+from rawkern.gradients.index.scev import loops_around
+from rawkern.gradients.index.trips import Trips, trips
+from rawkern.gradients.ir import Array, Kernel, Loop, Store, Value, walk
 from rawkern.gradients.passes.in_place import mixed
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.types import Aggregate
@@ -43,7 +45,8 @@ class Text:
     name: str
     source: str
     #: In order: ("value", of the forward's parameters), ("variable", of the device), ("grad", of a parameter),
-    #: ("size", the number of its elements), ("blocks", how many the forward had along an axis of its grid).
+    #: ("size", the number of its elements), ("blocks", how many the forward had along an axis of its grid); where the
+    #: forward runs again ("copy", of a pointer as it was before), ("tape", of `tapes`), ("iterations", of `trips`).
     parameters: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]  # pointers whose gradients are read
     wrt: tuple[str, ...]  # parameters whose gradients are added to
@@ -72,6 +75,11 @@ class Text:
     pointers: frozenset[str] = frozenset()  # of these: those that take tensors
     updated: frozenset[str] = frozenset()  # arrays of which += was read as setting the sum
     written: frozenset[str] = frozenset()  # pointers that the forward stores to
+    constants: Mapping[str, int] = field(default_factory=dict)  # parameters that have to have these values
+    taped: bool = False  # whether it reads on tapes, or could, what the forward overwrites
+    #: Memory for what is read of an array that is overwritten: its name as it was before, and the loops around.
+    tapes: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    trips: Mapping[str, Trips] = field(default_factory=dict)  # of these, from the outermost: by parameter
     #: By parameter, what its gradient is called; not ``grad_x`` in a plain text, as what is derived of that has those.
     gradients: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,7 +125,10 @@ def backward_text(
     )
     return Text(
         f"{base_name(kernel.name)}_backward", made.source(lines, parameters, units), numbers, outputs, wrt,
-        tuple(n for kind, n in numbers if kind == "value" and n in kernel.arrays and n in _accessed(kernel, lines)),
+        (
+            *(n for kind, n in numbers if kind == "value" and n in kernel.arrays and n in _accessed(kernel, lines)),
+            *(n for n, of in kernel.before.items() if ("copy", of) in numbers),
+        ),
         tuple(a.name for a in reverse.exchanged),
         sum(name in ("atomicAdd", "warp_add") for e in tree.all_expressions(lines) for name in expr.calls(e)),
         units, kernel.block, assigned, made.sets, made.shared_mem,
@@ -128,6 +139,9 @@ def backward_text(
         members={n: (kernel.members[n], str(kind)) for n, kind, _ in kernel.params if n in kernel.members},
         pointers=frozenset(n for n, _, pointer in kernel.params if pointer and n in kernel.members),
         written=frozenset(i.place.array.name for i in walk(kernel.body) if isinstance(i, Store)), gradients=gradients,
+        constants=kernel.constants, taped=bool(kernel.taped),
+        tapes={n: (f"{a.name}_before", tuple(map(names.most, loops))) for n, (a, loops) in made.tapes.items()},
+        trips={n: trip for n, loop in made.trips.items() if (trip := trips(loop)) is not None},
     )  # fmt: skip
 
 
@@ -160,6 +174,8 @@ class _Assembly:
             *reverse.exchanges,
         ]
         self.blocks: dict[str, str] = {}  # by axis: the parameter with the number of the forward's blocks
+        self.tapes: dict[str, tuple[Array, list[Loop]]] = {}  # by parameter: of which, and the loops around
+        self.trips: dict[str, Loop] = {}  # by the parameter that says how often it runs at most
         self.rest = frozenset(n for n in kernel.before if n in wrt and mixed(kernel, n))
         self.shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
         if self.sums:
@@ -187,6 +203,12 @@ class _Assembly:
             body, self.blocks = self.more.lines, {"x": self.more.blocks}
         self.room = names.fresh("resident") if self.rows else ""
         self.body = body
+        used = {name for e in tree.all_expressions(body) for name in expr.names(e)}
+        for item in walk(kernel.body):
+            if isinstance(item, Value) and item.tape is not None and names.tape(item) in used:
+                around = loops_around(item.block)[::-1]
+                self.tapes[names.tape(item)] = item.attr.array, around
+                self.trips |= {names.most(loop): loop for loop in around}
         self.sets |= {n: g.sets(kernel) for n, g in self.gathered.items()}
 
     def lines(self) -> list[Statement]:
@@ -194,6 +216,8 @@ class _Assembly:
         kernel, arrays = self.kernel, self.arrays
         blocks = {f"gridDim.{axis}": Name(n) for axis, n in self.blocks.items()}
         checks = tree.deep(list(map(_check, self.assumed)), lambda e: expr.substituted(e, blocks))
+        wrong = [expr.infix(n, "!=", value) for n, value in kernel.constants.items()]
+        checks += [If(each, [Run(expr.call("__trap"))], inline=True) for each in wrong]
         lines = [*checks, *_zeroed(kernel, self.reverse, self.names), *self.body]
         while lines and isinstance(lines[-1], Barrier):
             lines.pop()
@@ -212,6 +236,8 @@ class _Assembly:
         used = {name for e in tree.all_expressions(lines) for name in expr.names(e)}
         found = [
             _Given("variable" if n in kernel.variables else "value", n, _value(kernel, n, kind, pointer, names))
+            if n not in kernel.taped
+            else _Given("copy", n, pointer_to(kernel.arrays[n], names))
             for n, kind, pointer in kernel.params
             if n in used
         ]
@@ -224,7 +250,14 @@ class _Assembly:
         for s in self.sums:
             if isinstance(s.count, Name):
                 found.append(_Given("size", s.of, Parameter("int", s.count.name)))
+        for n, (array, _) in self.tapes.items():
+            found.append(_Given("tape", n, Parameter(f"{self._taped(array)}* __restrict__", n)))
+        found += [_Given("iterations", n, Parameter("long long", n)) for n in self.trips if n in used]
         return found + [_Given("blocks", axis, Parameter("unsigned int", n)) for axis, n in self.blocks.items()]
+
+    def _taped(self, array: Array) -> str:
+        """The type of numbers that are read of an array."""
+        return self.names.summed(types.scalars(array.type)[0])
 
     def _gradient(self, name: str, kind: types.Type) -> str:
         """The type of a parameter for a gradient."""
@@ -270,11 +303,12 @@ class _Assembly:
         title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
         unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
         assumed = "".join(f", {expression(low)} <= {expression(high)}" for low, high in self.assumed)
+        constants = "".join(f", {n} = {value}" for n, value in kernel.constants.items())
         memory = "" if len(variables) == 1 else "s"
         registers = f"// {self.room}: how many blocks a multiprocessor has registers for; changes no result."
         return [
             f"// The backward of {kernel.name}, derived by rawkern from {title}.",
-            f"// For blocks of {'x'.join(map(str, kernel.block))} threads{unit}{assumed}.",
+            f"// For blocks of {'x'.join(map(str, kernel.block))} threads{unit}{constants}{assumed}.",
             *([f"// {', '.join(variables)}: the memory of the forward's variable{memory}."] if variables else []),
             *_effects(self.wrt, self.sets, self.reverse.exchanged, kernel.before, self.rest),
             *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered),

@@ -132,7 +132,8 @@ def _beside(value: Any, draw: np.random.Generator) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     size = 0.01 * value.abs() + 0.001 * float(value[value.isfinite()].abs().sum()) / max(value.numel(), 1) + 1e-9
-    return value + 0.1 * size * torch.from_numpy(np.asarray(draw.random(tuple(value.shape))))
+    moved = value + 0.1 * size * torch.from_numpy(np.asarray(draw.random(tuple(value.shape))))
+    return torch.where(value.isfinite(), moved, value)
 
 
 def _like(value: Any, draw: np.random.Generator) -> torch.Tensor | float:

@@ -321,3 +321,54 @@ extern "C" __global__ void flash_sram(const float* Q, const float* K, const floa
 }""", 16, (2, 2), lambda r: (r(2, 32, 8), r(2, 32, 8), r(2, 32, 8), r(2, 32, 8), 32, 0.35), shared_mem=4 * (128 + 64 + 64 + 128), max_iterations=8)  # fmt: skip
 def flash_sram(Q, K, V, O, N, scale):  # noqa: E741
     return {"O": attended(Q, K, V, scale)}
+
+
+# The sums, the maxima and the output of each row in global memory, which each tile of keys reads and overwrites.
+TILED = r"""
+extern "C" __global__ void flash_global(
+    const float* q, const float* k, const float* v, float* out, float* sums, float* maxima, float scale, int rows SIZES
+) {
+    extern __shared__ float tiles[];
+    float *own = tiles, *keys = own + TILE * WIDTH, *values = keys + TILE * WIDTH, *scores = values + TILE * WIDTH;
+    int t = threadIdx.x, head = blockIdx.x * rows;
+    for (int j = 0; j < rows / TILE; ++j) {
+        for (int c = 0; c < WIDTH; ++c) {
+            keys[t * WIDTH + c] = k[(head + j * TILE + t) * WIDTH + c];
+            values[t * WIDTH + c] = v[(head + j * TILE + t) * WIDTH + c];
+        }
+        __syncthreads();
+        for (int i = 0; i < rows / TILE; ++i) {
+            int row = head + i * TILE + t;
+            for (int c = 0; c < WIDTH; ++c) own[t * WIDTH + c] = q[row * WIDTH + c];
+            float before = maxima[row], most = before, sum = 0.0f;
+            for (int y = 0; y < TILE; ++y) {
+                float score = 0.0f;
+                for (int c = 0; c < WIDTH; ++c) score += own[t * WIDTH + c] * keys[y * WIDTH + c];
+                scores[t * TILE + y] = scale * score;
+                most = fmaxf(most, scale * score);
+            }
+            for (int y = 0; y < TILE; ++y) {
+                scores[t * TILE + y] = __expf(scores[t * TILE + y] - most);
+                sum += scores[t * TILE + y];
+            }
+            float kept = sums[row] * __expf(before - most);
+            for (int c = 0; c < WIDTH; ++c) {
+                float more = 0.0f;
+                for (int y = 0; y < TILE; ++y) more += scores[t * TILE + y] * values[y * WIDTH + c];
+                out[row * WIDTH + c] = (kept * out[row * WIDTH + c] + more) / (kept + sum);
+            }
+            maxima[row] = most;
+            sums[row] = kept + sum;
+        }
+        __syncthreads();
+    }
+}"""
+
+
+def tiled(r: Any) -> tuple[Any, ...]:
+    return r(3, 16, 4), r(3, 16, 4), r(3, 16, 4), r(3, 16, 4) * 0, r(3, 16) * 0, r(3, 16) * 0 - math.inf, 0.5, 16
+
+
+@case("#define TILE 8\n#define WIDTH 4" + TILED.replace("SIZES", ""), 8, 3, tiled, shared_mem=4 * (3 * 32 + 64), wrt=("q", "k", "v"))  # fmt: skip
+def flash_global(q, k, v, out, sums, maxima, scale, rows, *before):
+    return {"out": attended(q, k, v, scale)}

@@ -142,3 +142,50 @@ def pic_push(E, x, v, qm, dt, L, ng, np, x_before, v_before):
     to = x_before + now * dt
     to = torch.where(to >= L, to - L, to)
     return {"v": now, "x": torch.where(to < 0, to + L, to)}
+
+
+@case(r"""
+__global__ void relaxed(const float* x, float* y, float rate, int n, int steps) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    for (int step = 0; step < steps; ++step) y[i] += rate * (sinf(x[i]) - y[i] * y[i] * y[i]);
+}""", 32, 2, lambda r: (r(50), r(50), 0.3, 50, 4), name="relaxed", wrt=("x", "y_before", "rate"))  # fmt: skip
+def relaxed(x, y, rate, n, steps, y_before):
+    for _ in range(steps):
+        y_before = y_before + rate * (x.sin() - y_before**3)
+    return {"y": y_before}
+
+
+# Each thread solves L b = b for a right side of its own.
+@case(r"""
+__global__ void substituted(const float* L, float* b, int n, int sides) {
+    int i = threadIdx.x;
+    if (i >= sides) return;
+    for (int j = 0; j < n; ++j) {
+        for (int k = 0; k < j; ++k) b[j * sides + i] -= L[j * n + k] * b[k * sides + i];
+        b[j * sides + i] /= 2.0f + L[j * n + j];
+    }
+}""", 32, 1, lambda r: (r(7, 7), r(7, 20), 7, 20), name="substituted", wrt=("L", "b_before"))  # fmt: skip
+def substituted(L, b, n, sides, b_before):
+    lower = torch.tril(L) + 2.0 * torch.eye(n, dtype=L.dtype)
+    return {"b": torch.linalg.solve_triangular(lower, b_before, upper=False)}
+
+
+# Values of half precision, in a loop of another one's iterations.
+@case(r"""
+#include <cuda_fp16.h>
+__global__ void smoothed(const float* x, __half* y, int n, int rounds) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int r = 0; r < rounds; ++r)
+        for (int c = r; c < n; c += 3) {
+            float old = __half2float(y[row * n + c]);
+            if (old > 0.0f) y[row * n + c] = __float2half(old * cosf(x[c]) + 0.1f * r);
+        }
+}""", 8, 2, lambda r: (r(31), r(16, 31).half(), 31, 3), name="smoothed", wrt=("x", "y_before"), tolerance=4e-3)  # fmt: skip
+def smoothed(x, y, n, rounds, y_before):
+    y = y_before
+    for r in range(rounds):
+        c = torch.arange(r, n, 3)
+        new = torch.where(y[:, c] > 0, y[:, c] * x[c].cos() + 0.1 * r, y[:, c])
+        y = y.index_put((torch.arange(16)[:, None], c), new)
+    return {"y": y}

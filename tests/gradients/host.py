@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import math
 import re
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import torch
 import rawkern
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.index.values import at_most
-from rawkern.gradients.launching import begin, times_of
+from rawkern.gradients.launching import begin, times_of, trips_of
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from tests.gradients.random_programs import program_of
@@ -29,7 +30,7 @@ from tests.gradients.random_programs import program_of
 TYPES = {"x": "double*", "w": "double*", "at": "int*", "y": "double*", "z": "double*", "n": "int", "m": "int"}
 BEFORE = ("y_before", "z_before")  # outputs as they were, where a kernel overwrites them in place
 PLACES = (*TYPES, *BEFORE)  # of arguments; those of gradients follow
-PREFIXES = {"value": "", "grad": "grad_", "size": "size_", "blocks": "blocks_"}
+PREFIXES = {"size": "size_", "blocks": "blocks_"}  # of numbers of a backward
 STEP, TOLERANCE = 1e-6, 2e-6
 ROOM = 1 << 11  # numbers that a block can have sums of
 
@@ -71,7 +72,7 @@ def programs(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[dict[int, tuple]
             continue
         found[seed] = (
             widened(program.source),
-            forward(program.source, "program", updated=text.updated, **common),
+            forward(program.source, "program", updated=text.updated, tape=text.taped, **common),
             text,
             program,
         )
@@ -87,6 +88,7 @@ def _numbers(text, program, seed: int) -> tuple[dict[str, int], tuple[int, ...]]
     args = dict(zip(TYPES, program.arguments(), strict=True))
     numbers = {f"size_{n}": args[n].numel() for n in ("x", "w")}
     numbers |= {f"blocks_{a}": blocks for a, blocks in zip("xyz", program.grid, strict=True)}
+    numbers |= trips_of(text, args, program.grid)
     each = elements(text, seed)
     return numbers, (1 + seed % 2, 1, 1) if text.sums else (-(-program.grid[0] // each), *program.grid[1:])
 
@@ -107,19 +109,24 @@ def _calls(text, program, seed: int) -> str:
         f"backward::{text.instance(flags, (True,) * len(text.handed), elements(text, seed), times)}",
     )
     for k, name in enumerate(called):
-        given = [*TYPES, *text.before][: None if k else len(TYPES)]
-        names = given if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
+        given = [("value", n) for n in [*TYPES, *text.before][: None if k else len(TYPES)]]
         args = [
-            f"*(int*)args[{PLACES.index(n)}]" if TYPES.get(n) == "int" else str(numbers[n]) if n in numbers
-            else f"Pointer{{args[{PLACES.index(n)}]}}" if n in PLACES
-            else f"Pointer{{args[{len(PLACES) + PLACES.index(n.removeprefix('grad_'))}]}}"
-            for n in names
+            f"*(int*)args[{PLACES.index(n)}]" if kind == "value" and TYPES.get(n) == "int"
+            else str(numbers[PREFIXES.get(kind, "") + n]) if kind in (*PREFIXES, "iterations")
+            else f"Pointer{{args[{memory(text).index((kind, n))}]}}"
+            for kind, n in (given if k < 2 else text.parameters)
         ]  # fmt: skip
         blocks = sizes(grid if k == 2 else program.grid)
         cases.append(
             f"if (which == {k}) launch({{{blocks}}}, {{{sizes(program.block)}}}, [&] {{ {name}({', '.join(args)}); }});"
         )
     return " ".join(cases)
+
+
+def memory(text) -> list[tuple[str, str]]:
+    """What the pointers are that a program is called with."""
+    tapes = [("tape", n) for n in text.tapes]
+    return [*(("value", n) for n in PLACES), *(("grad", n) for n in PLACES), ("copy", "y"), ("copy", "z"), *tapes]
 
 
 PLACE = r"&?((?:grad_|(?=sum_))(s\d|sum_)?\w*(?:\[[^\[\]]*\])+(?:\.\w)?)"
@@ -129,7 +136,8 @@ def watched(source: str) -> str:
     """A backward's text in which `host.h` sees which elements of gradients are touched, and how."""
 
     def plain(m: re.Match[str]) -> str:
-        return f"{m[1]}*plain(&{m[2]}, {int(bool(m[3]))}, {int(m[4] == '=' and '_before' not in m[2])}) {m[4]} "
+        cleared = re.match(r"grad_([yz]|\w+_before)\W", m[2])  # as often as the forward sets it
+        return f"{m[1]}*plain(&{m[2]}, {int(bool(m[3]))}, {int(m[4] == '=' and not cleared)}) {m[4]} "
 
     def atomic(m: re.Match[str]) -> str:
         return f"{m[1]}(atomic(&{m[2]}, {int(bool(m[3]))}), "
@@ -181,11 +189,17 @@ def check(library, text, seed: int, program) -> str | None:
     along, weights = {k: rand(args[k]) for k in (0, 1)}, (rand(args[3]), rand(args[4]))
     along |= {PLACES.index(n): rand(args[PLACES.index(n)]) for n in text.before}
 
+    times = trips_of(text, dict(zip(TYPES, args, strict=False)), program.grid)
+    threads = math.prod((*program.grid, *program.block))
+    tapes = [math.prod(times[n] for n in loops) * threads for _, loops in text.tapes.values()]
+
     def call(which, values, grads=()):
         numbers = {k: ctypes.c_int(values[k]) for k in (5, 6)}
         pointers = [ctypes.addressof(numbers[k]) if k in numbers else v.data_ptr() for k, v in enumerate(values)]
-        given = ctypes.c_void_p * (2 * len(PLACES))
-        run(which, given(*pointers, *(g.data_ptr() if g is not None else 0 for g in grads)))
+        pointers += [g.data_ptr() if g is not None else 0 for g in grads or [None] * len(PLACES)]
+        more = [values[PLACES.index(n)].clone() for n in BEFORE] + [torch.empty(n, dtype=torch.float64) for n in tapes]
+        pointers += [t.data_ptr() for t in more]
+        run(which, (ctypes.c_void_p * len(pointers))(*pointers))
 
     def outputs(which, times):
         moved = [v + times * along[k] if k in along else v for k, v in enumerate(args)]

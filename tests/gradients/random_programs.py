@@ -26,6 +26,7 @@ from tests.gradients.random_pipelines import Pipelines
 from tests.gradients.random_places import Places
 from tests.gradients.random_rows import Rows
 from tests.gradients.random_stencils import Stencil
+from tests.gradients.random_tapes import Tapes
 from tests.gradients.random_tiles import Tiles
 from tests.gradients.random_trees import Trees
 from tests.gradients.random_versions import Versions
@@ -51,6 +52,7 @@ KINDS = {
         Maps,
         Versions,
         Pipelines,
+        Tapes,
     )
 }
 #: Seeds that failed once, by kind; the suite runs them.
@@ -68,7 +70,7 @@ def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
     others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 14: Buffers, 15: Trees}
     if seed % 16 == 8:
-        return (Corners, Maps, Flat, Versions, Pipelines)[seed // 16 % 5](seed)
+        return (Corners, Maps, Flat, Versions, Pipelines, Tapes)[seed // 16 % 6](seed)
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

@@ -105,7 +105,7 @@ REFUSED = {
     "switch that falls through": (kernel("switch (n) { case 1: y[i] = x[i]; case 2: y[i] = x[i] * 2.f; }"), "falls into the next"),
     "break within a case": (kernel("switch (n) { case 1: if (i > 3) break; y[i] = x[i]; break; }"), "a break within a case"),
     "if constexpr of a number": (kernel("if constexpr (n > 3) y[i] = x[i];"), "if constexpr of what is not known"),
-    "what iterations overwrite": (kernel("for (int j = 0; j < 2; ++j) y[i] = y[i] * x[(i + j) % n] + x[i];"),
+    "what iterations overwrite": (kernel("for (int j = 0; j < (int)x[i]; ++j) y[i] = y[i] * x[(i + j) % n] + x[i];"),
                                   "y is both read and written: iterations of a loop around it overwrite what others read; make that loop"),
     "what another thread wrote": (kernel("y[i] = x[i]; __syncthreads(); y[i + 64] = y[i];"), "both read and written"),
     "what another path wrote": (kernel("if (n > 3) y[i] = x[i]; y[i + 64] = y[i];"), "both read and written"),

@@ -97,9 +97,10 @@ def check_memory(kernel: Kernel, wrt: tuple[str, ...], where: Where) -> None:
     for array in kernel.arrays.values():
         written = [i for i in items if isinstance(i, Store) and i.place.array == array]
         read = [i for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
-        if written and read:
+        if written and read and array.name not in kernel.taped:
             raise where.refuse(read[0].line, *_overwritten(array, read, written))
-        if len({bool(i.adds) for i in written}) > 1 and not all(i.reads_own_store for i in written if i.adds):
+        both = len({bool(i.adds) for i in written}) > 1 and array.name not in kernel.taped
+        if both and not all(i.reads_own_store for i in written if i.adds):
             raise where.refuse(written[0].line, f"{array.name} is both set and added to", "use two arrays, or only add")
         if written and array.name in wrt:
             way = f"name {array.name}_before" if f"{array.name}_before" in kernel.before else "leave it out"

@@ -110,7 +110,7 @@ def any_order(loop: Loop, kernel: Kernel, active: set[Array], injective: Any) ->
             if around is None or inside(loop.block, around.body) or not fresh(array, around, kernel):
                 return False
     return all(
-        i.adds or injective(i)
+        i.place.array.name not in kernel.taped and (i.adds or injective(i))
         for i in walk(loop.body)
         if isinstance(i, Store) and not i.place.array.shared and i.place.array in active
     )

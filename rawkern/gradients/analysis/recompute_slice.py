@@ -46,6 +46,7 @@ class Copy:
     uses: Counter[Value] = field(default_factory=Counter)
     loads: set[Array] = field(default_factory=set)  # shared arrays whose values the copy reads itself
     stores_all: bool = False  # whether what is written to global memory is kept
+    replays: bool = False  # whether it reads what a tape keeps as the forward did
     skip: set[Any] = field(default_factory=set)  # branches that are copied elsewhere as a whole
     kept: set[Any] = field(default_factory=set)
     syncs: bool = False
@@ -53,7 +54,7 @@ class Copy:
     hoisted: set[Value] = field(default_factory=set)
     #: Lines before a loop, and at the end of its iterations, where its variables are still as they began.
     watched: dict[Loop, tuple[list[Any], list[Any]]] = field(default_factory=dict)
-    saved: dict[Value, Any] = field(default_factory=dict)  # by value: the line after it that puts it on a tape
+    saved: dict[Value, list[Any]] = field(default_factory=dict)  # by value: the lines after it that put it on a tape
     given: set[Value] = field(default_factory=set)  # values from a tape, which are not computed
 
     def owner(self, value: Value) -> Copy:
@@ -87,6 +88,10 @@ class Copy:
             value = next(c.phi for c in value.attr.carried if c.result is value)
         hint = value.name or (value.attr.array.name + "_value" if value.op == "load" else "t")
         return self.names.of(value, identifier(hint))
+
+    def inputs(self, value: Value) -> tuple[Value, ...]:
+        """The values that the copy computes one from: of a load that reads a tape the place there."""
+        return value.args if value.tape is None or self.replays else value.tape
 
     def _demand(self, value: Value) -> None:
         if value.op in TRIVIAL:
@@ -189,7 +194,7 @@ class Copy:
         """The values that the printed text of an item reads."""
         if isinstance(item, Value):
             computed = item in self.needed and item.op not in ("phi", "result") and item not in self.given
-            return item.args if computed else ()
+            return self.inputs(item) if computed else ()
         if isinstance(item, If) and item in self.kept:
             return (item.condition, *(v for r, a, b in item.results if r in self.needed for v in (a, b)))
         if isinstance(item, Loop) and item in self.kept:
@@ -226,10 +231,12 @@ class Copy:
     def _mark_value(self, item: Value, live: set[Array]) -> None:
         if item not in self.needed or item.op in ("phi", "result") or item in self.given:
             return
-        for each in item.args:
+        for each in self.inputs(item):
             self._demand(each)
         if item.op in COLLECTIVE:
             self.kept.add(item)
+        if item.op == "load" and self.replays and item.tape is not None:
+            live.add(item.attr.array)
         if item.op == "load" and item.attr.array.shared:
             live.add(item.attr.array)
             self.loads.add(item.attr.array)
@@ -254,7 +261,8 @@ class Copy:
             for i in walk(item.body)
         )
         carries = any(c.result in self.needed or c.phi in self.needed for c in item.carried)
-        if not stores and not carries and item not in self.watched:
+        saves = any(i in self.saved for i in walk(item.body))
+        if not stores and not carries and not saves and item not in self.watched:
             return
         self.kept.add(item)
         steps = induction(item)

@@ -14,7 +14,7 @@ from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import PRODUCTS, SUMS, Binary, Cast, Name, Node, Unary
 from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Jump, Run, Statement, While
-from rawkern.gradients.index.scev import induction, plain
+from rawkern.gradients.index.scev import induction, iterations, loops_around, plain
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Block,
@@ -65,6 +65,8 @@ class Frame(Copy):
             return self.joined(value, self.without_implied(value, self._is_named), self.text)
         if value.op == "unary" and value.attr == "!":
             return self.negated(value.args[0], self.text)
+        if value.tape is not None and not self.replays:
+            return self.taped(value)
         args = [self.text(a) for a in value.args]
         if value.op == "unary":
             return Unary(value.attr, args[0])
@@ -81,6 +83,16 @@ class Frame(Copy):
         assert value.op == "load", value.op
         found, kind = expr.element(value.attr.array.name, args, value.attr.fields), value.attr.type
         return expr.call(CONVERSIONS[kind], found) if kind in types.HALVES and not self.names.double else found
+
+    def taped(self, load: Value) -> Node:
+        """The place on its tape where what a load reads is: one for each iteration around, and each thread."""
+        index: Node | None = None
+        for number, loop in zip(load.tape or (), reversed(loops_around(load.block)), strict=True):
+            wide = Cast("long long", self.text(number))
+            most = iterations(loop) or self.names.most(loop)
+            index = wide if index is None else index * most + wide
+        thread, threads = map(Name, (self.names.of("thread", "thread"), self.names.of("threads", "threads")))
+        return Name(self.names.tape(load))[thread if index is None else index * threads + thread]
 
     def _function(self, value: Value) -> str:
         if isinstance(value.attr, str):
@@ -129,8 +141,7 @@ class Frame(Copy):
         if item in self.given:
             return []
         right = self.text(item.args[0]) if item.op == "cast" else self.right(item)  # a declaration converts by itself
-        saves = [self.saved[item]] if item in self.saved else []
-        return [self._set(item, self.name(item), right, const=True), *saves]
+        return [self._set(item, self.name(item), right, const=True), *self.saved.get(item, ())]
 
     def _kept(self, item: Any) -> list[Statement]:
         if isinstance(item, Store):
@@ -205,7 +216,7 @@ class Frame(Copy):
         name = self.name(header.phi)
         start = None if header.result in self.needed else Declare(header.phi.type, name, self._converted(header.init))
         by = self.outside(steps[header.phi][1], item) if header.phi in steps else None
-        step = tree.assign(name, by, "+=") if by is not None else _update(name, self._next(header))
+        step = _update(name, expr.total([Name(name), by]) if by is not None else self._next(header))
         return [*out, For(start, condition, step, [*body, *advance], loop=item)]
 
     def _stepping(self, item: Loop, carried: list[Carried]) -> Carried | None:
@@ -222,7 +233,7 @@ class Frame(Copy):
     def _next(self, c: Carried) -> Node:
         steps = induction(c.phi.attr)
         if c.phi in steps:
-            return Name(self.name(c.phi)) + self.outside(steps[c.phi][1], c.phi.attr)
+            return expr.total([Name(self.name(c.phi)), self.outside(steps[c.phi][1], c.phi.attr)])
         return self.text(c.next)
 
     def _advance(self, carried: list[Carried]) -> list[Statement]:

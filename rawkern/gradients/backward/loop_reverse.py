@@ -241,8 +241,11 @@ class LoopReverse(Adjoints):
                 first.append(tree.constant(c.phi.type, name, expr.infix(c.init.const or 0, by[0], times)))
             else:
                 start, step = (frame.outside(v, item) for v in (c.init, steps[c.phi][1]))
-                grown = k if step == ONE else k * step
-                first.append(tree.constant(c.phi.type, name, grown if start == ZERO else start + grown))
+                down = expr.positive(step)
+                far = k if ONE in (step, down) else k * (step if down is None else down)
+                grown = far if down is None else -far
+                value = grown if start == ZERO else expr.total([start, grown])
+                first.append(tree.constant(c.phi.type, name, value))
         return first
 
     def trips(self, item: Loop, found: Any, frame: Frame, out: list[Statement]) -> tuple[Node, str]:
@@ -295,7 +298,7 @@ class LoopReverse(Adjoints):
             start.append(Declare(kind, tape, extents=(max(most, 1),)))
             saves = Assign(Name(tape)[count], again.use(v))
             if v in reads:
-                again.saved[v] = saves  # there may be none in an iteration
+                again.saved[v] = [saves]  # there may be none in an iteration
             else:
                 save.append(saves)
             first.insert(0, tree.constant(kind, again.name(v), Name(tape)[k]))

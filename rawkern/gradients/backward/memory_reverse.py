@@ -37,7 +37,7 @@ class MemoryReverse(TileReverse):
         if array.shared:
             self.shadows.add(array.whole)
         before = self._before(array)
-        needed = array.shared or before is not None or self._overwrites(s)
+        needed = array.shared or before is not None or self.on_tape(array) or self._overwrites(s)
         if s.value not in self.active.values and (s.adds or not needed):
             return
         place = frame.used(s.place, s.index, self.grad(array.name))
@@ -63,6 +63,9 @@ class MemoryReverse(TileReverse):
         array = s.place.array
         if s.adds:
             return place, False
+        if self.on_tape(array):
+            self.exchanged.add(array)
+            return place, True
         if array.shared:
             if array.private or injective(self.kernel, [s], within_block=True) is not None:
                 return place, array not in self.set_whole
@@ -111,10 +114,14 @@ class MemoryReverse(TileReverse):
         """Whether an output's elements are each set once: by one store, by one thread in one iteration."""
         return sets_once(self.kernel, s, self.assumed)
 
+    def on_tape(self, array: Array) -> bool:
+        """Whether a tape keeps what is read of an array, whose elements are of one thread each."""
+        return array.name in self.kernel.taped
+
     def owns(self, array: Array) -> bool:
         """Whether the elements that threads read of an array are their own: all reads have one signature."""
-        if array.name in self.beside:
-            return False
+        if array.name in self.beside or self.on_tape(array):
+            return self.on_tape(array)
         if array not in self.owned:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
             found = injective(self.kernel, read, within_block=array.shared, assumed=self.assumed)
@@ -136,7 +143,7 @@ class MemoryReverse(TileReverse):
 
         Where several reads mean the same, all mean the same elements in every thread: so the first sets them all.
         """
-        if array.shared or array.name in self.beside or array.name in self.kernel.before:
+        if array.shared or array.name in self.beside or array.name in self.kernel.before or self.on_tape(array):
             return False
         if array not in self.set_alone:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
@@ -174,6 +181,9 @@ class MemoryReverse(TileReverse):
             return None
         if array.shared:
             self.shadows.add(array.whole)
+        if self.on_tape(array):
+            self.exchanged.add(array)
+        if array.shared or self.on_tape(array):  # the store before takes it
             return self.add(v, d, frame, out)
         outermost: Loop | None = None
         around: Any = frame

@@ -8,9 +8,11 @@ from rawkern.gradients import ir
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
 from rawkern.gradients.code import expressions as expr
+from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Name, Node
 from rawkern.gradients.code.passes.accumulation_sinking import defer
-from rawkern.gradients.code.tree import BARRIER, Barrier, If, Run, Statement
+from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, If, Run, Scope, Statement
+from rawkern.gradients.index import scev
 from rawkern.gradients.index.answers import unchanged
 from rawkern.gradients.ir import (
     COLLECTIVE,
@@ -61,7 +63,34 @@ class Reverse(ValueReverse):
         shared = {n for a in self.kernel.shared for n in (a.name, self.grad(a.name))}
         for set_here in self.set_lines.values():
             defer(lines, set_here, readable, shared, self.names.fresh)
-        return lines
+        return [*self._replayed(lines), *lines]
+
+    def _replayed(self, lines: list[Statement]) -> list[Statement]:
+        """The kernel once more, with what it overwrites, to put on tapes what these lines read there."""
+        named = {name for e in tree.all_expressions(lines) for name in expr.names(e)}
+        every = [i for i in walk(self.kernel.body) if isinstance(i, Value) and i.tape is not None]
+        loads = [load for load in every if self.names.tape(load) in named]
+        if not loads:
+            return []
+        frame = Frame(self.kernel.body, None, self.names, replays=True)
+        for load in loads:
+            value, numbers = frame.use(load), list(map(frame.use, load.tape or ()))
+            bounds = zip(numbers, reversed(scev.loops_around(load.block)), strict=True)
+            beyond = [
+                If(expr.infix(number, ">=", self.names.most(loop)), [Run(expr.call("__trap"))], inline=True)
+                for number, loop in bounds
+                if scev.iterations(loop) is None
+            ]
+            frame.saved[load] = [*beyond, Assign(frame.taped(load), value)]
+        frame.settle()
+        self.finished(frame)
+        thread, threads = expr.thread_of_launch(self.kernel.block, self.kernel.grid)
+        return [
+            tree.constant("long long", self.names.of("threads", "threads"), threads),
+            tree.constant("long long", self.names.of("thread", "thread"), thread),
+            Scope(frame.printed()),
+            *([BARRIER] if frame.syncs else []),
+        ]
 
     # Items --------------------------------------------------------------------------------------------------------
 

@@ -82,7 +82,11 @@ class TileReverse(LoopReverse):
         """What of a loop is transposed."""
         found = [i for i in item.body.items if isinstance(i, Value) and i.op == "load" and i in self.active.values]
         reads = {r for r in found if r.attr.array.shared and not self.owns(r.attr.array) and not self.alone(r)}
-        return tiles.tiles(self.kernel, item, self.active.values, reads) if reads and self.give is None else []
+        return (
+            tiles.tiles(self.kernel, item, self.active.values, reads)
+            if reads and self.give is None and not self.kernel.taped
+            else []
+        )
 
     def transpose(
         self, item: Loop, found: list[Tile], sums: dict[Carried, Name], frame: Frame, out: list[Statement]

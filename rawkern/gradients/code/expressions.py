@@ -242,6 +242,18 @@ def thread_number(block: tuple[int, int, int]) -> Node:
     return found + block[0] * block[1] * special("threadIdx.z") if block[2] != 1 else found
 
 
+def thread_of_launch(block: tuple[int, int, int], grid: Sequence[int | None]) -> tuple[Node, Node]:
+    """The number of a thread in a launch, and how many there are, as long long."""
+    axes = [a for a, blocks in zip("xyz", grid, strict=True) if blocks != 1] or ["x"]
+    last = axes.pop()
+    number, count = (Cast("long long", special(f"{of}.{last}")) for of in ("blockIdx", "gridDim"))
+    for axis in reversed(axes):
+        along = special(f"gridDim.{axis}")
+        number, count = number * along + special(f"blockIdx.{axis}"), count * along
+    threads = block[0] * block[1] * block[2]
+    return number * threads + thread_number(block), count * threads
+
+
 def written(p: Mapping[tuple[Any, ...], int]) -> Node:
     """A polynomial of parameters and digits as C."""
     found: Node | None = None

@@ -32,6 +32,14 @@ class Names:
             self._of[value] = self.fresh(hint)
         return self._of[value]
 
+    def tape(self, load: Any) -> str:
+        """The parameter with what a load has read."""
+        return self.of(("tape", load), f"{load.attr.array.name}_tape")
+
+    def most(self, loop: Any) -> str:
+        """The parameter that says how often a loop runs at most."""
+        return self.of(("most", loop), "most")
+
     def type(self, kind: str) -> str:
         return "double" if self.double and kind in ("float", *HALVES) else kind
 

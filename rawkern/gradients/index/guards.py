@@ -64,7 +64,7 @@ class Guards:
         sure = not_negative(upper) or not (unsigned or modulo(upper))
         if sure:
             self.above += told
-            self.above += [] if unsigned else [poly(a) + equal - low for a in _least(upper) if not modulo(a)]
+            self.above += [] if unsigned else [poly(a) + equal - low for a in least(upper) if not modulo(a)]
         else:
             self.likely += [(each, high) for each in told]
         if (of := quotient(end)) is not None and all(v > 0 and all(map(is_digit, k)) for k, v in low.items()):
@@ -184,7 +184,7 @@ def _under(p: Poly) -> tuple[Poly, Poly] | None:
     return by + (p.get((), 0) - 1), by
 
 
-def _least(value: Value) -> tuple[Value, ...]:
+def least(value: Value) -> tuple[Value, ...]:
     """The numbers of which a value is the least."""
     v = plain(value)
     return v.args if v.op == "call" and v.attr == "min" and "unsigned" not in v.type else ()

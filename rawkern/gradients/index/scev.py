@@ -40,6 +40,9 @@ def induction(loop: Loop) -> dict[Value, tuple[Value, Value]]:
             by = step.args[1] if args[0] is c.phi else step.args[0]
             if invariant(by, loop):
                 found[c.phi] = (c.init, by)
+        elif step.op == "binary" and step.attr == "-" and args[0] is c.phi and args[1].const:
+            by = -args[1].const
+            found[c.phi] = (c.init, Value(step.line, step.block, type=step.type, attr=str(by), const=by))
     return found
 
 

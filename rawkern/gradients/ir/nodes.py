@@ -43,6 +43,8 @@ class Value(Item):
     attr: Any = None
     name: str | None = None  # the user's variable
     const: int | None = None  # the integer that it is known to be, in the launch at hand
+    #: Of a load that reads what was overwritten since: the numbers of the iterations around, of the outermost first.
+    tape: tuple[Value, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -193,8 +195,10 @@ class Kernel:
     grid: tuple[int | None, int | None, int | None]
     group: int = 0  # threads of the groups that it splits its block into by threadIdx.x / group; 0: into none
     before: dict[str, str] = field(default_factory=dict)  # arrays as they were before: of which, see `in_place`
+    taped: tuple[str, ...] = ()  # arrays of which a tape keeps what is read, see `taping`
     functions: dict[str, Function] = field(default_factory=dict)  # that stay functions, after those that they call
     variables: dict[str, str] = field(default_factory=dict)  # of the device, parameters here: with namespaces
+    constants: dict[str, int] = field(default_factory=dict)  # parameters that have these values
     assumed: list[Any] = field(default_factory=list)  # numbers of a launch that have to be at most others
     #: Parameters here that are members of one of the forward's, a struct or list: of which, and where in it.
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -224,7 +228,7 @@ def walk(block: Block) -> Iterator[Any]:
 def operands(item: Any) -> tuple[Value, ...]:
     """The values that an item itself uses; for a loop or branch also what they yield."""
     if isinstance(item, Value):
-        return item.args
+        return item.args + (item.tape or ())
     if isinstance(item, Store):
         return (*item.index, item.value)
     if isinstance(item, If):

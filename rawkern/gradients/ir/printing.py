@@ -68,7 +68,8 @@ class _Text:
 
     def _definition(self, v: Value) -> str:
         if v.op == "load":
-            return f"{self._named(v)} = load {self._element(v.attr, v.args)}"
+            taped = "" if v.tape is None else f" taped {', '.join(map(self._use, v.tape))}".rstrip()
+            return f"{self._named(v)} = load {self._element(v.attr, v.args)}{taped}"
         if v.op in ("phi", "result"):
             return f"{self._named(v)} = {v.op}"
         attr = v.attr[1] if isinstance(v.attr, tuple) else v.attr  # a call has its rule before its name

@@ -42,6 +42,7 @@ def substitute(items: Sequence[Any], drop: dict[Value, Value]) -> None:
     for item in items:
         if isinstance(item, Value):
             item.args = tuple(map(new, item.args))
+            item.tape = item.tape and tuple(map(new, item.tape))
         elif isinstance(item, Loop):
             for c in item.carried:
                 c.init, c.next = new(c.init), new(c.next)

@@ -102,7 +102,7 @@ class _Check:
             pairs = v.attr.results if isinstance(v.attr, If) else [(c.result,) for c in v.attr.carried]
             if v.attr not in self.seen or not any(each[0] is v for each in pairs):
                 yield f"{_where(v)} is not a result of what it names"
-        yield from self._uses(v, v.args)
+        yield from self._uses(v, operands(v))
         if v.op == "load":
             yield from self._access(v, v.attr)
         self.defined.add(v)

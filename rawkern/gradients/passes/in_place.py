@@ -18,10 +18,10 @@ def split(kernel: Kernel, assume: bool) -> Kernel:
     """The kernel with such arrays as two; it is changed in place. With `assume`, it may be right for some launches."""
     taken = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
     for name, kind, pointer in list(kernel.params):
-        if not pointer or f"{name}_before" in taken:
+        if not pointer or f"{name}_before" in taken or name in kernel.taped:
             continue
         before = replace(kernel.arrays[name], name=f"{name}_before", const=True)
-        reads = _before(kernel, kernel.arrays[name], assume)
+        reads = reads_before(kernel, kernel.arrays[name], assume)
         if reads:
             _renamed(kernel, reads, before)
             kernel.arrays[before.name] = before
@@ -30,7 +30,7 @@ def split(kernel: Kernel, assume: bool) -> Kernel:
     return kernel
 
 
-def _before(kernel: Kernel, array: Array, assume: bool) -> list[Value]:
+def reads_before(kernel: Kernel, array: Array, assume: bool) -> list[Value]:
     """The reads of what an array was before; none if it is not certain that nothing has been set then."""
     items = list(walk(kernel.body))
     stores = [i for i in items if isinstance(i, Store) and i.place.array == array]
@@ -57,6 +57,8 @@ def mixed(kernel: Kernel, before: str) -> bool:
 
     Then the gradient of an element has parts already when the reverse comes to a store, which must not clear it.
     """
+    if kernel.before[before] in kernel.taped:
+        return True
     items = list(walk(kernel.body))
     first = min(i.order for i in items if isinstance(i, Store) and i.place.array.name == kernel.before[before])
     reads = [i.order for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array.name == before]

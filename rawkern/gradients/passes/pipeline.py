@@ -20,6 +20,7 @@ from rawkern.gradients.passes.memory_partition import with_regions
 from rawkern.gradients.passes.prefetching import unpipelined
 from rawkern.gradients.passes.reductions import with_reductions
 from rawkern.gradients.passes.store_forwarding import forwarded
+from rawkern.gradients.passes.taping import taped
 
 Watch = Callable[[str, Kernel], None]
 _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -32,6 +33,7 @@ class Options:
     assume: bool = True  # rely on what `Kernel.assumed` then says of a launch
     shared: bool = False  # forward stores to shared memory, not only those to global memory
     rename: bool = False  # make shared arrays that are overwritten several
+    tape: bool = False  # keep what is read of global memory that is overwritten
 
 
 def passes(options: Options) -> Iterator[tuple[str, Callable[[Kernel], Kernel]]]:
@@ -43,6 +45,8 @@ def passes(options: Options) -> Iterator[tuple[str, Callable[[Kernel], Kernel]]]
         yield "array renaming", with_versions
     yield "reductions", with_reductions
     yield "thread groups", _grouped
+    if options.tape:
+        yield "taping", lambda kernel: taped(kernel, options.assume)
     yield "in place", lambda kernel: split(kernel, options.assume)
     yield "store forwarding", lambda kernel: forwarded(kernel, options.assume, options.shared)
 

@@ -50,7 +50,7 @@ def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
     stores = [s for s in every if shared or not s.place.array.shared]
     followed, changed = {s.place.array for s in stores}, False
     for item in items:
-        if getattr(item, "op", "") == "load" and item.attr.array in followed:
+        if getattr(item, "op", "") == "load" and item.attr.array in followed and item.tape is None:
             found = _set_before(kernel, stores, item, assumed)
             instead = _instead(item, found, items, every)
             if instead is not None:

@@ -55,6 +55,7 @@ class Settings:
     block: tuple[int, int, int]
     grid: tuple[int | None, int | None, int | None]
     shared_mem: int = 0  # bytes of dynamic shared memory
+    constants: frozenset[tuple[str, int]] = frozenset()  # parameters that have these values
     unroll: frozenset[int] = frozenset()  # the loops that are written out
     retyped: frozenset[tuple[str, Type]] = frozenset()  # arrays that are read as ones of another type
     starts: frozenset[tuple[int, str]] = frozenset()  # variables that begin with 0, each before a loop

@@ -84,7 +84,8 @@ def _by_value(ctx: Context, node: Any, name: str, kind: Type) -> Var:
     if kind in types.HALVES:
         raise ctx.refuse(node, f"the parameter {name} is {kind} by value", "pass a float")
     if isinstance(kind, str):
-        return Var(name, kind, ctx.value(node, kind, "param", attr=name, name=name))
+        const = None if types.is_float(kind) else dict(ctx.settings.constants).get(name)
+        return Var(name, kind, ctx.value(node, kind, "param", attr=name, name=name, const=const))
     if types.pointers(kind):
         return aggregate(name, kind, lambda path, inner: _flat(ctx, node, (name, *path), inner))
     in_memory(ctx, node, kind)

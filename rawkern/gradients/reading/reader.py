@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ class Launched:
     block: Shape
     units: tuple[bool, bool, bool] | None = None  # None: those that the kernel, or what it may call, does not mention
     shared_mem: int = 0  # dynamic, in bytes
+    constants: Mapping[str, int] = field(default_factory=dict)  # parameters that have these values
 
 
 @dataclass
@@ -46,6 +47,7 @@ class Reader:
     updated: frozenset[str] = frozenset()  # arrays of which += reads what there is and sets the sum
     headers: Headers | None = None
     outlined: bool = False  # whether any function stays one
+    assume: bool = True  # whether parameters have the values of `Launched.constants`
 
     _read: dict[Settings, tuple[Kernel, Any]] = field(default_factory=dict)  # the readings so far
 
@@ -61,19 +63,21 @@ class Reader:
             for node, _ in found if name != self.base else ():
                 own = text_of(node)
                 text = text.replace(own, "") if own.startswith("__global__") else text
+        if not self.assume:
+            self.launched = replace(self.launched, constants={})
         x, y, z = (not re.search(rf"\b(blockIdx|gridDim)\s*\.\s*{axis}\b", text) for axis in "xyz")
         launched, self.units = self.launched, self.launched.units or (x, y, z)
         along_x, along_y, along_z = (1 if unit else None for unit in self.units)
         self.settings = Settings(
-            launched.block, (along_x, along_y, along_z), launched.shared_mem, outline=self.outline, updated=self.updated
-        )
+            launched.block, (along_x, along_y, along_z), launched.shared_mem, frozenset(launched.constants.items()),
+            outline=self.outline, updated=self.updated,
+        )  # fmt: skip
 
     def variant(self, outline: bool, updated: frozenset[str]) -> Reader:
         """One of the same source that begins again, and reads nothing twice."""
         other = copy(self)
-        other.settings = Settings(
-            self.settings.block, self.settings.grid, self.settings.shared_mem, outline=outline, updated=updated
-        )
+        own = self.settings
+        other.settings = Settings(own.block, own.grid, own.shared_mem, own.constants, outline=outline, updated=updated)
         other.outlined = False
         return other
 
@@ -128,6 +132,13 @@ class Reader:
         used = {i.place.array.name for i in own if not i.adds}
         used |= {i.attr.array.name for i in items if isinstance(i, Value) and i.op == "load"}
         return frozenset(i.place.array.name for i in own if i.adds == "plain") & used
+
+    def overwritten(self) -> bool:
+        """Whether the kernel reads global memory that it writes."""
+        kernel = self.again()
+        items = list(walk(kernel.body)) if kernel is not None else []
+        written = {i.place.array for i in items if isinstance(i, Store) and not i.place.array.shared}
+        return any(isinstance(i, Value) and i.op == "load" and i.attr.array in written for i in items)
 
     def _hindered(self, nodes: frozenset[int]) -> Exception | None:
         """Why loops cannot be written out: by trying."""
