@@ -57,7 +57,7 @@ def optimized():
 
 @pytest.fixture(scope="session", autouse=True)
 def _native_launches():
-    """Have the native function of a launch as soon as one asks for it: tests tell the careful launches from others."""
+    """Have the native function of a launch as soon as one asks for it: tests tell slow launches from others."""
     from rawkern.launch import native
 
     with pytest.MonkeyPatch.context() as patch:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rawkern.arguments import careful
-from rawkern.arguments.careful import arrange
+from rawkern.arguments import slow_path
 from rawkern.arguments.scalars import by_value
+from rawkern.arguments.slow_path import arrange
 from rawkern.base import allocator, operator_state, streams, table
 from rawkern.base.attributes import Attributes
 from rawkern.base.border import border
@@ -36,7 +36,7 @@ Dim3 = tuple[int, int, int]
 SYMBOLIC = -2  # in place of the number of elements
 #: Returns the module that estimates launches, which is a layer above: whoever makes launchers for users sets this.
 estimates: Any = None
-_NUMBERS = frozenset(("int", "bool", "float", "half"))  # kinds whose careful values are numbers of Python
+_NUMBERS = frozenset(("int", "bool", "float", "half"))  # kinds whose values on the slow path are numbers of Python
 
 
 class Plan:
@@ -238,7 +238,7 @@ class _Launcher:
         if stream is None and not intercept.active() and ((numbers := _numbers(state, given)) is not None or kwargs):
             self(*(numbers or given))  # now they may be plain
             return
-        bound = careful.bind(state.signature, given, None, state.strided)
+        bound = slow_path.bind(state.signature, given, None, state.strided)
         if self.n == 0 or (bound.device is not None and bound.device.type == "meta"):
             return
         device = bound.device or (stream_device(stream) if stream is not None else None) or default_device()
@@ -318,10 +318,10 @@ class _Type:
         for method in ("__doc__", "__repr__", "__copy__", "__deepcopy__", "__reduce__", "launch", "estimate", "make"):
             setattr(self.type, method, vars(_Launcher)[method])
         # What torch.compile finds when it looks; set as an attribute it would take the place of the native call.
-        gc.get_referents(vars(self.type))[0]["__call__"] = _careful
+        gc.get_referents(vars(self.type))[0]["__call__"] = _slow_path
         python.PyType_Modified(ctypes.py_object(self.type))
         table.kept("launcher_type", self.type)
-        table.kept("careful", _careful)
+        table.kept("slow_path", _slow_path)
         table.kept("finish", _finish)
         table.kept("abandon", _abandon)
         self.table = table.table()
@@ -344,7 +344,7 @@ def launcher_type() -> _Type:
 
 @untraced
 @border
-def _careful(launcher: Launcher, /, *args: Any, **kwargs: Any) -> None:
+def _slow_path(launcher: Launcher, /, *args: Any, **kwargs: Any) -> None:
     intercept.start(launcher, args, kwargs, None)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.arguments import careful
+from rawkern.arguments import slow_path
 from rawkern.base.border import border, hide
 
 KERNEL = rawkern.RawKernel(r"""
@@ -99,7 +99,7 @@ def test_frames_of_public_calls(name: str) -> None:
 
 
 def test_native_launches_that_fail(device: str) -> None:
-    """From the third launch on they are native, and what they refuse goes the careful way."""
+    """From the third launch on they are native, and what they reject takes the slow path."""
     launch = KERNEL.forall(8)
     for _ in range(4):
         launch(7, x.to(device), torch.empty(8, device=device))
@@ -112,7 +112,7 @@ def test_all_frames_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAWKERN_FULL_TRACEBACK", "1")
     with pytest.raises(TypeError) as caught:
         KERNEL.forall(8)(8, wrong, x)
-    assert len(_frames(caught.value)) > 5 and "careful.py:bind" in _frames(caught.value)
+    assert len(_frames(caught.value)) > 5 and "slow_path.py:bind" in _frames(caught.value)
     monkeypatch.setenv("RAWKERN_FULL_TRACEBACK", "0")
     with pytest.raises(TypeError) as caught:
         KERNEL.forall(8)(8, wrong, x)
@@ -131,7 +131,7 @@ def _assertion(*_: Any) -> None:
 @pytest.mark.rawkern_unchecked("looks at a way that checked launches do not take")
 def test_a_defect_keeps_its_frames(defect: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "__name__", "rawkern.test")  # its functions are taken for rawkern's own
-    monkeypatch.setattr(careful, "bind", defect)
+    monkeypatch.setattr(slow_path, "bind", defect)
     with pytest.raises((KeyError, AssertionError)) as caught:
         KERNEL.forall(8)(8, wrong, x)
     assert _frames(caught.value)[-1] == f"test_border.py:{defect.__name__}" and len(_frames(caught.value)) > 4

@@ -62,7 +62,7 @@ def launched(kernel: Any, grid: Any, block: Any, expected: Tensor = X * 3) -> No
 
 
 def well(kernel: Any) -> None:
-    """Several launches of a kernel are right, on its careful way and the native one."""
+    """Several launches of a kernel are right, on its slow path and the native one."""
     for _ in range(3):
         launched(kernel, 2, 64)
     launched(kernel, 5, (5, 4))
