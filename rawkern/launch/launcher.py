@@ -20,8 +20,8 @@ from rawkern.arguments import slow_path
 from rawkern.arguments.scalars import by_value
 from rawkern.arguments.slow_path import arrange
 from rawkern.base import allocator, operator_state, streams, table
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.attributes import Attributes
-from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.base.forking import Lock
 from rawkern.base.records import Filled
@@ -192,12 +192,12 @@ class _Launcher:
         settings = plan.kernel.unit, plan.kernel.asked_name, plan.block, plan.shared_mem, plan.attributes
         return _remade, (*settings, self.n, (self.grid_x, self.grid_y, self.grid_z))
 
-    @border
+    @api_boundary
     def launch(self, args: Sequence[Any], kwargs: dict[str, Any], stream: Any = None) -> None:
         """Launch with care, on a stream or torch's current one."""
         intercept.start(self, tuple(args), kwargs, stream)  # type: ignore[arg-type]
 
-    @border
+    @api_boundary
     def estimate(self, *args: Any, device: str, cold: bool = False, **kwargs: Any) -> Any:
         """Estimate how long the launch would take on a GPU that need not be there.
 
@@ -343,13 +343,13 @@ def launcher_type() -> _Type:
 
 
 @untraced
-@border
+@api_boundary
 def _slow_path(launcher: Launcher, /, *args: Any, **kwargs: Any) -> None:
     intercept.start(launcher, args, kwargs, None)
 
 
 @untraced
-@border
+@api_boundary
 def _finish(launcher: Launcher, address: int) -> None:
     launcher.plan.finish(address)
 

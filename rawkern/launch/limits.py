@@ -6,8 +6,8 @@ import operator
 
 import torch
 
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.asked import Asking
-from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.engines.devices import default_device, engine, normalised
 
@@ -15,7 +15,7 @@ _NAMES = ("malloc_heap_size", "stack_size")
 
 
 @untraced
-@border
+@api_boundary
 def set_limit(name: str, nbytes: int, device: torch.device | str | int | None = None) -> None:
     """Set a device's heap size for ``malloc`` in kernels, or the stack size of a thread.
 
@@ -54,7 +54,7 @@ def set_limit(name: str, nbytes: int, device: torch.device | str | int | None = 
 
 
 @untraced
-@border
+@api_boundary
 def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
     """Return a limit of a device.
 

@@ -208,9 +208,9 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
 
 
 def _hidden(found: pytest.ExceptionInfo[BaseException] | None) -> bool:
-    from rawkern.base import border
+    from rawkern.base import api_boundary
 
-    return found is not None and border.meant(found.value)
+    return found is not None and api_boundary.meant(found.value)
 
 
 @functools.cache
