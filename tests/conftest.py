@@ -51,7 +51,7 @@ def optimized():
     """Have kernels as fast as for users: where their time counts, and for random programs, which try LLVM's passes, too."""
     from rawkern.base import llvm
 
-    with llvm.optimization.asked(llvm.FULL):
+    with llvm.optimization.scoped(llvm.FULL):
         yield
 
 

@@ -21,8 +21,8 @@ from rawkern.arguments.memory import Piece
 from rawkern.arguments.signature import Signature
 from rawkern.base import gpus
 from rawkern.base import torch_private as private
-from rawkern.base.asked import Asking
 from rawkern.base.nested import tensors_in
+from rawkern.base.scoped_setting import SettingScope
 from rawkern.checked import skips, trials
 from rawkern.checked.trials import CHECKED, COVERED, PLAIN
 from rawkern.compile import cubin, programs
@@ -52,7 +52,7 @@ def _follow(now: str) -> None:
         intercept.remove(_checked)
 
 
-class check(Asking):
+class check(SettingScope):
     """Check every launch inside: ``with rawkern.check(): ...``, or as a decorator of a function.
 
     A launch then runs on the CPU engine, where every memory access, barrier and warp instruction is checked; it takes
@@ -147,7 +147,7 @@ def _checked(given: intercept.Launch) -> None:
         device = launch(given.launcher, given.args, given.kwargs)
         if device is None or device.type != "cuda":
             return
-    with levels.asked(levels.BOUNDS):
+    with levels.scoped(levels.BOUNDS):
         given.proceed()
 
 

@@ -7,8 +7,8 @@ import operator
 import torch
 
 from rawkern.base.api_boundary import api_boundary
-from rawkern.base.asked import Asking
 from rawkern.base.dynamo import untraced
+from rawkern.base.scoped_setting import SettingScope
 from rawkern.engines.devices import default_device, engine, normalised
 
 _NAMES = ("malloc_heap_size", "stack_size")
@@ -80,7 +80,7 @@ def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
     return engine(where).get_limit(where, name)
 
 
-class time_limit(Asking):
+class time_limit(SettingScope):
     """Abort CPU launches that exceed a time limit: ``with rawkern.time_limit(10): ...``, or as a decorator.
 
     Such a launch raises a `LaunchTimeoutError` that names the kernel and, for its warps, the CUDA lines and whether

@@ -106,7 +106,7 @@ def test_native_code_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         well(rawkern.RawKernel(TRIPLE))
 
 
-MODES = """base/asked.py base/scopes.py base/table.py launch/modes.py launch/limits.py launch/level.py launch/intercept.py
+MODES = """base/scoped_setting.py base/scopes.py base/table.py launch/modes.py launch/limits.py launch/level.py launch/intercept.py
     checked/launches.py engines/cpu/runtime/limits.py engines/cpu/runtime/order.py engines/cpu/runtime/grid.py
     engines/cpu/runtime/workers.py"""
 
