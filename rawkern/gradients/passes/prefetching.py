@@ -143,24 +143,28 @@ def _in_line(kernel: Kernel, halves: _Halves, access: Access) -> _Place | None:
     """Where an access is in a buffer of one dimension: an offset of whole halves, and what is below the size of one."""
     array = access.place.array if isinstance(access, Store) else access.attr.array
     size, odd = divmod(array.sizes[0], 2)
-    half, rest = [0, 0], list[Value]()
-    for term in _terms(index_of(access)[0]):
+    half, sums = [0, 0], list[Value]()
+    for term, sign in _terms(index_of(access)[0]):
         rows = halves.of(term)
-        if rows is None or size == 0 or any(n % size for n in rows):
-            rest.append(term)
+        if rows is not None and size and not any(n % size for n in rows):
+            half = [a + (n // size if sign == "+" else -(n // size)) for a, n in zip(half, rows, strict=True)]
+        elif sums or sign == "-":
+            sums = sums or [Value(access.line, access.block, attr="0", const=0)]
+            sums.append(Value(access.line, access.block, type=term.type, op="binary", args=(sums[-1], term), attr=sign))
         else:
-            half = [a + n // size for a, n in zip(half, rows, strict=True)]
-    sums: list[Value] = rest[:1] or [Value(access.line, access.block, attr="0", const=0)]
-    for term in rest[1:]:
-        sums.append(Value(access.line, access.block, type=term.type, op="binary", args=(sums[-1], term), attr="+"))
+            sums.append(term)
+    sums = sums or [Value(access.line, access.block, attr="0", const=0)]
     low, high = Ranges(extents(kernel), guards(access).above).of(poly(sums[-1]))
     return _Place((half[0], half[1]), tuple(sums)) if not odd and low >= 0 and high < size else None
 
 
-def _terms(v: Value) -> list[Value]:
-    """What an integer is the sum of."""
+def _terms(v: Value, sign: str = "+") -> list[tuple[Value, str]]:
+    """What an integer is the sum of, with the sign of each."""
     v = plain(v)
-    return [term for a in v.args for term in _terms(a)] if v.op == "binary" and v.attr == "+" else [v]
+    if v.op != "binary" or v.attr not in ("+", "-"):
+        return [(v, sign)]
+    second = sign if v.attr == "+" else "-" if sign == "+" else "+"
+    return _terms(v.args[0], sign) + _terms(v.args[1], second)
 
 
 def _alternate(
