@@ -1,7 +1,7 @@
-"""The command ``rawkern``; each of its commands is a module here, which imports torch and the like when it runs.
+"""The command ``rawkern``. Each subcommand is a module here that imports torch and other large packages when it runs.
 
 A command module has ``declare(commands)``, which adds its parser, and ``main(options)``, which returns the exit status:
-0, or 1 where what was asked for failed. A wrong command line or environment variable ends with 2, Ctrl-C with 130.
+0, or 1 if the command failed. A wrong command line or environment variable gives 2, Ctrl-C gives 130.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import rawkern
 from rawkern.base.environment import EnvironmentVariableError
 from rawkern.base.nearest import did_you_mean
 from rawkern.cli import apart, bench, build, cache, calibrate, doctor, grad, judge, port, profile, run
-from rawkern.cli.text import Refused, paint
+from rawkern.cli.text import CommandError, paint
 from rawkern.errors import RawkernError
 
 _COMMANDS = (doctor, build, run, profile, calibrate, judge, bench, grad, port, cache)
-_WRONG = 2  # a command line or a setting that cannot be
+_WRONG = 2  # an invalid command line or setting
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the number of the signal, as shells have it
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
@@ -43,12 +43,12 @@ def _finished(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader has gone (`| head`); what is still buffered must not raise again when Python ends.
+        # The reader has closed the pipe (`| head`); buffered output must not raise again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except EnvironmentVariableError as error:
         return _failed(str(error), _WRONG)
-    except (RawkernError, OSError, Refused) as error:
+    except (RawkernError, OSError, CommandError) as error:
         if isinstance(error, OSError) and error.filename is not None and error.strerror:
             return _failed(f"{error.filename}: {error.strerror}")
         return _failed(str(error))
@@ -60,10 +60,10 @@ def _finished(options: argparse.Namespace) -> int:
 
 
 def _status(of_child: int, options: argparse.Namespace) -> int:
-    """The exit status for that of a child, and the words if a signal ended it."""
+    """The exit status for a child's status; prints a message if a signal ended the child."""
     if -of_child in _CRASHES:
         name, shown = signal.Signals(-of_child).name, "; --check shows where" if not options.check else ""
-        return _failed(f"{options.kernel} ended its process ({name}): it used memory that is not its own{shown}")
+        return _failed(f"{options.kernel} ended its process ({name}): it accessed memory out of bounds{shown}")
     return of_child if of_child >= 0 else 128 - of_child
 
 
@@ -73,10 +73,10 @@ def _failed(message: str, status: int = 1) -> int:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line; a list of words may be interrupted by options, which argparse does not see to itself."""
+    """Parse the command line; options may come between positional arguments, which argparse does not handle itself."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
-    end = rest.index("--") if "--" in rest else len(rest)  # behind it nothing is an option
+    end = rest.index("--") if "--" in rest else len(rest)  # after it nothing is an option
     unknown = [word for word in rest[:end] if word.startswith("-") and not re.match(r"-[\d.(]", word)]
     if rest and (not hasattr(options, "arguments") or unknown):
         known = list(options.parser._option_string_actions)
@@ -101,11 +101,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose message on a command that is not there names the one that is near."""
+    """A parser that suggests the closest name for an unknown command."""
 
     def error(self, message: str) -> NoReturn:
         found = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)\Z", message)
         if found is not None:
             names = re.findall(r"[a-z]+", found[2])
-            message = f"there is no command {found[1]!r}; there are {', '.join(names)}{did_you_mean(found[1], names)}"
+            message = f"unknown command {found[1]!r}; choose from {', '.join(names)}{did_you_mean(found[1], names)}"
         super().error(message)

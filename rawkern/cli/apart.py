@@ -1,4 +1,4 @@
-"""A command in a child process, so that after a kernel that kills its process one is left that can say so."""
+"""A command in a child process: if a kernel kills its process, the parent can still report it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def possible() -> bool:
 
 
 def run(work: Callable[[], int]) -> int:
-    """Do the work in a child, which ends with the status that it returns.
+    """Do the work in a child process, which exits with the status that the work returns.
 
-    Returns that; where a signal has ended the child, minus the signal's number.
+    Returns that status; if a signal ended the child, minus the signal's number.
     """
     child = os.fork()
     if not child:
@@ -29,7 +29,9 @@ def run(work: Callable[[], int]) -> int:
         try:
             return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         except KeyboardInterrupt:
-            os.kill(child, signal.SIGINT)  # a terminal sends Ctrl-C to both, anything else to this process alone
+            os.kill(
+                child, signal.SIGINT
+            )  # a terminal sends Ctrl-C to both processes; other senders signal only this one
 
 
 def _finish(work: Callable[[], int]) -> None:
@@ -38,7 +40,7 @@ def _finish(work: Callable[[], int]) -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     try:
         status = work()
-    except KeyboardInterrupt:  # once more, on the way out
+    except KeyboardInterrupt:  # Ctrl-C again during the cleanup
         status = _INTERRUPTED
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise SystemExit(status)

@@ -1,4 +1,4 @@
-"""The words of `rawkern run`'s command line to the kernel's arguments."""
+"""Converts the words of `rawkern run`'s command line to the kernel's arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rawkern.arguments.signature import Signature
 from rawkern.base.nearest import did_you_mean
 from rawkern.base.nested import mapped
 from rawkern.cli.expressions import Maker, dtypes_behind, members_of, value
-from rawkern.cli.text import Refused
+from rawkern.cli.text import CommandError
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)\Z", re.S)
 
@@ -25,7 +25,7 @@ def evaluated(
     """Evaluate the arguments by parameter: first the numbers, whose names the tensors may use.
 
     Returns all of them, in the order of the parameters, and those that are numbers, which grid and block may use. One
-    that is missing, too many, or cannot be evaluated is `Refused`.
+    that is missing, too many, or cannot be evaluated is `CommandError`.
     """
     by_parameter = _by_parameter(texts, signature)
     generator = torch.Generator().manual_seed(seed)
@@ -37,8 +37,8 @@ def evaluated(
         maker = Maker(dtypes_behind(param.ctype), generator, device, numbers, members_of(param.ctype))
         try:
             made = value(by_parameter[param.name], maker)
-        except Refused as error:
-            raise Refused(f"argument {param.name} ({param}): {error}") from None
+        except CommandError as error:
+            raise CommandError(f"argument {param.name} ({param}): {error}") from None
         values[param.name] = made
         if isinstance(made, (int, float, complex)):
             numbers[param.name] = made
@@ -53,19 +53,19 @@ def _in_order(texts: dict[str, str], signature: Signature) -> list[str]:
         order = list(TopologicalSorter(uses).static_order())
     except CycleError as error:
         circle = ", ".join(f"{name}={texts[name]}" for name in dict.fromkeys(error.args[1]))
-        raise Refused(f"{circle}: each needs the other first; write one as a number") from None
+        raise CommandError(f"{circle}: they depend on each other; write one as a number") from None
     return order + [param.name for param in signature.params if param.is_pointer]
 
 
 def _names(text: str) -> set[str]:
     try:
         return {node.id for node in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(node, ast.Name)}
-    except (SyntaxError, ValueError):  # told when it is evaluated
+    except (SyntaxError, ValueError):  # reported when it is evaluated
         return set()
 
 
 def _by_parameter(texts: Sequence[str], signature: Signature) -> dict[str, str]:
-    """Which argument belongs to which parameter."""
+    """Match arguments to parameters."""
     names = [param.name for param in signature.params]
     found: dict[str, str] = {}
     for text in texts:
@@ -73,14 +73,14 @@ def _by_parameter(texts: Sequence[str], signature: Signature) -> dict[str, str]:
         free = next((name for name in names if name not in found), None)
         name, expression = (named[1], named[2]) if named else (free, text)
         if name is None:
-            raise Refused(f"{text!r} is one argument too many; the kernel is {signature}")
+            raise CommandError(f"{text!r} is one argument too many for the kernel {signature}")
         if name not in names:
-            raise Refused(f"there is no parameter {name!r}; the kernel is {signature}{did_you_mean(name, names)}")
+            raise CommandError(f"no parameter is named {name!r}; the kernel is {signature}{did_you_mean(name, names)}")
         if name in found:
-            raise Refused(f"{name!r} is given twice: {found[name]!r} and {expression!r}")
+            raise CommandError(f"{name!r} is given twice: {found[name]!r} and {expression!r}")
         found[name] = expression
     if missing := [name for name in names if name not in found]:
-        raise Refused(f"no value for {', '.join(missing)}; the kernel is {signature}")
+        raise CommandError(f"no value for {', '.join(missing)}; the kernel is {signature}")
     return found
 
 
@@ -92,7 +92,7 @@ def tensors_in(arguments: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def replaced(arguments: dict[str, Any], instead: Callable[[str, torch.Tensor], Any]) -> dict[str, Any]:
-    """The arguments with something else in the place of each tensor."""
+    """The arguments with each tensor replaced."""
 
     def put(name: str, leaf: Any) -> Any:
         return instead(name, leaf) if isinstance(leaf, torch.Tensor) else leaf

@@ -1,4 +1,4 @@
-"""``rawkern bench``: in some seconds, what a launch, two operators and an edit cost on this machine, beside torch."""
+"""``rawkern bench``: times a launch, two operators and an edit on this machine, next to torch, in a few seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rawkern
-from rawkern.cli.text import Refused, duration, step, table
+from rawkern.cli.text import CommandError, duration, step, table
 
 if TYPE_CHECKING:
     import torch
@@ -30,32 +30,32 @@ _EDITED = """
 extern "C" __global__ void edited(float* x) { x[threadIdx.x] = %d; }
 """
 _ROUNDS, _REPEATS, _EDITS = 3, 30, 5
-# Elements: beyond the caches of most machines, but quickly done.
+# Elements: larger than the caches of most machines, but still quick.
 _SHAPES = {
     "square": {"cpu": (1 << 22,), "cuda": (1 << 26,)},
     "softmax": {"cpu": (1024, 4096), "cuda": (8192, 4096)},
 }
-_LAUNCH = 256  # elements; so few that a launch is all there is to it
+_LAUNCH = 256  # elements; so few that only the launch costs time
 
 
 @dataclass(frozen=True)
 class Result:
-    """One line: seconds of rawkern and, where it has the like, of torch."""
+    """One line: seconds of rawkern and, where torch has an equivalent, of torch."""
 
     device: str
     what: str
     rawkern: float
     torch: float | None = None
-    nbytes: int = 0  # read and written, where that limits it
+    nbytes: int = 0  # read and written, where memory bandwidth is the limit
 
 
 def declare(commands: Any) -> None:
     """Add the command's parser."""
     parser = commands.add_parser(
         "bench",
-        help="measure a launch, two operators and an edit on this machine, beside torch",
-        description="Measure, in some seconds and on each device: the host's time for a launch, square and softmax "
-        "beside torch's, and the time from saving an edited kernel to its result.",
+        help="time a launch, two operators and an edit on this machine, next to torch",
+        description="On each device, measure the host's time for a launch, square and softmax "
+        "next to torch's, and the time from saving an edited kernel to its result. Takes a few seconds.",
     )
     parser.add_argument("--device", action="append", default=[], metavar="NAME", help="cpu or cuda (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -70,9 +70,9 @@ def main(options: argparse.Namespace) -> int:
     devices = options.device or ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     for name in devices:
         if name not in ("cpu", "cuda"):
-            raise Refused(f"--device {name}: bench measures cpu and cuda")
+            raise CommandError(f"--device {name}: bench measures cpu and cuda")
         if name == "cuda" and not torch.cuda.is_available():
-            raise Refused("--device cuda: torch sees no GPU")
+            raise CommandError("--device cuda: torch sees no GPU")
     results = [result for name in devices for result in _measured(torch.device(name))]
     machine = {"rawkern": rawkern.__version__, "torch": torch.__version__, "threads": torch.get_num_threads()}
     if options.json:
@@ -101,7 +101,7 @@ def _measured(device: torch.device) -> list[Result]:
     return results
 
 
-# What is measured -----------------------------------------------------------------------------------------------
+# Measurements -----------------------------------------------------------------------------------------------
 
 
 def _launch(device: torch.device) -> Result:
@@ -137,11 +137,11 @@ def _operator(device: torch.device, name: str) -> Result:
 
 
 def _edit(device: torch.device) -> Result:
-    """From a changed file to the result of the new code: noticed, compiled, loaded, launched."""
+    """The time from a changed file to the result of the new code: detect, compile, load, launch."""
     import torch
 
     x = torch.zeros(32, device=device)
-    number = time.time_ns() % 10**6 * _EDITS  # no program of an earlier run has it, so none comes from the cache
+    number = time.time_ns() % 10**6 * _EDITS  # new in each run, so that no program comes from the cache
     times = []
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "edited.cu")
@@ -158,7 +158,7 @@ def _edit(device: torch.device) -> Result:
 
 
 def _in_turns(ours: Callable[[], float], theirs: Callable[[], float]) -> tuple[float, float]:
-    """The best of some rounds of both, which take turns, so that what disturbs one disturbs the other."""
+    """The best of several rounds of both; they alternate, so that noise affects both alike."""
     pairs = [(ours(), theirs()) for _ in range(_ROUNDS)]
     return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
 
@@ -167,4 +167,4 @@ def _same(what: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
     import torch
 
     if not torch.allclose(ours, theirs, rtol=1e-5, atol=1e-7):
-        raise Refused(f"{what} gives other results than torch; nothing is measured (run: rawkern doctor)")
+        raise CommandError(f"{what} gives results that differ from torch's; nothing was measured (run: rawkern doctor)")

@@ -13,7 +13,7 @@ from typing import Any
 from rawkern.base.ctype import parse
 from rawkern.base.gpus import MAX_THREADS, specification
 from rawkern.cli.sass import sass
-from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
+from rawkern.cli.text import CommandError, duration, paint, plural, step, table, user_errors, whole
 from rawkern.compile import cubin, lookup, programs, source, toolchain
 from rawkern.errors import CompileError, RawkernError
 from rawkern.launch.occupancy import occupancy
@@ -36,13 +36,13 @@ def declare(commands: Any) -> None:
     parser.add_argument("--arch", action="append", default=[], metavar="sm_XY",
                         help=f"architecture; may be repeated (default: {_DEFAULT_ARCH})")  # fmt: skip
     parser.add_argument("--kernel", action="append", default=[], metavar="NAME",
-                        help="show this kernel alone; also an instance, 'axpy<float, 4>'; may be repeated")  # fmt: skip
+                        help="show only this kernel; also an instance, 'axpy<float, 4>'; may be repeated")  # fmt: skip
     parser.add_argument("--block", action="append", default=[], type=whole(1, MAX_THREADS), metavar="THREADS",
                         help=f"block size for the occupancy; may be repeated (default: {blocks})")  # fmt: skip
     parser.add_argument("--shared", type=whole(0), default=0, metavar="BYTES",
                         help="dynamic shared memory of a block, for the occupancy")  # fmt: skip
     parser.add_argument("--max-registers", type=whole(1), metavar="N",
-                        help="fail if a kernel uses more registers a thread")  # fmt: skip
+                        help="fail if a kernel uses more registers per thread")  # fmt: skip
     parser.add_argument("--no-spills", action="store_true", help="fail if a kernel spills registers")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--ptx", action="store_true", help="print the PTX instead")
@@ -61,7 +61,7 @@ def source_options(parser: argparse.ArgumentParser) -> None:
     """Add the file and the compiler's options to a parser."""
     parser.add_argument("file", metavar="FILE.cu", help="the CUDA source")
     parser.add_argument("-I", action="append", default=[], metavar="DIR", dest="include_dirs",
-                        help="directory for #include; CUDA's own headers are found without")  # fmt: skip
+                        help="directory for #include; CUDA's own headers need none")  # fmt: skip
     parser.add_argument("-D", action="append", default=[], metavar="NAME=VALUE", dest="macros", help="define a macro")
     parser.add_argument("--option", action="append", default=[], metavar="OPTION", dest="options",
                         help="NVRTC option, such as --option=-use_fast_math; may be repeated")  # fmt: skip
@@ -75,46 +75,46 @@ def compile_options(options: argparse.Namespace) -> tuple[str, ...]:
 def read_source(options: argparse.Namespace) -> source.Source:
     """Read the file with the options given."""
     try:
-        with refusing(ValueError, TypeError):
+        with user_errors(ValueError, TypeError):
             return source.from_path(options.file, compile_options(options), options.include_dirs)
     except FileNotFoundError:
-        raise Refused(f"there is no file {options.file}") from None
+        raise CommandError(f"there is no file {options.file}") from None
     except IsADirectoryError:
-        raise Refused(f"{options.file} is a directory; name a file of CUDA source") from None
+        raise CommandError(f"{options.file} is a directory; name a file of CUDA source") from None
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.arguments and not options.package:
-        raise Refused(f"build shows one file at a time; {options.arguments[0]} is too many (--package takes several)")
-    with refusing(ValueError):
+        raise CommandError(f"build shows one file; remove {options.arguments[0]} (only --package takes several)")
+    with user_errors(ValueError):
         archs = [lookup.architecture_name(arch, "sm") for arch in options.arch or [_DEFAULT_ARCH]]
     sources = [_source(options, file) for file in (options.file, *options.arguments)]
     supported = toolchain.nvrtc().architectures
     for arch in archs:
         if int(arch.strip("sm_af")) not in supported:
             names = ", ".join(f"sm_{number}" for number in supported)
-            raise Refused(f"--arch {arch}: this compiler knows {names}")
+            raise CommandError(f"--arch {arch}: this compiler knows {names}")
     if options.package:
         return _package(options, archs, sources)
     if options.constant:
-        raise Refused("--constant is for --package; module.constant(...) tells one from the source")
+        raise CommandError("--constant goes with --package; module.constant(...) reads one from the source")
     return _watch(options, archs) if options.watch else _once(options, archs, sources[0])
 
 
 def _source(options: argparse.Namespace, file: str) -> source.Source:
     read = read_source(argparse.Namespace(**{**vars(options), "file": file}))
     if read.binary is not None:
-        raise Refused(f"{file} is a {read.kind} file, which is compiled already; pass the CUDA source")
+        raise CommandError(f"{file} is a {read.kind} file, which is already compiled; pass the CUDA source")
     return read
 
 
 def _package(options: argparse.Namespace, archs: Sequence[str], sources: Sequence[source.Source]) -> int:
     given = [f"--{name.replace('_', '-')}" for name in _NOT_OF_PACKAGES if getattr(options, name)]
     if given:
-        raise Refused(f"--package writes files and shows nothing of the kernels; leave out {', '.join(given)}")
+        raise CommandError(f"--package only writes files and shows no kernels; remove {', '.join(given)}")
     if not options.arch:
-        raise Refused("--package needs the GPUs that the kernels are for, such as --arch sm_80 --arch sm_90")
+        raise CommandError("--package needs the target architectures, such as --arch sm_80 --arch sm_90")
     try:
         from rawkern.cli import package  # it imports torch
 
@@ -125,12 +125,12 @@ def _package(options: argparse.Namespace, archs: Sequence[str], sources: Sequenc
 
 
 def _watch(options: argparse.Namespace, archs: Sequence[str]) -> int:
-    """Build at each change, until Ctrl-C."""
+    """Rebuild after each change, until Ctrl-C."""
     said = ""
     while True:
         try:
             read, said = read_source(options), ""
-        except (Refused, OSError) as error:  # gone for a while, or saved in an encoding that is not UTF-8
+        except (CommandError, OSError) as error:  # deleted for a moment, or saved in an encoding that is not UTF-8
             if str(error) != said:
                 print(error, file=sys.stderr)
             said = str(error)
@@ -140,7 +140,7 @@ def _watch(options: argparse.Namespace, archs: Sequence[str]) -> int:
         print(paint(f"{time.strftime('%H:%M:%S')}  {options.file}", "green"), flush=True)
         try:
             _once(options, archs, read)
-        except (Refused, RawkernError) as error:  # a kernel renamed while it is edited, say
+        except (CommandError, RawkernError) as error:  # for example a kernel that was renamed
             print(error, file=sys.stderr)
         sys.stdout.flush()
         with step("waiting for a change; Ctrl-C ends"):
@@ -179,7 +179,7 @@ def _once(options: argparse.Namespace, archs: Sequence[str], read: source.Source
 
 
 def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> tuple[programs.Program, dict[str, Any]]:
-    """The program for one architecture, and what is said of it; ``--json`` prints that as it is."""
+    """The program for one architecture, and its report, which ``--json`` prints unchanged."""
     reporting = dataclasses.replace(read, options=(*read.options, cubin.REPORT))
     start = time.perf_counter()
     with step(f"compiling {options.file} for {arch}"):
@@ -205,7 +205,7 @@ def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> tup
 
 
 def _expressions(options: argparse.Namespace) -> tuple[str, ...]:
-    """The kernels that the compiler has to be asked for: instances and overloads."""
+    """The kernels that the compiler needs by name: instances and overloads."""
     return tuple(name for name in options.kernel if "<" in name or "(" in name)
 
 
@@ -214,10 +214,10 @@ def _chosen(options: argparse.Namespace, program: programs.Program) -> list[prog
         return list(program.entries)
     chosen = []
     for name in options.kernel:
-        with refusing(ValueError):
+        with user_errors(ValueError):
             entry = lookup.entry(program, name)
         if entry is None:
-            raise Refused(f"{options.file}: {lookup.unknown(program, name)}")
+            raise CommandError(f"{options.file}: {lookup.unknown(program, name)}")
         chosen.append(entry)
     return list(dict.fromkeys(chosen))
 
@@ -228,7 +228,7 @@ def _signature(read: source.Source, entry: programs.Entry) -> str:
     return f"void {entry.name}({', '.join(params)})"
 
 
-# Showing --------------------------------------------------------------------------------------------------------
+# Output --------------------------------------------------------------------------------------------------------
 
 
 def _print(options: argparse.Namespace, read: source.Source, reports: Sequence[dict[str, Any]]) -> None:

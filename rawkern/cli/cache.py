@@ -1,4 +1,4 @@
-"""``rawkern cache``: what compiled code the disk holds, and its removal."""
+"""``rawkern cache``: shows and removes compiled code on disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 from rawkern.base import cache
-from rawkern.cli.text import Refused, amount, plural, table
+from rawkern.cli.text import CommandError, amount, plural, table
 
-# What the part of a key before its first hyphen says.
+# The meaning of the part of a key before its first hyphen.
 _KINDS = {
     "program": "PTX and cubins",
     "code": "machine code for this CPU",
@@ -36,7 +36,7 @@ def declare(commands: Any) -> None:
     parser = commands.add_parser(
         "cache",
         help="show or clear the compiled code on disk",
-        description="Show what the disk cache holds, or clear it. Everything in it is made anew when it is needed. "
+        description="Show what the disk cache holds, or clear it. Everything in it is rebuilt when it is needed. "
         "RAWKERN_CACHE_DIR sets another directory.",
     )
     parser.add_argument("action", nargs="?", choices=("info", "clear"), default="info", help="default: info")
@@ -44,7 +44,7 @@ def declare(commands: Any) -> None:
         "--older-than",
         metavar="AGE",
         type=_age,
-        help="clear: only entries as old as 12h, 30d, 2w",
+        help="clear: only entries older than 12h, 30d, 2w",
     )
     parser.add_argument("--yes", action="store_true", help="clear: do not ask (it never asks without a terminal)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -54,14 +54,16 @@ def declare(commands: Any) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.action != "clear" and (options.yes or options.older_than is not None):
-        raise Refused("--older-than and --yes go with `rawkern cache clear`; nothing is removed")
+        raise CommandError("--older-than and --yes go with `rawkern cache clear`; nothing is removed")
     return _clear(options) if options.action == "clear" else _info(options)
 
 
 def _age(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no age; write a number and s, m, h, d or w, such as 30d")
+        raise argparse.ArgumentTypeError(
+            f"invalid age {text!r}; use a number with a unit (s, m, h, d or w), such as 30d"
+        )
     return float(match[1]) * _UNITS[match[2]]
 
 

@@ -1,21 +1,21 @@
-"""``rawkern calibrate``: measure a GPU, so that estimates of its times go by its own figures."""
+"""``rawkern calibrate``: measure a GPU, so that time estimates use its own figures."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from rawkern.cli.text import Refused, refusing, step, table
+from rawkern.cli.text import CommandError, step, table, user_errors
 
 
 def declare(commands: Any) -> None:
     """Add the command's parser."""
     parser = commands.add_parser(
         "calibrate",
-        help="measure this GPU, for estimates of time on it; about ten seconds",
+        help="measure this GPU for time estimates; takes about ten seconds",
         description="Measure the current GPU with small kernels: an empty launch, starts of blocks, a copy, latencies "
-        "of L2 and memory, atomics at one address. Estimates for that model use the figures from then on; they are "
-        "in rawkern's cache.",
+        "of L2 and memory, atomics at one address. Later estimates for this model use the "
+        "figures, which are kept in rawkern's cache.",
     )
     parser.set_defaults(main=main)
 
@@ -27,8 +27,8 @@ def main(options: argparse.Namespace) -> int:
 
         from rawkern.estimation import calibration, cards
     if not torch.cuda.is_available():
-        raise Refused("there is no GPU here to measure; estimates go by the figures that rawkern has")
-    with refusing(ValueError):
+        raise CommandError("this machine has no GPU to measure; estimates use rawkern's built-in figures")
+    with user_errors(ValueError):
         card = cards.card_named(torch.cuda.get_device_name())
     with step(f"measuring {card.name}"):
         found = calibration.figures(card)

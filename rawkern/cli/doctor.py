@@ -1,4 +1,4 @@
-"""``rawkern doctor``: what is installed, what works, and what to do about the rest."""
+"""``rawkern doctor``: checks the installation and says how to fix it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rawkern.cli.driver import driver
 from rawkern.cli.examine import Finding
 from rawkern.cli.text import paint, plural, step
 
-_COLOURS = {examine.OK: "green", examine.NOTE: "yellow", examine.FAULT: "red"}
+_COLORS = {examine.OK: "green", examine.NOTE: "yellow", examine.FAULT: "red"}
 
 
 def declare(commands: Any) -> None:
     """Add the command's parser."""
     parser = commands.add_parser(
         "doctor",
-        help="show what is installed and works here, and how to mend the rest",
+        help="check the installation and show how to fix what is missing",
         description="Look at Python, libraries, compiler, headers, driver, GPUs and cache, and run a tiny kernel on "
-        "each engine. The exit status is 1 if something is at fault; what is only optional or absent is a note.",
+        "each engine. The exit status is 1 if something is broken; missing optional parts are notes.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(main=main)
@@ -38,21 +38,21 @@ def main(options: argparse.Namespace) -> int:
     faults = [finding for finding in findings if finding.state == examine.FAULT]
     if options.json:
         shown = [
-            {"part": f.part, "state": f.state, "text": f.text, "mend": f.mend, **f.details} for f in findings
+            {"part": f.part, "state": f.state, "text": f.text, "fix": f.fix, **f.details} for f in findings
         ]  # fmt: skip
         print(json.dumps({"rawkern": rawkern.__version__, "ok": not faults, "findings": shown}, indent=2))
         return 1 if faults else 0
     _print(findings)
-    notes = [finding for finding in findings if finding.state == examine.NOTE and finding.mend]
+    notes = [finding for finding in findings if finding.state == examine.NOTE and finding.fix]
     if faults:
-        print(f"\n{plural(len(faults), 'fault')}; to mend:")
+        print(f"\n{plural(len(faults), 'fault')}. To fix:")
     elif notes:
-        print("\neverything needed is there; optional:")
+        print("\nall required parts work; optional:")
     else:
-        print("\neverything is there")
-    for mend in dict.fromkeys(finding.mend for finding in faults or notes):
-        parts = dict.fromkeys(finding.part for finding in faults or notes if finding.mend == mend)
-        print(f"  {', '.join(parts)}: {mend}")
+        print("\neverything works")
+    for fix in dict.fromkeys(finding.fix for finding in faults or notes):
+        parts = dict.fromkeys(finding.part for finding in faults or notes if finding.fix == fix)
+        print(f"  {', '.join(parts)}: {fix}")
     return 1 if faults else 0
 
 
@@ -63,7 +63,7 @@ def _print(findings: list[Finding]) -> None:
     for finding in findings:
         part = finding.part if finding.part != before else ""
         before = finding.part
-        print(f"{paint(f'{finding.state:<5}', _COLOURS[finding.state])}  {part:<{width}}  {finding.text}")
+        print(f"{paint(f'{finding.state:<5}', _COLORS[finding.state])}  {part:<{width}}  {finding.text}")
 
 
 def _findings() -> list[Finding]:
@@ -84,7 +84,7 @@ def _findings() -> list[Finding]:
 
 @contextlib.contextmanager
 def _ending_at_ctrl_c() -> Iterator[None]:
-    """End the process at Ctrl-C: libraries that are being imported take the exception for something that they lack."""
+    """End the process at Ctrl-C: a library that is being imported mistakes the exception for a missing dependency."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

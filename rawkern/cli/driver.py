@@ -1,4 +1,4 @@
-"""NVIDIA's driver and its GPUs, asked directly: this works where torch and CuPy are missing or do not fit."""
+"""NVIDIA's driver and its GPUs, queried directly, which works even if torch and CuPy are missing or incompatible."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """What the driver says of itself."""
+    """The driver's version and GPUs."""
 
-    release: str  # "580.82.07", "" if it does not tell
+    release: str  # "580.82.07", "" if it is not known
     cuda: tuple[int, int]  # the newest CUDA it supports, (0, 0) where there is no driver
     gpus: tuple[Gpu, ...]
     problem: str = ""  # why there is no driver, or why it shows no GPU
 
 
 def driver() -> Driver:
-    """Ask the driver; what is wrong stands in `problem`."""
+    """Query the driver; `problem` says what is wrong."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:

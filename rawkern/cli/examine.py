@@ -1,4 +1,4 @@
-"""What `rawkern doctor` looks at: each examination returns findings, whatever state its object is in."""
+"""The examinations of `rawkern doctor`: each returns findings, even if what it examines is broken."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ OK, NOTE, FAULT = "ok", "note", "fault"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's report: all well, something optional that is missing, or a fault."""
+    """One line of the doctor's report: working, an optional part that is missing, or a fault."""
 
     part: str
     state: str
     text: str
-    mend: str = ""  # what to do, such as a pip line
+    fix: str = ""  # what to do, such as a pip line
     details: dict[str, Any] = field(default_factory=dict)  # for JSON
 
 
@@ -37,17 +37,17 @@ class Finding:
 LIBRARIES = (
     ("torch", "torch>=2.10", "tensors"),
     ("numpy", "numpy>=2", "arrays"),
-    ("ml_dtypes", "ml_dtypes>=0.5", "bfloat16 and float8 outside of torch"),
+    ("ml_dtypes", "ml_dtypes>=0.5", "bfloat16 and float8 outside torch"),
     ("llvmlite", "llvmlite>=0.50,<0.51", "kernels on the CPU"),
-    ("platformdirs", "platformdirs>=4", "the cache's place"),
-    ("tree_sitter", "tree-sitter>=0.25", "derivatives of formulas and kernels"),
-    ("tree_sitter_cuda", "tree-sitter-cuda>=0.21", "derivatives of formulas and kernels"),
+    ("platformdirs", "platformdirs>=4", "the cache's location"),
+    ("tree_sitter", "tree-sitter>=0.25", "derivatives of kernels and elementwise expressions"),
+    ("tree_sitter_cuda", "tree-sitter-cuda>=0.21", "derivatives of kernels and elementwise expressions"),
 )
 _PYTHON = (3, 11)
 
 
 def extra(driver: Driver) -> str:
-    """Which of rawkern's extras fits: by torch's CUDA where it has one, else by the driver's."""
+    """The extra of rawkern that fits: for torch's CUDA version if it has one, else for the driver's."""
     return pip.fitting(pip.torch_cuda() or _dotted(driver.cuda)) if driver.gpus else "cpu"
 
 
@@ -55,7 +55,7 @@ def extra(driver: Driver) -> str:
 
 
 def libraries(driver: Driver) -> list[Finding]:
-    """Python and what rawkern imports, imported: one that is there and does not load is as good as missing."""
+    """Python, and the libraries of rawkern. Each is imported: one that does not load counts as missing."""
     version = platform.python_version()
     details = {"version": version, "executable": sys.executable}
     if sys.version_info < _PYTHON:
@@ -69,18 +69,18 @@ def libraries(driver: Driver) -> list[Finding]:
     return [*found, cupy if needed else replace(cupy, state=NOTE)]
 
 
-def _library(module: str, requirement: str, purpose: str, mend: str = "") -> Finding:
-    mend = mend or f'pip install "{requirement}"'
+def _library(module: str, requirement: str, purpose: str, fix: str = "") -> Finding:
+    fix = fix or f'pip install "{requirement}"'
     try:
         imported = importlib.import_module(module)
         version = str(getattr(imported, "__version__", "") or _installed(module).rpartition(" ")[2])
-    except Exception as error:  # a wheel for another Python, CUDA or C library raises anything while it loads
+    except Exception as error:  # a wheel for another Python, CUDA or C library can raise anything while it loads
         known = _installed(module)
-        what = f"{known} is installed and cannot be imported" if known else "not installed"
-        return Finding(module, FAULT, f"{what}; needed for {purpose} [{_first_line(error)}]", mend)
+        what = f"{known} is installed but cannot be imported" if known else "not installed"
+        return Finding(module, FAULT, f"{what}; needed for {purpose} [{_first_line(error)}]", fix)
     details: dict[str, Any] = {"version": version}
     if not _fits(version, requirement):
-        return Finding(module, FAULT, f"{version}, rawkern needs {requirement}", mend, details)
+        return Finding(module, FAULT, f"{version}, rawkern needs {requirement}", fix, details)
     if module == "torch":
         details["cuda"] = built = pip.torch_cuda()
         return Finding(module, OK, f"{version}, {f'with CUDA {built}' if built else 'without CUDA'}", details=details)
@@ -115,7 +115,7 @@ def _first_line(error: BaseException) -> str:
 
 #: (header, what it is for, fault if missing; else a note)
 _HEADERS = (
-    ("cuda_fp16.h", "half types, rawkern's own operators", FAULT, ""),
+    ("cuda_fp16.h", "half types, rawkern's built-in operators", FAULT, ""),
     ("crt/mma.h", "tensor cores: <mma.h>", NOTE, ""),
     ("cooperative_groups.h", "groups of threads", NOTE, ""),
     ("cub/cub.cuh", "CUB", NOTE, ""),
@@ -128,27 +128,27 @@ def toolchain(driver: Driver) -> list[Finding]:
     """NVRTC and CUDA's headers."""
     from rawkern.compile import toolchain
 
-    mend = pip.command(extra(driver))
+    fix = pip.command(extra(driver))
     try:
         supported = toolchain.nvrtc().architectures
         found = toolchain.toolchain()
     except Exception as error:
-        return [Finding("nvrtc", FAULT, _first_line(error), mend)]
+        return [Finding("nvrtc", FAULT, _first_line(error), fix)]
     version = ".".join(map(str, found.version))
     details = {"version": version, "library": found.library, "architectures": list(supported)}
     where = f", {found.library}" if found.library else ""
     text = f"{version}, sm_{min(supported)} to sm_{max(supported)}{where}"
     findings = [Finding("nvrtc", OK, text, details=details)]
     if driver.gpus and found.version[0] > driver.cuda[0]:
-        text += f"; its machine code is not for this driver, which ends at CUDA {_dotted(driver.cuda)}"
-        findings = [Finding("nvrtc", FAULT, text, f"install a newer driver, or: {mend}", details)]
+        text += f"; this driver supports CUDA only up to {_dotted(driver.cuda)} and cannot load its machine code"
+        findings = [Finding("nvrtc", FAULT, text, f"install a newer driver, or: {fix}", details)]
     for header, purpose, state, its_extra in _HEADERS:
         path = next((p for d in found.include_dirs if os.path.isfile(p := os.path.join(d, header))), None)
         if path is not None:
             findings.append(Finding("headers", OK, f"{header}: {path}", details={"header": header, "path": path}))
         else:
-            its_mend = pip.command(its_extra) if its_extra else mend
-            findings.append(Finding("headers", state, f"no {header}; for {purpose}", its_mend, {"header": header}))
+            its_fix = pip.command(its_extra) if its_extra else fix
+            findings.append(Finding("headers", state, f"no {header}; for {purpose}", its_fix, {"header": header}))
     return findings
 
 
@@ -156,14 +156,14 @@ def toolchain(driver: Driver) -> list[Finding]:
 
 
 def driver_and_gpus(driver: Driver) -> list[Finding]:
-    """The driver, whether CUDA's libraries fit it, and the GPUs; a machine without is no fault."""
+    """The driver, the GPUs, and whether CUDA's libraries fit the driver; a machine without a GPU is not a fault."""
     details = {"release": driver.release, "cuda": _dotted(driver.cuda)}
     if driver.problem:
         why = "kernels run on the CPU"
         state = NOTE if "does not start" not in driver.problem else FAULT
-        mend = "restart the machine after a driver update, or install the driver anew" if state == FAULT else ""
-        return [Finding("driver", state, f"{driver.problem}; {why}", mend, details)]
-    text = f"{driver.release or 'of unknown release'}, for CUDA up to {details['cuda']}"
+        fix = "restart the machine after a driver update, or reinstall the driver" if state == FAULT else ""
+        return [Finding("driver", state, f"{driver.problem}; {why}", fix, details)]
+    text = f"{driver.release or 'unknown release'}, supports CUDA up to {details['cuda']}"
     findings = [Finding("driver", OK, text, details=details)]
     findings += _too_old(driver)
     for index, gpu in enumerate(driver.gpus):
@@ -178,20 +178,24 @@ def driver_and_gpus(driver: Driver) -> list[Finding]:
 
 
 def _too_old(driver: Driver) -> list[Finding]:
-    """Faults of libraries made for another CUDA than the driver's, or for none."""
+    """Faults of libraries that were built for a CUDA version newer than the driver's, or without CUDA."""
     faults = []
     built, has = pip.torch_cuda(), _dotted(driver.cuda)
     if "torch" in sys.modules and built is None:
-        mend = "pip install torch from the index for your CUDA: https://pytorch.org/get-started/locally"
-        faults.append(Finding("torch", FAULT, "built without CUDA, though there is a GPU", mend))
+        fix = "pip install torch from the index for your CUDA: https://pytorch.org/get-started/locally"
+        faults.append(Finding("torch", FAULT, "built without CUDA, though there is a GPU", fix))
     elif built is not None and int(built.split(".")[0]) > driver.cuda[0]:
-        mend = f"install a driver for CUDA {built}, or torch for CUDA {driver.cuda[0]}"
-        faults.append(Finding("torch", FAULT, f"made for CUDA {built}, the driver ends at {has}", mend))
+        fix = f"install a driver for CUDA {built}, or torch for CUDA {driver.cuda[0]}"
+        faults.append(
+            Finding("torch", FAULT, f"built for CUDA {built}; the driver supports CUDA only up to {has}", fix)
+        )
     runtime = _cupy_runtime(sys.modules.get("cupy"))
     if runtime and runtime > driver.cuda[0]:
         other = f"pip uninstall cupy-cuda{runtime}x; {pip.command(f'cuda{driver.cuda[0]}')}"
-        mend = f"install a newer driver, or: {other}"
-        faults.append(Finding("cupy", FAULT, f"made for CUDA {runtime}, the driver ends at {has}", mend))
+        fix = f"install a newer driver, or: {other}"
+        faults.append(
+            Finding("cupy", FAULT, f"built for CUDA {runtime}; the driver supports CUDA only up to {has}", fix)
+        )
     return faults
 
 
@@ -200,7 +204,7 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def _cupy_runtime(cupy: Any) -> int:
-    """The CUDA major version CuPy was built for; 0 if it is not there."""
+    """The CUDA major version that CuPy was built for; 0 if CuPy is not installed."""
     with contextlib.suppress(Exception):
         return int(cupy.cuda.get_local_runtime_version()) // 1000
     return 0
@@ -210,18 +214,18 @@ def _cupy_runtime(cupy: Any) -> int:
 
 
 def cache() -> list[Finding]:
-    """Where compiled code is kept, whether it can be, and whether nobody else can write there."""
+    """The directory of compiled code: whether rawkern can write there, and whether other users cannot."""
     from rawkern.base import cache
     from rawkern.errors import RawkernError
 
     try:
         folder = cache.directory()
     except RawkernError as error:
-        what, _, mend = str(error).rpartition("; ")
-        return [Finding("cache", FAULT, what, mend, {"directory": str(cache.configured()), "safe": False})]
+        what, _, fix = str(error).rpartition("; ")
+        return [Finding("cache", FAULT, what, fix, {"directory": str(cache.configured()), "safe": False})]
     except ImportError as error:
-        mend = 'pip install "platformdirs>=4", or set RAWKERN_CACHE_DIR'
-        return [Finding("cache", FAULT, f"its place is not known [{_first_line(error)}]", mend)]
+        fix = 'pip install "platformdirs>=4", or set RAWKERN_CACHE_DIR'
+        return [Finding("cache", FAULT, f"its location is not known [{_first_line(error)}]", fix)]
     found = cache.info()
     writable = folder.is_dir() and _takes_files()
     details = {
@@ -232,9 +236,9 @@ def cache() -> list[Finding]:
         "writable": writable,
     }
     if not writable:
-        mend = "set RAWKERN_CACHE_DIR to a directory that only you can write to, or make room on the disk"
-        text = f"{folder} takes no files: each process compiles anew"
-        return [Finding("cache", NOTE, text, mend, details)]
+        fix = "set RAWKERN_CACHE_DIR to a directory that only you can write to, or make room on the disk"
+        text = f"{folder} is not writable: each process compiles again"
+        return [Finding("cache", NOTE, text, fix, details)]
     text = f"{folder}, {plural(found.entries, 'entry')}, {amount(found.nbytes)}"
     return [Finding("cache", OK, text, details=details)]
 
@@ -277,11 +281,11 @@ def cpu() -> list[Finding]:
 
 
 _VARIABLE = re.compile(rf"\b{environment.PREFIX}[A-Z_]+")
-_ABOVE = "mend what is above first"
+_ABOVE = "fix the faults above first"
 
 
 def variables() -> list[Finding]:
-    """Environment variables that are named like rawkern's, and are none of them."""
+    """Environment variables with rawkern's prefix that rawkern does not read."""
     known = (*environment.VARIABLES, "RAWKERN_RANDOM_EFFORT")  # of rawkern's own tests
     wrong = [name for name in os.environ if name.startswith(environment.PREFIX) and name not in known]
     said = {name: did_you_mean(name, environment.VARIABLES) for name in sorted(wrong)}
@@ -292,20 +296,20 @@ def variables() -> list[Finding]:
 
 
 def engine(device: str) -> Finding:
-    """An engine, run."""
+    """The result of running an engine."""
     answer = probe(device)
     part = f"{device} engine"
     if "error" in answer:
         said = answer["error"].splitlines()[0]
-        way = f"unset {match[0]}, or give it such a value" if (match := _VARIABLE.search(said)) else _ABOVE
+        way = f"unset {match[0]}, or set it to a valid value" if (match := _VARIABLE.search(said)) else _ABOVE
         return Finding(part, FAULT, said, way, answer)
-    text = f"a kernel's first launch {duration(answer['first'])}, later ones {duration(answer['launch'])}"
+    text = f"first launch of a kernel {duration(answer['first'])}, later ones {duration(answer['launch'])}"
     return Finding(part, OK, text, details=answer)
 
 
 @contextlib.contextmanager
 def usable_cache(findings: list[Finding]) -> Iterator[None]:
-    """Let the examinations that follow use a cache of their own if the user's is refused."""
+    """Give the examinations that follow a temporary cache if the user's cannot be used."""
     if all(finding.state != FAULT for finding in findings):
         yield
         return

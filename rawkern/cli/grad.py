@@ -11,7 +11,7 @@ from typing import Any
 
 import rawkern
 from rawkern.cli.build import compile_options, read_source, source_options
-from rawkern.cli.text import Refused, refusing, whole
+from rawkern.cli.text import CommandError, plural, user_errors, whole
 
 
 def declare(commands: Any) -> None:
@@ -19,32 +19,32 @@ def declare(commands: Any) -> None:
     parser = commands.add_parser(
         "grad",
         help="derive a kernel's backward and print it as CUDA C",
-        description="Derive the backward of a kernel from its text, for one shape of blocks, and print it as CUDA C. "
-        "The exit status is 1 for a kernel that has no derived backward; the message has line, reason and way out.",
+        description="Derive the backward of a kernel from its source, for one block size, and print it as CUDA C. "
+        "The exit status is 1 if the kernel is not supported; the message has the line, the reason and what to do.",
     )
     source_options(parser)
     parser.add_argument("kernel", metavar="KERNEL", help="the kernel; also an instance of a template, 'axpy<float, 4>'")
-    parser.add_argument("--block", default="256", metavar="X[,Y[,Z]]", help="the blocks' shape (default: 256)")
+    parser.add_argument("--block", default="256", metavar="X[,Y[,Z]]", help="block dimensions (default: 256)")
     parser.add_argument("--grid", metavar="X[,Y[,Z]]",
-                        help="a grid like those of the launches: which axes have one block matters "
+                        help="a typical grid; only which axes have one block matters "
                              "(default: those that the kernel does not mention)")  # fmt: skip
     parser.add_argument("--shared-mem", type=whole(0), default=0, metavar="BYTES",
                         help="dynamic shared memory of the launches")  # fmt: skip
     parser.add_argument("--wrt", metavar="NAME[,NAME]",
-                        help="parameters to differentiate by (default: all pointers that are only read)")  # fmt: skip
+                        help="parameters to differentiate (default: all pointers that are only read)")  # fmt: skip
     parser.add_argument("--max-iterations", type=whole(1), metavar="N",
-                        help="the most iterations of a loop that carries on what is no sum")  # fmt: skip
+                        help="maximum iterations of a loop that carries a value other than a plain sum")  # fmt: skip
     parser.add_argument("--passes", action="store_true",
                         help="print the kernel's intermediate representation after each pass first")  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the text to a file")
-    parser.add_argument("--json", action="store_true", help="print JSON: the text, with what is known of it")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the source to a file")
+    parser.add_argument("--json", action="store_true", help="print JSON: the source and its properties")
     parser.set_defaults(main=main)
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     read_source(options)  # the file and options, before torch is imported
-    from rawkern.gradients import ir  # takes long to import
+    from rawkern.gradients import ir  # slow to import
     from rawkern.gradients.passes import pipeline
 
     kernel = rawkern.RawKernel(
@@ -56,12 +56,12 @@ def main(options: argparse.Namespace) -> int:
     shown: dict[str, str] = {}
 
     def show(name: str, kernel: ir.Kernel) -> None:
-        if name == "read":  # once more, in another way
+        if name == "read":  # the second pass of that name
             shown.clear()
         shown.setdefault(name, ir.printed(kernel))
 
-    with refusing(ValueError, TypeError), pipeline.watched(show) if options.passes else nullcontext():
-        kernel.signature  # noqa: B018  # a kernel that is not there is told before anything is derived
+    with user_errors(ValueError, TypeError), pipeline.watched(show) if options.passes else nullcontext():
+        kernel.signature  # noqa: B018  # reports a missing kernel before anything is derived
         found = kernel.derive(
             block=block, grid=grid, shared_mem=options.shared_mem, wrt=wrt, max_iterations=options.max_iterations
         )
@@ -77,7 +77,7 @@ def main(options: argparse.Namespace) -> int:
     if options.output is None:
         print(found.source, end="")
     else:
-        print(f"{os.fspath(options.output)}: {found.kernel.name}, {found.atomics} additions that may meet")
+        print(f"{os.fspath(options.output)}: {found.kernel.name}, {plural(found.atomics, 'atomic addition')}")
     return 0
 
 
@@ -85,4 +85,4 @@ def _shape(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
-        raise Refused(f"{text!r} is no shape; write it as 16,16") from None
+        raise CommandError(f"invalid block dimensions {text!r}; write them as 16,16") from None

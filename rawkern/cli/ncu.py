@@ -1,4 +1,4 @@
-"""Nsight Compute beside a profile: its command line, and what it prints."""
+"""Nsight Compute next to a profile: its command line, and its output."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from rawkern.cli.text import Refused, table
+from rawkern.cli.text import CommandError, table
 
-#: Words of its messages, and what to do.
+#: Parts of its error messages, and what to do.
 _REFUSALS = {
-    "ERR_NVGPUCTRPERM": "the driver lets administrators alone read counters; see "
+    "ERR_NVGPUCTRPERM": "the driver lets only administrators read counters; see "
     "https://developer.nvidia.com/ERR_NVGPUCTRPERM, or ask whoever runs the machine",
-    "No kernels were profiled": "the program has launched no kernel on a GPU; add --device cuda",
+    "No kernels were profiled": "the program launched no kernel on a GPU; add --device cuda",
 }
 
 
 def program() -> str:
-    """The path of ``ncu``; Refused where there is none."""
+    """The path of ``ncu``; CommandError if it is not installed."""
     path = shutil.which("ncu")
     if path is None:
-        raise Refused("--ncu needs Nsight Compute's command ncu on PATH, which comes with the CUDA toolkit")
+        raise CommandError("--ncu needs Nsight Compute's command ncu on PATH, which comes with the CUDA toolkit")
     return path
 
 
 def run(arguments: Sequence[str], names: Sequence[str], kernels: Collection[str]) -> list[dict[str, Any]]:
-    """Run ``python ARGUMENTS`` under Nsight Compute for counters by name; Refused where it counts nothing.
+    """Run ``python ARGUMENTS`` under Nsight Compute for counters by name; CommandError if it counts nothing.
 
-    Other kernels than those named are left out, torch's own among them.
+    Only the named kernels are counted, and none of torch's.
     """
     metrics = ",".join(name for name in names if "__" in name)
     wanted = "|".join(sorted({re.escape(_plain(kernel).rpartition("::")[2]) for kernel in kernels}))
@@ -49,7 +49,7 @@ def run(arguments: Sequence[str], names: Sequence[str], kernels: Collection[str]
         said = f"{done.stdout}\n{done.stderr}"
         why = next((why for word, why in _REFUSALS.items() if word in said), "")
         last = [line for line in said.splitlines() if line.strip()][-1:] or ["nothing"]
-        raise Refused(f"ncu has counted nothing: {why or last[0]}")
+        raise CommandError(f"ncu counted nothing: {why or last[0]}")
     return found
 
 
@@ -62,7 +62,7 @@ def parsed(text: str) -> list[dict[str, Any]]:
     reader = csv.DictReader(io.StringIO("\n".join(lines[start:])))
     found = []
     for row in reader:
-        if not row["ID"]:  # the line of units
+        if not row["ID"]:  # the row of units
             continue
         numbers = {name: _number(value) for name, value in row.items() if _counts(name)}
         counters = {name: number for name, number in numbers.items() if number is not None}
@@ -76,7 +76,7 @@ def parsed(text: str) -> list[dict[str, Any]]:
 
 
 def beside(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> str:
-    """A table of both for launches that agree in kernel, grid and block, in order."""
+    """A table of both counts for launches with the same kernel, grid and block, in order."""
     rows = []
     left = list(theirs)
     for launch in ours:
@@ -92,7 +92,7 @@ def beside(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> 
             differs = "" if counted == value else f"{counted / value - 1:+.1%}" if value else "more"
             rows.append((launch["kernel"], name, f"{counted:,.10g}", f"{value:,.10g}", differs))
     if not rows:
-        raise Refused("ncu has counted other launches than these: none has their kernel, grid and block")
+        raise CommandError("ncu counted other launches: none has the same kernel, grid and block")
     return table(("kernel", "counter", "counted", "ncu", "differs"), rows, left=(0, 1))
 
 

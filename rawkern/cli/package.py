@@ -1,4 +1,4 @@
-"""``rawkern build --package``: kernels compiled for several architectures, into files that a wheel carries."""
+"""``rawkern build --package``: compiles kernels for several architectures into files that a wheel can ship."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rawkern._version import __version__
 from rawkern.base.ctype import CType, StructLayout, parse
-from rawkern.cli.text import Refused, amount, refusing, step, table
+from rawkern.cli.text import CommandError, amount, step, table, user_errors
 from rawkern.compile import declarations, elf, names, packages, programs, toolchain
 from rawkern.compile.compile import declared
 from rawkern.compile.source import Source
@@ -26,12 +26,12 @@ def write(options: argparse.Namespace, archs: Sequence[str], sources: Sequence[S
     stems = [Path(source.name).stem for source in sources]
     for stem in stems:
         if stems.count(stem) > 1:
-            raise Refused(f"two files are named {stem}, and so would be what is written of them; rename one")
+            raise CommandError(f"two sources are named {stem}, so their output files would collide; rename one")
     asked = [_instances(source, options.kernel) for source in sources]
     for name in options.kernel:
         if not any(name in found for found in asked):
-            raise Refused(f"--kernel {name}: no file has a template or overloaded kernel of that name; "
-                          "kernels that are neither are in the package in any case")  # fmt: skip
+            raise CommandError(f"--kernel {name}: no file has a template or overloaded kernel of that name; "
+                          "the package always includes the other kernels")  # fmt: skip
     made = [_made(source, instances, archs, options.constant) for source, instances in zip(sources, asked, strict=True)]
     folder = Path(options.package)
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def write(options: argparse.Namespace, archs: Sequence[str], sources: Sequence[S
 
 
 def _instances(source: Source, given: Sequence[str]) -> tuple[str, ...]:
-    """The instances and overloads that are of this source's kernels."""
+    """The instances and overloads of this source's kernels."""
     there = {name for kernel in declared(source) for name in (kernel.name, kernel.name.rpartition("::")[2])}
     asked = [name for name in given if "<" in name or "(" in name]
     return tuple(name for name in asked if re.split(r"[<(]", name)[0].strip().removeprefix("::") in there)
@@ -56,7 +56,7 @@ def _made(
     with unit.lock:
         build = unit.current()
         plain = [int(arch.removeprefix("sm_")) for arch in archs if arch[-1].isdigit()]
-        # PTX for 90a or 100f would run nowhere that its machine code does not.
+        # PTX for 90a or 100f runs on no GPU that its machine code does not cover.
         virtual = [*([f"compute_{max(plain)}"] if plain else []), source.cpu_arch]
         codes, files, structs = [], [], {}
         for arch in dict.fromkeys([*archs, *virtual]):
@@ -82,7 +82,7 @@ def _made(
 
 def _code(program: programs.Program, data: bytes, source: Source, expressions: Sequence[str]) -> packages.Code:
     kind = "cubin" if program.arch.startswith("sm") else "ptx"
-    with refusing(ValueError):
+    with user_errors(ValueError):
         constants = {each: programs.constant(source, program.arch, each) for each in expressions}
     return packages.Code(
         file=f"{Path(source.name).stem}.{program.arch}.{kind}", arch=program.arch, sha256=packages.sha256(data),
@@ -97,7 +97,7 @@ def _templates(source: Source) -> tuple[declarations.Declaration, ...]:
 
 
 def _note_structs(kind: CType | None, program: programs.Program, structs: dict[str, StructLayout]) -> None:
-    """Add the layouts of the structs in a parameter's type, and in their members; what is only declared has none."""
+    """Add the layouts of the structs in a parameter's type, and in their members; declared types have none."""
     if kind is None:
         return
     _note_structs(kind.target, program, structs)
@@ -111,7 +111,7 @@ def _note_structs(kind: CType | None, program: programs.Program, structs: dict[s
 
 
 def _variables(build: Build, archs: Sequence[str]) -> dict[str, tuple[str, str, tuple[int, ...]]]:
-    """All variables of the PTX that is made; those of functions, which no C++ name reaches, as bytes."""
+    """All variables of the generated PTX; variables of functions, which have no C++ name, as bytes."""
     found = {}
     for symbol in {symbol: None for arch in archs for symbol in variables.symbols(build.program(arch).ptx)}:
         name = names.strip_anonymous(names.demangle(symbol))
@@ -126,7 +126,7 @@ def _variables(build: Build, archs: Sequence[str]) -> dict[str, tuple[str, str, 
 
 
 def _own_names(source: Source) -> dict[str, str]:
-    """The source and its headers under names that tell nothing of this machine: from the source's folder."""
+    """The source and its headers under paths relative to the source's folder, which reveal nothing of this machine."""
     here = os.path.dirname(source.name)
     return {path: os.path.relpath(path, here).replace(os.sep, "/") for path in (source.name, *dict(source.headers))}
 
@@ -142,7 +142,7 @@ def _without_paths(ptx: str, source: Source) -> str:
 
 
 def _without_folders(cubin: bytes, source: Source) -> bytes:
-    """Machine code whose line table names files without this machine's folders; what is put there is as long."""
+    """Machine code whose line table has no paths of this machine; the replacements have the same length."""
     files = (source.name, *dict(source.headers))
     roots = {os.getcwd(), *map(os.path.dirname, files), *source.include_dirs, *toolchain.toolchain().include_dirs}
     found = re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(root)) for root in roots - {"/"}) + rb")[^\0]*(?=\0)")
@@ -166,7 +166,7 @@ def _without_folders(cubin: bytes, source: Source) -> bytes:
 def _written(
     folder: Path, stem: str, package: packages.Package, files: Sequence[bytes]
 ) -> Iterator[tuple[object, ...]]:
-    """Write files and manifest; those of an earlier build that are no longer listed go."""
+    """Write files and manifest; remove files of an earlier build that are no longer listed."""
     manifest = folder / f"{stem}.json"
     before = _listed(manifest)
     for code, data in zip(package.codes, files, strict=True):
@@ -187,7 +187,7 @@ def _listed(manifest: Path) -> set[str]:
 
 
 def _put(file: Path, data: bytes) -> None:
-    """Write a file whole: who reads it meanwhile has the old one or the new one."""
+    """Replace a file atomically: a reader sees the old content or the new."""
     whole = file.with_name(f".{file.name}.{os.getpid()}")
     whole.write_bytes(data)
     whole.replace(file)

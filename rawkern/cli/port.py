@@ -1,4 +1,4 @@
-"""``rawkern port``: the host functions of a PyTorch extension as a Python module to keep."""
+"""``rawkern port``: translates the host functions of a PyTorch extension to a Python module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from rawkern.cli.text import Refused, plural
+from rawkern.cli.text import CommandError, plural
 
 
 def declare(commands: Any) -> None:
@@ -17,8 +17,8 @@ def declare(commands: Any) -> None:
         "port",
         help="translate a PyTorch extension's C++ to Python",
         description="Print the host functions of a PyTorch extension (.cu and .cpp) as a Python module that launches "
-        "the kernels of its files through rawkern. What is printed is what rawkern.cpp_extension.load runs. A folder "
-        "stands for the extensions that its setup.py builds.",
+        "the kernels of its files through rawkern. rawkern.cpp_extension.load runs the same module. For a folder, the "
+        "extensions that its setup.py builds are translated.",
     )
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="a .cu or .cpp file, or a folder with setup.py")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the module there; default: print it")
@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
         elif os.path.isfile(one):
             sources.append(one)
         else:
-            raise Refused(f"there is no file {one!r}")
+            raise CommandError(f"there is no file {one!r}")
     name = name or os.path.splitext(os.path.basename(sources[0]))[0]
     folder = os.path.dirname(os.path.abspath(options.output)) if options.output else os.getcwd()
     translation = translated(
@@ -61,12 +61,12 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _beside(path: str, folder: str) -> str:
-    """A path as a module in a folder has it."""
+    """A path relative to the folder of a module."""
     return path if os.path.isabs(path) else os.path.relpath(path, folder)
 
 
 def _report(translation: Any, out: Any) -> None:
-    """What has been translated, and what not."""
+    """Print what was translated, and what was not."""
     total = len(translation.functions) + len(translation.refused)
     print(f"{len(translation.functions)} of {plural(total, 'function')} translated", file=out)
     for reason in translation.refused.values():
@@ -82,7 +82,7 @@ def in_setup(folder: str) -> tuple[str, list[str], list[str]]:
     """The name, sources and include folders of the CUDAExtension in a folder's setup.py."""
     path = os.path.join(folder, "setup.py")
     if not os.path.isfile(path):
-        raise Refused(f"{folder} has no setup.py; name the .cu and .cpp files")
+        raise CommandError(f"{folder} has no setup.py; name the .cu and .cpp files")
     with open(path) as file:
         tree = ast.parse(file.read(), path)
     known = _constants(tree)
@@ -97,8 +97,8 @@ def in_setup(folder: str) -> tuple[str, list[str], list[str]]:
                 folders = _value(given.get("include_dirs"), known)
                 dirs = [os.path.join(folder, one) for one in folders or [] if isinstance(one, str)]
                 return name if isinstance(name, str) else os.path.basename(os.path.abspath(folder)), files, dirs
-            raise Refused(f"{path}:{node.lineno}: the sources of this extension are computed; name the files")
-    raise Refused(f"{path} has no CUDAExtension; name the .cu and .cpp files")
+            raise CommandError(f"{path}:{node.lineno}: the sources of this extension are computed; name the files")
+    raise CommandError(f"{path} has no CUDAExtension; name the .cu and .cpp files")
 
 
 def _called(node: ast.Call) -> str:

@@ -1,4 +1,4 @@
-"""One engine run on a tiny kernel, in a process of its own: one that crashes does not end the doctor."""
+"""Runs one engine on a tiny kernel in its own process, so that a crash does not end the doctor."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from rawkern.cli import probe; probe.main(sys.argv[1])"
 )
 _ANSWER = "rawkern-doctor:"
-_N = 1000  # no multiple of a block
+_N = 1000  # not a multiple of the block size
 _PATIENCE = 120.0  # seconds: torch's import on a cold disk, and a compilation
 
 
 def probe(device: str) -> dict[str, Any]:
     """Run the kernel on a device in a child process.
 
-    Returns ``first`` and ``launch``, seconds of the first launch (with what had to be compiled) and of a later one; or
-    ``error``, one text.
+    Returns ``first`` and ``launch``, seconds of the first launch (including compilation) and of a later one; or
+    ``error``, a message.
     """
     command = [sys.executable, "-c", _CHILD, device, json.dumps(sys.path)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
     except subprocess.TimeoutExpired:
-        return {"error": f"no end after {_PATIENCE:.0f} s"}
+        return {"error": f"not done after {_PATIENCE:.0f} s"}
     answers = [line for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
     if answers:
         return json.loads(answers[-1].removeprefix(_ANSWER))
     if done.returncode < 0:
         return {"error": f"the process died of {signal.Signals(-done.returncode).name}"}
-    last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    last = done.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
     return {"error": f"the process ended with {done.returncode}: {last[0]}"}
 
 
@@ -47,7 +47,7 @@ def main(device: str) -> None:
     """Run the kernel here and print what `probe` reads."""
     try:
         answer: dict[str, Any] = _run(device)
-    except Exception as error:  # whatever an engine can raise is what the doctor is asked to tell
+    except Exception as error:  # the doctor reports whatever an engine raises
         answer = {"error": f"{type(error).__name__}: {error}"}
     print(_ANSWER + json.dumps(answer))
 

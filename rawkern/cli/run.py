@@ -1,4 +1,4 @@
-"""``rawkern run``: launch one kernel of a file on arguments from the command line, and show what it changed."""
+"""``rawkern run``: launches one kernel of a file on arguments from the command line, and shows what it changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rawkern.cli.build import compile_options, read_source, source_options
-from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
+from rawkern.cli.text import CommandError, duration, paint, plural, step, table, user_errors, whole
 from rawkern.errors import OutOfBoundsError
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from rawkern.testing.guards import Guarded
 
 _REPEATS = 100
-# Bytes around each tensor, which keep wild writes from other memory; they are no NaNs, so that `y[i] += 1` shows.
+# Bytes around each tensor, which catch out-of-bounds writes; they are not NaNs, so that `y[i] += 1` shows.
 _MARGIN = 1 << 20
 ARGUMENTS = """\
-an argument is NAME=EXPRESSION, or EXPRESSION in the order of the parameters:
+An argument is NAME=EXPRESSION, or EXPRESSION in the order of the parameters:
   n=1000  a=-2.5  flag=True  p=None  v=(1,2,3)  s={'radius': 2.0}
   x=randn(1000)  x=rand(3,4)  k=randint(0,10,1000)  i=arange(1000)
   out=empty(n)  z=zeros(n)  o=ones(n)  f=full(n,2.5)  t=tensor([1,2,5])  x=@file.npy
-Tensors get the dtype that the parameter takes (else dtype=NAME: zeros(9, dtype=float16)). Numbers may use
-arithmetic and the names of other numbers. empty() is full of NaN, so that what is not written shows.
+Tensors get the parameter's dtype; if it has none, write dtype=NAME: zeros(9, dtype=float16). Numbers may use
+arithmetic and the names of other numbers. empty() is filled with NaN, so that elements never written show.
 """
 
 
@@ -46,14 +46,14 @@ class Launch:
     kernel: RawKernel
     signature: Signature
     arguments: dict[str, Any]
-    margins: dict[str, Guarded]  # by tensor; none for checked launches, which need none
+    margins: dict[str, Guarded]  # by tensor; empty for checked launches
     go: Callable[[], None]
     form: str  # "forall(1000)", "grid 4, block 256"
 
 
 @dataclass(frozen=True)
 class Outside:
-    """A write outside of a tensor that only its margins tell of; in the place of a checker's report."""
+    """A write outside a tensor that its margins show; takes the place of a checker's report."""
 
     message: str
     error: type[Exception] = OutOfBoundsError
@@ -77,10 +77,12 @@ def declare(commands: Any) -> None:
     parser.add_argument("kernel", metavar="KERNEL", help="its name, or an instance: 'axpy<float, 4>'")
     launch_options(parser)
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1 (default: cuda where there is one)")
-    parser.add_argument("--check", action="store_true", help="check every access; show what is wrong, and end with 1")
+    parser.add_argument(
+        "--check", action="store_true", help="check every access; on errors, show them and exit with status 1"
+    )
     parser.add_argument("--time", nargs="?", type=_repeats, const=_REPEATS, default=0, metavar="REPEATS",
-                        help=f"measure launches, too: the median of so many (default: {_REPEATS})")  # fmt: skip
-    parser.add_argument("--save", metavar="DIR", help="write every tensor there afterwards, as NAME.npy")
+                        help=f"also time launches: the median of N (default: {_REPEATS})")  # fmt: skip
+    parser.add_argument("--save", metavar="DIR", help="write every tensor to DIR/NAME.npy after the launch")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(main=main)
 
@@ -89,12 +91,14 @@ def launch_options(parser: argparse.ArgumentParser) -> None:
     """Add a launch's arguments and options to a parser."""
     parser.add_argument("arguments", nargs="*", default=[], metavar="ARG", help="see below")
     parser.add_argument("--grid", metavar="N", help="blocks: 4, 4,2 or '(n + 255) // 256'")
-    parser.add_argument("--block", metavar="N", help="threads of a block: 256 or 16,16")
-    parser.add_argument("--forall", metavar="N", help="as many blocks as cover N elements, in place of --grid")
-    parser.add_argument("--shared", metavar="BYTES", default="0", help="dynamic shared memory of a block")
+    parser.add_argument("--block", metavar="N", help="threads per block: 256 or 16,16")
+    parser.add_argument("--forall", metavar="N", help="enough blocks to cover N elements, instead of --grid")
+    parser.add_argument("--shared", metavar="BYTES", default="0", help="dynamic shared memory per block")
     parser.add_argument("--cluster", metavar="N", help="blocks of a thread block cluster: 2 or 2,1,1")
     parser.add_argument("--cooperative", action="store_true", help="launch cooperatively, so that grid.sync() works")
-    parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0, help="of randn, rand and randint (default: 0)")
+    parser.add_argument(
+        "--seed", type=whole(0, 2**63 - 1), default=0, help="seed of randn, rand and randint (default: 0)"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -112,12 +116,12 @@ def _repeats(text: str) -> int:
     try:
         return whole(1)(text)
     except argparse.ArgumentTypeError as error:
-        hint = "" if text.lstrip("-").isdigit() else f"; write --time={_REPEATS}, or --time behind the arguments"
+        hint = "" if text.lstrip("-").isdigit() else f"; write --time={_REPEATS}, or put --time after the arguments"
         raise argparse.ArgumentTypeError(f"{error}{hint}") from None
 
 
 def device_named(name: str | None) -> torch.device:
-    """The device of an option, by default a GPU where there is one; Refused for another."""
+    """The device of an option, by default a GPU if there is one; CommandError for other devices."""
     import torch
 
     from rawkern.engines.devices import default_device, normalised
@@ -127,10 +131,10 @@ def device_named(name: str | None) -> torch.device:
     try:
         wanted = torch.device(name)
     except RuntimeError:
-        raise Refused(f"--device {name}: rawkern runs on cpu and cuda, or one of several GPUs: cuda:1") from None
-    with refusing(ValueError):
+        raise CommandError(f"--device {name}: choose cpu, cuda, or one of several GPUs such as cuda:1") from None
+    with user_errors(ValueError):
         if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
-            raise Refused(f"there is no {name}: torch sees {plural(torch.cuda.device_count(), 'GPU')}")
+            raise CommandError(f"there is no device {name}: torch finds {plural(torch.cuda.device_count(), 'GPU')}")
         return normalised(wanted)
 
 
@@ -139,7 +143,7 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
     from rawkern.cli.summary import summary
 
     if options.save:
-        with refusing(FileExistsError):
+        with user_errors(FileExistsError):
             os.makedirs(options.save, exist_ok=True)
     with step(f"compiling {options.file}"):
         launch = launch_of(options, device, margins=not options.check)
@@ -149,7 +153,7 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
     findings: tuple[Any, ...] = ()
     printing = _printing_to_stderr() if options.json else contextlib.nullcontext()
     start = time.perf_counter()
-    with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError), printing:
+    with step(f"running {options.kernel}"), user_errors(TypeError, ValueError, OverflowError), printing:
         if options.check:
             findings = _checked(launch.go)
         else:
@@ -183,23 +187,23 @@ def _synchronize(launch: Launch, options: argparse.Namespace) -> None:
 
     try:
         torch.cuda.synchronize()
-    except RuntimeError as error:  # an illegal address, a trap: nothing can be read from this GPU any more
+    except RuntimeError as error:  # an illegal address or a trap: this process can no longer read from the GPU
         hint = "" if options.check else "; --check shows where"
-        raise Refused(f"{launch.kernel.name}: {str(error).partition(chr(10))[0]}{hint}") from None
+        raise CommandError(f"{launch.kernel.name}: {str(error).partition(chr(10))[0]}{hint}") from None
 
 
 def _outside(launch: Launch) -> Iterator[Outside]:
     for name, margins in launch.margins.items():
         if (found := margins.outside()) is not None:
             side, near = found
-            index = margins.tensor.numel() + near if side == "behind" else -1 - near
+            index = margins.tensor.numel() + near if side == "after" else -1 - near
             has = plural(margins.tensor.numel(), "element")
             yield Outside(f"{launch.kernel.name} writes {name}[{index}]; {name} has {has}")
 
 
 @contextlib.contextmanager
 def _printing_to_stderr() -> Iterator[None]:
-    """Let what kernels print go to stderr, from the CPU through Python and from a GPU through C."""
+    """Send what kernels print to stderr: from the CPU through Python, from a GPU through C."""
     import ctypes
 
     stdout, standard = os.dup(1), ctypes.CDLL(None)
@@ -215,7 +219,7 @@ def _printing_to_stderr() -> Iterator[None]:
 
 
 def _checked(go: Callable[[], None]) -> tuple[Any, ...]:
-    """Launch with every access checked; returns the findings."""
+    """Launch and check every access; returns the findings."""
     import rawkern
 
     try:
@@ -232,7 +236,7 @@ def _checked(go: Callable[[], None]) -> tuple[Any, ...]:
 
 
 def launch_of(options: argparse.Namespace, device: torch.device, *, margins: bool) -> Launch:
-    """The launch that the options describe, its tensors with margins or without."""
+    """The launch that the options describe, with or without margins around its tensors."""
     import rawkern
     from rawkern.cli.arguments import evaluated, replaced, tensors_in
     from rawkern.cli.expressions import POISON
@@ -243,7 +247,7 @@ def launch_of(options: argparse.Namespace, device: torch.device, *, margins: boo
         path=options.file, options=compile_options(options), include_dirs=options.include_dirs,
         enable_cooperative_groups=options.cooperative,
     )  # fmt: skip
-    with refusing(ValueError):
+    with user_errors(ValueError):
         kernel = module.get_function(options.kernel)
         signature = kernel.state().signature
     with step("making arguments"):
@@ -252,8 +256,8 @@ def launch_of(options: argparse.Namespace, device: torch.device, *, margins: boo
         around = {name: surround(name, tensor, POISON, _MARGIN) for name, tensor in tensors.items()}
         arguments = replaced(arguments, lambda name, t: around[name].tensor if around else t)
     if device.type == "cpu" and default_device().type != "cpu" and not tensors_in(arguments):
-        raise Refused(f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=")
-    with refusing(TypeError, ValueError):
+        raise CommandError(f"{kernel.name} has no tensor that selects the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=")
+    with user_errors(TypeError, ValueError):
         launcher, form = _configured(options, kernel, numbers)
     values = tuple(arguments.values())
     return Launch(kernel, signature, arguments, around, lambda: launcher(*values), form)
@@ -268,12 +272,12 @@ def _configured(options: argparse.Namespace, kernel: RawKernel, numbers: dict[st
     kernel, together = kernel.configured(cluster=cluster), f", cluster {_dims(cluster)}" if cluster is not None else ""
     if options.forall is not None:
         if options.grid is not None or shared:
-            raise Refused("--forall goes without --grid and --shared")
+            raise CommandError("--forall cannot be combined with --grid or --shared")
         count = number(options.forall, numbers)
         form = f"forall({count}{'' if block is None else f', block={block}'}){together}"
         return kernel.forall(count, block=block), form
     if options.grid is None or block is None:
-        raise Refused("say how many threads to launch: --grid and --block, or --forall N")
+        raise CommandError("pass the number of threads to launch: --grid and --block, or --forall N")
     grid = number(options.grid, numbers)
     form = f"grid {_dims(grid)}, block {_dims(block)}{f', {shared} bytes of shared memory' if shared else ''}"
     return kernel[grid, block, shared], form + together
@@ -286,7 +290,7 @@ def _dims(size: Any) -> str:
 def _timed(
     options: argparse.Namespace, launch: Launch, device: torch.device, before: dict[str, torch.Tensor]
 ) -> list[float]:
-    """The times of launches on the arguments as they were at first."""
+    """The times of launches; each starts from the original arguments."""
     from rawkern.cli.arguments import owner, tensors_in
     from rawkern.cli.timing import launch_times
 
@@ -310,7 +314,7 @@ def _save(folder: str, tensors: dict[str, torch.Tensor]) -> None:
         np.save(os.path.join(folder, f"{name}.npy"), to_numpy(tensor))
 
 
-# Showing --------------------------------------------------------------------------------------------------------
+# Output --------------------------------------------------------------------------------------------------------
 
 
 def _print(report: dict[str, Any], arguments: dict[str, Any], checked: bool) -> None:
@@ -351,7 +355,7 @@ def _plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _strict(value: Any) -> Any:
-    """A value as JSON has it; complex numbers, NaN and infinities are none there and become text."""
+    """A value for JSON, which has no complex numbers, NaN or infinities: those become text."""
     if isinstance(value, dict):
         return {key: _strict(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

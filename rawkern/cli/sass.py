@@ -1,4 +1,4 @@
-"""A cubin's machine code as text, through NVIDIA's nvdisasm where it is installed."""
+"""A cubin's machine code as text, from NVIDIA's nvdisasm if it is installed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import sys
 import tempfile
 from collections.abc import Collection
 
-from rawkern.cli.text import Refused
+from rawkern.cli.text import CommandError
 
 _SECTION = re.compile(r"^//-+ (\.\S+) +-+\s*$", re.M)
 
 
 def disassembler() -> str:
-    """Return the path of nvdisasm: on PATH, in the wheel nvidia-cuda-nvdisasm, or in a CUDA toolkit; else `Refused`."""
+    """Find nvdisasm: on PATH, in the wheel nvidia-cuda-nvdisasm, or in a CUDA toolkit; else `CommandError`."""
     folders = [os.path.join(folder, "nvidia", "*", "bin") for folder in sys.path]
     folders += [os.path.join(root, "bin") for name in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(name))]
     folders.append("/usr/local/cuda/bin")
@@ -25,7 +25,7 @@ def disassembler() -> str:
     for pattern in folders if path is None else ():
         path = path or next((p for f in sorted(glob.glob(pattern)) if (p := shutil.which("nvdisasm", path=f))), None)
     if path is None:
-        raise Refused("--sass needs nvdisasm, which is neither on PATH nor installed: pip install nvidia-cuda-nvdisasm")
+        raise CommandError("--sass needs nvdisasm, which was not found; run: pip install nvidia-cuda-nvdisasm")
     return path
 
 
@@ -37,7 +37,7 @@ def sass(cubin: bytes, symbols: Collection[str] | None = None) -> str:
         file.flush()
         done = subprocess.run([program, "-c", file.name], capture_output=True, text=True)
     if done.returncode:
-        raise Refused(f"{program} refuses the cubin: {done.stderr.strip() or done.stdout.strip()}")
+        raise CommandError(f"{program} cannot read the cubin: {done.stderr.strip() or done.stdout.strip()}")
     if symbols is None:
         return done.stdout.strip("\n")
     parts = _SECTION.split(done.stdout)[1:]  # name, text, name, text ...

@@ -1,4 +1,4 @@
-"""What a launch did to a tensor, in a few numbers."""
+"""Summarizes what a launch did to a tensor."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _FIRST = 4
 
 
 def summary(name: str, before: torch.Tensor, after: torch.Tensor) -> dict[str, Any]:
-    """Compare a tensor with its copy from before the launch; ``rawkern run --json`` prints this as it is.
+    """Compare a tensor with its copy from before the launch; ``rawkern run --json`` prints the result unchanged.
 
-    ``changed`` are elements whose bits are not what they were. ``low``, ``high`` and ``mean`` are those of the elements
+    ``changed`` counts elements whose bits changed. ``low``, ``high`` and ``mean`` are those of the elements
     that are not NaN, in float64; None where there are none, and for complex numbers. ``first`` are the first few
     elements, in memory order.
     """
@@ -33,7 +33,7 @@ def summary(name: str, before: torch.Tensor, after: torch.Tensor) -> dict[str, A
 
 
 def changed_elements(before: torch.Tensor, after: torch.Tensor) -> int:
-    """Count the elements that differ in a bit: NaN equals itself, and -0.0 is not 0.0."""
+    """Count the elements whose bits differ: NaN equals itself, and -0.0 differs from 0.0."""
     if not after.numel():
         return 0
     size = after.element_size()
@@ -43,11 +43,11 @@ def changed_elements(before: torch.Tensor, after: torch.Tensor) -> int:
 
 
 def to_numpy(t: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The tensor's values on the host; types that NumPy has not, such as bfloat16, in the next that holds them."""
+    """The tensor's values on the host; types that NumPy lacks, such as bfloat16, in a wider one that holds them."""
     t = t.detach().cpu()
     if t.dtype == torch.complex32:
         t = t.to(torch.complex64)
-    elif str(t.dtype).startswith("torch.float4"):  # two numbers a byte
+    elif str(t.dtype).startswith("torch.float4"):  # two numbers per byte
         t = t.view(torch.uint8)
     elif t.dtype == torch.bfloat16 or (t.dtype.is_floating_point and t.dtype.itemsize == 1):
         t = t.float()

@@ -1,4 +1,4 @@
-"""What commands print: tables, numbers with units, progress; plain text wherever it does not go to a terminal."""
+"""Output of commands: tables, numbers with units, progress; plain text unless it goes to a terminal."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import TextIO
 
 from rawkern.base.environment import EnvironmentVariableError
 
-_COLOURS = {"green": "32", "yellow": "33", "red": "31"}
+_COLORS = {"green": "32", "yellow": "33", "red": "31"}
 
 
-class Refused(Exception):
-    """What the user asked for cannot be done; the message goes to stderr, without a traceback."""
+class CommandError(Exception):
+    """A command that cannot do what the user asked for; the message goes to stderr, without a traceback."""
 
 
 @contextlib.contextmanager
-def refusing(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn exceptions that the user's input can cause into `Refused`; others are defects and keep their traceback."""
+def user_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn exceptions that the user's input can cause into `CommandError`; others are bugs and keep their traceback."""
     try:
         yield
     except EnvironmentVariableError:
         raise
     except kinds as error:
-        raise Refused(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
 def table(head: Sequence[object], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:
-    """Lay out rows under a head, two spaces apart; columns are right-aligned, but for those in ``left``."""
+    """Lay out rows under a header, two spaces apart; columns are right-aligned except those in ``left``."""
     cells = [[str(cell) for cell in row] for row in [head, *rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = []
@@ -51,7 +51,7 @@ def amount(nbytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people, with three digits: ``"3.25 us"``, ``"41.0 ms"``, ``"1.20 s"``."""
+    """A time for people, with three significant digits: ``"3.25 us"``, ``"41.0 ms"``, ``"1.20 s"``."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         value = seconds * factor
         if value >= 1 or unit == "us":
@@ -66,20 +66,20 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"
 
 
-def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
-    """Colour a text if it goes to a terminal and ``NO_COLOR`` is not set."""
+def paint(text: str, color: str, stream: TextIO | None = None) -> str:
+    """Color a text if it goes to a terminal and ``NO_COLOR`` is not set."""
     stream = stream if stream is not None else sys.stdout
     if not _understands_escapes(stream) or os.environ.get("NO_COLOR"):
         return text
-    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+    return f"\x1b[{_COLORS[color]}m{text}\x1b[0m"
 
 
 @contextlib.contextmanager
 def step(text: str) -> Iterator[None]:
-    """Show what is being done, on a terminal, for as long as it takes."""
+    """On a terminal, show what is being done while it runs."""
     shown = _understands_escapes(sys.stderr)
     if shown:
-        room = shutil.get_terminal_size().columns - 5  # a line that wraps could not be taken back
+        room = shutil.get_terminal_size().columns - 5  # a line that wraps could not be erased
         print(f"\r\x1b[K{text[:room]} ...", end="", file=sys.stderr, flush=True)
     try:
         yield
@@ -100,9 +100,9 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
         try:
             number = int(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number; it takes {limits}") from None
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number; pass {limits}") from None
         if number < low or (high is not None and number > high):
-            raise argparse.ArgumentTypeError(f"{number} is out of range; it takes {limits}")
+            raise argparse.ArgumentTypeError(f"{number} is out of range; pass {limits}")
         return number
 
     return read

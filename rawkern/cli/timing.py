@@ -1,4 +1,4 @@
-"""How long a launch takes: medians over repeats, of the GPU's own time or the host's."""
+"""Times of launches: medians over repeats, measured by the GPU or the host."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rawkern.base.torch_private import sleep_on_gpu
 from rawkern.launch import native
 
 _WARM = 3  # launches before the first that counts
-_CHUNK = 20  # launches put behind one pause of the GPU, so that it never waits for the host
-_PAUSE = 4_000_000  # cycles of that pause, some 2 ms; enqueueing a chunk takes less
+_CHUNK = 20  # launches queued during one pause of the GPU, so that it never waits for the host
+_PAUSE = 4_000_000  # cycles of that pause, about 2 ms; enqueueing a chunk takes less
 _ENOUGH = 2.0  # seconds after which a measurement on the CPU ends
 
 
@@ -29,10 +29,10 @@ def launch_seconds(
 def launch_times(
     launch: Callable[[], Any], device: torch.device, repeats: int, restore: Callable[[], Any] = nothing
 ) -> list[float]:
-    """The times of launches: on a GPU from the start to the end there, on the CPU those of the calls.
+    """The times of launches: on a GPU from start to end by events, on the CPU those of the calls.
 
-    Where launches take long, there are fewer than ``repeats``. ``restore`` puts back what the launch changed; it is
-    called before each repeat, and not counted.
+    Long launches are repeated fewer than ``repeats`` times. ``restore`` undoes what the launch changed; it is
+    called before each repeat, outside the measured time.
     """
     for _ in range(_WARM):
         restore()
@@ -59,7 +59,7 @@ def _on_gpu(launch: Callable[[], Any], restore: Callable[[], Any], repeats: int)
 
 
 def host_seconds(launch: Callable[[], Any], device: torch.device, calls: int = 200, rounds: int = 7) -> float:
-    """The time that a call takes of the host, in the best of some rounds; the GPU is waited for between rounds."""
+    """The host time of a call, the best of several rounds; the GPU is synchronized between rounds."""
     best = float("inf")
     for _ in range(rounds):
         if device.type == "cuda":

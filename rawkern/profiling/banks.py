@@ -1,4 +1,4 @@
-"""Banks of shared memory: how many wavefronts a warp's addresses take, and the row pitch with which it is fewest."""
+"""Banks of shared memory: how many wavefronts a warp's addresses take, and the row pitch that minimizes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LANES = 32
 
 
 def wavefronts(lanes: Mapping[int, int], size: int) -> tuple[int, int]:
-    """Wavefronts of a request of `size` bytes a lane, at offsets by lane, and how many it takes without conflicts."""
+    """Wavefronts of a request of `size` bytes a lane, at offsets by lane, and the number without bank conflicts."""
     parts = max(1, size // 4)
     width, total, ideal, before = LANES // parts, 0, 0, None
     for part in range(parts):
@@ -40,14 +40,14 @@ class Rows:
 
     def padded(self, pitch: int, wider: int) -> dict[int, int]:
         """The offsets where rows of the array that are `pitch` bytes apart are `wider` bytes apart."""
-        if self.row == self.width * self.step and self.row != pitch:  # one run, of an index that knows no rows
+        if self.row == self.width * self.step and self.row != pitch:  # contiguous, from an index without rows
             return dict(self.lanes)
         step, row = (round(each / pitch) * (wider - pitch) + each for each in (self.step, self.row))
         return {k: k % self.width * step + k // self.width * row for k in self.lanes}
 
 
 def rows_of(lanes: Mapping[int, int], width: int) -> Rows | None:
-    """The lanes in rows of the block, `width` threads, in which all steps are alike; None where they are not."""
+    """The lanes in rows of the block, `width` threads each, if all steps are equal; else None."""
     width = min(width, LANES)
     if len(lanes) < LANES or LANES % width:
         return None
@@ -56,7 +56,7 @@ def rows_of(lanes: Mapping[int, int], width: int) -> Rows | None:
     return found if alike else None
 
 
-Request = tuple[Mapping[int, int], int, int]  # lanes, bytes of a lane, how many there are
+Request = tuple[Mapping[int, int], int, int]  # lanes, bytes per lane, number of such requests
 
 
 def pitch_of(rows: Rows, size: int) -> int:
@@ -66,7 +66,7 @@ def pitch_of(rows: Rows, size: int) -> int:
 
 
 def best_pitch(pitch: int, width: int, requests: Sequence[Request]) -> tuple[int, float]:
-    """The pitch with which requests to an array take the fewest wavefronts, and times how many they need then."""
+    """The pitch for which requests to an array take the fewest wavefronts, and the remaining factor over the ideal."""
     word = max(4, *(size for _, size, _ in requests))
     found = [(rows_of(lanes, width), lanes, size, times) for lanes, size, times in requests]
 

@@ -1,4 +1,4 @@
-"""Bounds of what a launch can reach on a GPU: the least time by each resource, and occupancy."""
+"""Bounds for a launch on a GPU: a lower bound of its time for each resource, and occupancy."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def operations(counters: Mapping[str, int | float], letter: str) -> float:
 
 
 def bounds_of(gpu: Gpu, counters: Mapping[str, int | float], distinct: int) -> dict[str, float]:
-    """Seconds that a launch takes at least, by what it needs most of.
+    """Lower bounds of a launch's time in seconds, by resource.
 
     ``memory``: each sector that is touched moves once; ``float32``, ``float64``: operations at the peak, whether or not
-    the machine code's compiler fuses them; ``shared``: wavefronts at one per cycle and multiprocessor, half of those
-    counted, as loads that are joined take half as many at best.
+    ptxas fuses them; ``shared``: wavefronts at one per cycle and multiprocessor, half of those
+    counted, as merged loads take half as many at best.
     """
     return {
         "memory": distinct * SECTOR / gpu.memory,
@@ -41,7 +41,7 @@ def bounds_of(gpu: Gpu, counters: Mapping[str, int | float], distinct: int) -> d
 
 
 def occupancy_of(state: State, arch: str, block: tuple[int, int, int], shared_mem: int) -> dict[str, Any]:
-    """How many blocks and warps a multiprocessor holds at a time, from the machine code, and what limits them."""
+    """How many blocks and warps a multiprocessor holds at once, from the machine code, and what limits them."""
     program = state.build.program(arch, state.asked)
     used = cubin.resources(program.code, arch)[state.entry_in(program).symbol]
     spec = gpus.specification(arch)

@@ -1,4 +1,4 @@
-"""Two reports beside each other: which line of which kernel got worse."""
+"""Compares two reports: which line of which kernel got worse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-#: Counters of which more is worse; those of loads, stores and their kin are in the sums.
+#: Counters for which more is worse; the sums include those of loads, stores and the like.
 COUNTERS = (
     "smsp__inst_executed.sum",
     "memory_l2_theoretical_sectors_global",
@@ -14,22 +14,22 @@ COUNTERS = (
     "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",
     "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
     "smsp__sass_branch_targets_threads_divergent.sum",
-    "atomic_meets",
+    "atomic_conflicts",
     "barrier_waits",
 )
 
 
 @dataclass(frozen=True)
 class Change:
-    """A counter of a line that is not what it was.
+    """A counter of a line that has changed.
 
     Attributes
     ----------
     kernel : str
     line : str
-        Its number now, or what it was where it is gone.
+        Its number now, or its old number if it was removed.
     text : str
-        The line.
+        The source of the line.
     counter : str
         Nsight Compute's name.
     before, after : float
@@ -53,7 +53,7 @@ class Change:
 
 
 class Comparison:
-    """What has changed; true where anything has become worse.
+    """What has changed; true if anything got worse.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Comparison:
 
 
 def compared(old: dict[str, Any], new: dict[str, Any]) -> Comparison:
-    """Compare the data of two reports; ValueError where other launches or blocks were counted."""
+    """Compare the data of two reports; ValueError if they counted different launches or blocks."""
     changes: list[Change] = []
     before, after = _by_kernel(old), _by_kernel(new)
     for kernel in before.keys() & after.keys():
@@ -88,7 +88,7 @@ def compared(old: dict[str, Any], new: dict[str, Any]) -> Comparison:
             counted = [each.get("sampled_blocks", "all") for each in (one, other)]
             if counted[0] != counted[1]:
                 raise ValueError(
-                    f"of {kernel} {counted[0]} blocks were counted then and {counted[1]} now; profile with one sample"
+                    f"{counted[0]} blocks of {kernel} were counted then and {counted[1]} now; use the same sample="
                 )
             changes += _changes(kernel, one, other)
     return Comparison(changes)
@@ -113,7 +113,7 @@ def _changes(kernel: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[
 
 
 def _by_text(launch: dict[str, Any]) -> dict[tuple[str, int], tuple[str, dict[str, float]]]:
-    """Lines with their counters by text, and by how often that stood before."""
+    """Lines with their counters by source text, numbered where the same text occurs again."""
     source = {str(line): text for line, text in launch["source"].items()}
     found: dict[tuple[str, int], tuple[str, dict[str, float]]] = {}
     seen: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What counts cost, in cycles of a multiprocessor: weights that put lines and findings in order, no measure of time."""
+"""Costs of counts, in cycles of a multiprocessor: weights for sorting lines and findings, not a measure of time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SECTOR, WAVEFRONT, ISSUE = 1.75, 1.0, 0.25
 
 
 def work(counters: Mapping[str, int | float]) -> float:
-    """About what a launch, or a line of it, costs."""
+    """The approximate cost of a launch or one of its lines."""
     return (
         counters.get("smsp__inst_executed.sum", 0) * ISSUE
         + counters.get("memory_l2_theoretical_sectors_global", 0) * SECTOR

@@ -1,4 +1,4 @@
-"""Launches that were counted: counters of a launch, of its CUDA lines and its PTX instructions."""
+"""Counted launches: counters of a launch, of its CUDA lines and its PTX instructions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from rawkern.launch.unit import State
 
 Dim3 = tuple[int, int, int]
-NO_LINE = "no line"  # of instructions that the compiler has moved, or made
+NO_LINE = "no line"  # for instructions that the compiler hoisted or generated
 
 
 @dataclass
 class Counted:
-    """One launch: what each instruction did, and how many sectors of which memory it touched."""
+    """One launch: what each instruction did, and how many sectors of each memory it touched."""
 
     state: State = field(repr=False)
     grid: Dim3
@@ -35,13 +35,13 @@ class Counted:
     touched: dict[str, int]
     device: str
     sample: int | None  # how many blocks were counted, None for all
-    #: Of the time on GPUs by their names, or why there is none.
+    #: Of the time on GPUs, by name; or why there is none.
     estimates: Mapping[str, Any] = field(default_factory=dict, repr=False)
     time: Timed | None = field(default=None, repr=False)
 
     @property
     def instructions(self) -> list[dict[str, Any]]:
-        """What each PTX instruction did; made anew each time, as many launches may be kept."""
+        """What each PTX instruction did; rebuilt at each access, as many launches may be kept."""
         return self.counts.instructions()
 
     @property
@@ -49,7 +49,7 @@ class Counted:
         return self.state.entry.name
 
     def name_of(self, access: dict[str, Any]) -> str:
-        """The parameter or variable whose memory an access is made for, "" where that is not known."""
+        """The parameter or variable whose memory is accessed, "" if it is not known."""
         kind, name = access["root"] or ("", "")
         if kind != "param":
             return demangle(str(name).partition("+")[0]).rpartition("::")[2]
@@ -66,7 +66,7 @@ class Counted:
 
     @cached_property
     def lines(self) -> dict[int | str, dict[str, int | float]]:
-        """Counters of each line that did something, those that are not 0.
+        """The nonzero counters of each line.
 
         A line of the source by its number, one of a header as ``"header.cuh:12"``.
         """
@@ -83,7 +83,7 @@ class Counted:
 
     @cached_property
     def texts(self) -> dict[int | str, str]:
-        """The text of each of `lines`, as far as its file is there, and of the source's lines between them."""
+        """The text of each of `lines` if its file exists, and of the source's lines between them."""
         source, files = self.state.build.source, {}
         found: dict[int | str, str] = {}
         own = [line for line in self.lines if isinstance(line, int)]
@@ -97,7 +97,7 @@ class Counted:
         return found
 
     def gpu(self, named: Gpu | None) -> Gpu | None:
-        """The GPU to compare with: the one that was named, or where the tensors are."""
+        """The GPU to compare with: the one that was named, or the one with the tensors."""
         if named is None and self.device != "cpu":
             import torch
 
@@ -119,7 +119,7 @@ class Counted:
         gpu = self.gpu(named)
         if gpu is not None:
             found["gpu"] = gpu.name
-            if self.sample is None:  # how much of what blocks touch they share is not known of some
+            if self.sample is None:  # a sample does not show how much of their memory blocks share
                 found["bounds"] = bounds_of(gpu, self.total, sum(self.touched.values()))
             found["occupancy"] = occupancy_of(self.state, gpu.arch, self.block, self.shared_mem)
             estimate = self.estimates.get(gpu.name)
@@ -147,7 +147,7 @@ class Counted:
 
 
 def line_of(source: Source, instruction: dict[str, Any]) -> int | str:
-    """The line that the user wrote: the innermost in own files, where code was inlined."""
+    """The line that the user wrote: for inlined code, the innermost in the user's files."""
     own = {source.name, *(path for path, _ in source.headers)}
     lines = instruction["lines"]
     found = next(((file, line) for file, line in lines if file in own), lines[-1] if lines else None)
@@ -165,7 +165,7 @@ def _read(path: str) -> str:
 
 
 class Launches:
-    """Launches of one kernel together.
+    """All launches of one kernel.
 
     Attributes
     ----------
@@ -199,7 +199,7 @@ class Launches:
 
     @property
     def sectors_ideal(self) -> int:
-        """How many that would be if each request's bytes lay side by side."""
+        """The number of sectors if each request's bytes were contiguous."""
         return int(self.counters["memory_l2_theoretical_sectors_global_ideal"])
 
     @property
@@ -212,7 +212,7 @@ class Launches:
 
     @property
     def shared_excessive(self) -> int:
-        """Wavefronts of shared memory that bank conflicts cost."""
+        """Additional wavefronts of shared memory caused by bank conflicts."""
         return self.shared_wavefronts - int(self.counters["memory_l1_wavefronts_shared_ideal"])
 
     @property
@@ -225,5 +225,5 @@ class Launches:
 
     @property
     def lanes_per_warp(self) -> float:
-        """Active lanes of an instruction, 32 at most."""
+        """Active lanes per instruction, at most 32."""
         return float(self.counters["smsp__thread_inst_executed_per_inst_executed.ratio"])

@@ -1,4 +1,4 @@
-"""Counters under Nsight Compute's names, of what the instructions of a launch did."""
+"""Counters of a launch's instructions under Nsight Compute's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHARED = {"reads": "ld", "writes": "st", "updates": "atom", "reduces": "atom"}
 _SPACES = ("global", "shared", "local")
 _WIDTHS = {size: f"_{8 * size}b" for size in (1, 2, 4, 8, 16)}
 
-#: Those of PTX instructions in the place of machine code's, which are other ones.
+#: Counted in PTX instructions; Nsight Compute counts machine instructions.
 OF_PTX = (
     "smsp__inst_executed.sum",
     "smsp__thread_inst_executed.sum",
@@ -69,15 +69,15 @@ NAMES = (
 
 
 def counters(instructions: Iterable[dict[str, Any]]) -> dict[str, int | float]:
-    """All of `NAMES`, and what has no name there, of some instructions together.
+    """The sums over some instructions: all of `NAMES`, and counters that have no name there.
 
-    ``global_bytes``, ``shared_bytes``, ``local_bytes``: what lanes asked for, and ``global_bytes_32b``, ... by the bits
-    that a lane asked for at a time; ``atomic_meets``: for each atomic of a warp the most lanes
-    with one address; ``barrier_waits``: warps that came to a barrier of the block.
+    ``global_bytes``, ``shared_bytes``, ``local_bytes``: bytes that lanes requested, and ``global_bytes_32b``, ... by
+    bits per lane and request; ``atomic_conflicts``: for each atomic of a warp, the largest number of lanes
+    with the same address; ``barrier_waits``: warps that arrived at a barrier of the block.
     """
     found: dict[str, int | float] = dict.fromkeys(NAMES, 0)
     found |= dict.fromkeys((*(f"{space}_bytes{width}" for space in _SPACES for width in ("", *_WIDTHS.values())),
-                            "atomic_meets", "barrier_waits"), 0)  # fmt: skip
+                            "atomic_conflicts", "barrier_waits"), 0)  # fmt: skip
     for one in instructions:
         found[OF_PTX[0]] += one["warps"]
         found[OF_PTX[1]] += one["lanes"]
@@ -85,7 +85,7 @@ def counters(instructions: Iterable[dict[str, Any]]) -> dict[str, int | float]:
             found[_floats(one["float"])] += one["lanes"]
         if one["ptx"].startswith(("bar.sync", "bar.red", "barrier.sync", "barrier.red")):
             found["barrier_waits"] += one["warps"]
-        if one["branch"] and not one["leaves"]:  # lanes that leave a kernel need no branch in machine code
+        if one["branch"] and not one["leaves"]:  # lanes that exit need no branch in machine code
             for name in (_executed("branch"), f"{_BRANCHES}.sum"):
                 found[name] += one["warps"]
             found[f"{_BRANCHES}_threads_divergent.sum"] += one["parted"]
@@ -105,7 +105,7 @@ def _add_access(found: dict[str, int | float], access: dict[str, Any], one: dict
         found[_sectors("local", op)] += access["sectors"]
         _add_bytes(found, "local", one["lanes"], access["size"])
         return
-    found["atomic_meets"] += access["meets"]
+    found["atomic_conflicts"] += access["meets"]
     if access["requests"]:
         op = "ldgsts" if one["ptx"].startswith("cp.async") else _GLOBAL[access["what"]]
         found[_requests("global", op)] += access["requests"]
@@ -116,7 +116,7 @@ def _add_access(found: dict[str, int | float], access: dict[str, Any], one: dict
         found["memory_l2_theoretical_sectors_global"] += access["sectors"]
         found["memory_l2_theoretical_sectors_global_ideal"] += access["ideal"]
     if access["shared"]:
-        if access["what"] != "copies":  # of asynchronous ones, which are in the sums alone
+        if access["what"] != "copies":  # asynchronous copies are only in the sums
             op = _SHARED[access["what"]]
             found[_wavefronts(op)] += access["wavefronts"]
             found[_conflicts(op)] += access["wavefronts"] - access["wavefronts_ideal"]

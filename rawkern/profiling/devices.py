@@ -1,4 +1,4 @@
-"""What is known of GPUs by name, for the bounds of reports; each number with its source."""
+"""Data of GPUs by name, for the bounds of reports; each number with its source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rawkern.base.nearest import did_you_mean
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: rates per second, of operations a fused multiply-add counts two; its clock is the highest one."""
+    """A GPU: rates per second, where a fused multiply-add is two operations; its clock is the maximum."""
 
     name: str
     arch: str
@@ -54,25 +54,22 @@ GPUS = {
 
 
 def gpu_named(name: str) -> Gpu:
-    """The GPU of a name such as ``"h200"`` or, as its driver has it, ``"NVIDIA H200"``.
+    """The GPU of a name such as ``"h200"`` or the driver's ``"NVIDIA H200"``.
 
-    ValueError where nothing is known of it.
+    ValueError if the GPU is not in the table.
     """
     if not isinstance(name, str):
         raise TypeError(f"device is {name!r}; pass the name of a GPU: {', '.join(GPUS)}")
     found = found_gpu(name)
     if found is None:
-        raise ValueError(
-            f"device is {name!r}, of which rawkern knows no rates; pass one of {', '.join(GPUS)}, or None"
-            f"{did_you_mean(name, GPUS)}"
-        )
+        raise ValueError(f"unknown device {name!r}; pass one of {', '.join(GPUS)}, or None{did_you_mean(name, GPUS)}")
     return found
 
 
 def found_gpu(name: str) -> Gpu | None:
-    """The same, None where nothing is known."""
+    """Like `gpu_named`, but None for unknown GPUs."""
     words = name.lower().replace("-", " ").split()
-    if "laptop" in words:  # another chip under the same number
+    if "laptop" in words:  # a different chip with the same number
         return None
     words += [f"{one}{other}" for one, other in pairwise(words)]
     return next((gpu for gpu in GPUS.values() if gpu.name in words), None)

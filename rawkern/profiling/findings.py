@@ -1,4 +1,4 @@
-"""What makes a kernel slow, by its counts: findings with line, cost and remedy."""
+"""Findings: what makes a kernel slow according to its counts, with line, cost and remedy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rawkern.profiling.counted import Counted
     from rawkern.profiling.devices import Gpu
 
-SHARE = 0.01  # of a launch's work that is worth telling
-#: Each is a function of a launch and a GPU, if one is known, which yields (kind, line, cost, message, remedy).
+SHARE = 0.01  # of a launch's work, from which a finding is reported
+#: Each takes a launch and a GPU (or None), and yields (kind, line, cost, message, remedy).
 RULES: tuple[Callable[..., Iterator[tuple[str, int | str, float, str, str]]], ...] = (
     *rules_memory.RULES,
     *rules_execution.RULES,
@@ -34,11 +34,11 @@ class Finding:
     line : int or str
         The line of the source, ``"header.cuh:12"`` in a header, 0 for the launch as a whole.
     cost : float
-        Cycles of one multiprocessor that it costs, roughly: what puts findings in order, no measure of time.
+        Approximate cost in cycles of one multiprocessor: for sorting findings, not a measure of time.
     message, remedy : str
         What was seen, and what to do about it.
     launches : int
-        How many launches had it; the cost is that of all, the message's numbers those of the first.
+        How many launches had it; the cost is that of all, the numbers in the message are those of the first.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Finding:
 
 
 def findings(launches: Iterable[Counted], named: Gpu | None) -> list[Finding]:
-    """Everything found, the costliest first; one of the same kind in the same line of a kernel stands once."""
+    """All findings, the costliest first; several of the same kind in one line of a kernel are merged."""
     found: dict[tuple[str, str, int | str], Finding] = {}
     for launch, times in _alike(launches):
         for key, one in _of(launch, named).items():
@@ -75,7 +75,7 @@ def findings(launches: Iterable[Counted], named: Gpu | None) -> list[Finding]:
 
 
 def _of(launch: Counted, named: Gpu | None) -> dict[tuple[str, str, int | str], Finding]:
-    """What is worth telling of one launch."""
+    """The findings of one launch that are large enough to report."""
     here: dict[tuple[str, str, int | str], Finding] = {}
     for rule in RULES:
         for kind, line, cost, message, remedy in rule(launch, launch.gpu(named)):
@@ -87,7 +87,7 @@ def _of(launch: Counted, named: Gpu | None) -> dict[tuple[str, str, int | str], 
 
 
 def _alike(launches: Iterable[Counted]) -> Iterator[tuple[Counted, int]]:
-    """Launches that did the same once, with how many they are."""
+    """Launches without duplicates, each with the number of launches that did the same."""
     found: dict[Any, list[Counted]] = {}
     for launch in launches:
         shape = launch.kernel, launch.grid, launch.block, launch.shared_mem, launch.device, launch.sample

@@ -1,4 +1,4 @@
-"""Reports as one page of HTML that needs nothing else: findings, sources with heat per line, a roofline."""
+"""Reports as a self-contained HTML page: findings, sources with a heat map per line, a roofline."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def page(data: dict[str, Any]) -> str:
 
 
 def fragment(data: dict[str, Any]) -> str:
-    """What notebooks show."""
+    """The part that notebooks show."""
     parts = [f"<style>{_STYLE}</style>", '<div class="rk-profile"><h1>Profile</h1>']
     parts += [_finding(found) for found in data["findings"]]
     if not data["findings"]:
-        parts.append("<p>Nothing was found that costs more than it has to.</p>")
+        parts.append("<p>No inefficiencies were found.</p>")
     parts += [_launch(launch, count) for launch, count in grouped(data["launches"])]
     return "\n".join([*parts, "</div>"])
 
@@ -68,7 +68,7 @@ def _launch(launch: dict[str, Any], count: int) -> str:
 
 def _row(launch: dict[str, Any], line: int | str, total: float) -> str:
     text = f"{line}: {text_of(launch, line)}"
-    if line not in launch["lines"]:  # what runs not at all, or makes no instructions
+    if line not in launch["lines"]:  # a line that did not run, or has no instructions
         return f'<tr class="rk-soft"><td colspan="{len(HEADS) - 1}"></td><td>{escape(text)}</td></tr>'
     share = work(launch["lines"][line]) / total
     found = (f"{share:.0%}", *cells(launch["lines"][line]), text)
@@ -79,11 +79,11 @@ def _row(launch: dict[str, Any], line: int | str, total: float) -> str:
 # The roofline ---------------------------------------------------------------------------------------------------
 
 _WIDTH, _HEIGHT, _EDGE = 460, 240, 40
-_X, _Y = (-4.0, 10.0), (-8.0, 2.0)  # powers of two of operations per byte; and of the peak
+_X, _Y = (-4.0, 10.0), (-8.0, 2.0)  # axis ranges as powers of two: operations per byte, and share of the peak
 
 
 def _roofline(launch: dict[str, Any]) -> str:
-    """The launch under the roof of its GPU: operations per byte of the distinct sectors, and their rate."""
+    """The launch under its GPU's roofline: operations per byte of the distinct sectors, and their rate."""
     if "bounds" not in launch:
         return ""
     gpu, counters = GPUS[launch["gpu"]], launch["counters"]
@@ -96,7 +96,7 @@ def _roofline(launch: dict[str, Any]) -> str:
     roof = [_point(_X[0], _X[0] - ridge), _point(ridge, 0.0), _point(_X[1], 0.0)]
     x, y = _point(math.log2(done / moved), math.log2(done / seconds / gpu.float32))
     how = "measured" if "milliseconds" in launch else "at most"
-    shown = f"{done / moved:.3g} operations a byte, {how} {done / seconds / 1e12:.3g} Tflop/s"
+    shown = f"{done / moved:.3g} operations per byte, {how} {done / seconds / 1e12:.3g} Tflop/s"
     path = "M" + " L".join(f"{a:.1f},{b:.1f}" for a, b in roof)
     axes = f"M{_EDGE},{_EDGE / 2} V{_HEIGHT - _EDGE} H{_WIDTH - 10}"
     said = f"{gpu.name.upper()}: {gpu.memory / 1e12:.3g} TB/s, {gpu.float32 / 1e12:.3g} Tflop/s; {shown}"
@@ -108,7 +108,7 @@ def _roofline(launch: dict[str, Any]) -> str:
 
 
 def _ticks(peak: float) -> Iterator[str]:
-    """Numbers at the axes, each four times the last."""
+    """Axis labels, each four times the previous one."""
     for power in range(int(_X[0]), int(_X[1]), 2):
         x, _ = _point(power, _Y[0])
         yield f'<text class="rk-soft" text-anchor="middle" x="{x:.1f}" y="{_HEIGHT - _EDGE + 14}">{2.0**power:g}</text>'
@@ -116,7 +116,7 @@ def _ticks(peak: float) -> Iterator[str]:
         _, y = _point(_X[0], power)
         rate = peak * 2.0**power / 1e12
         yield f'<text class="rk-soft" text-anchor="end" x="{_EDGE - 5}" y="{y + 4:.1f}">{rate:.2g}</text>'
-    yield f'<text class="rk-soft" text-anchor="end" x="{_WIDTH - 10}" y="{_HEIGHT - 8}">operations a byte</text>'
+    yield f'<text class="rk-soft" text-anchor="end" x="{_WIDTH - 10}" y="{_HEIGHT - 8}">operations per byte</text>'
     yield '<text class="rk-soft" x="2" y="12">Tflop/s</text>'
 
 

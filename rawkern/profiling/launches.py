@@ -1,4 +1,4 @@
-"""Profiled launches: `profile` has all launches counted, on the CPU engine, whatever the device of their tensors."""
+"""Profiled launches: `profile` counts all launches on the CPU engine, whatever device their tensors are on."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ if TYPE_CHECKING:
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
-_reports: tuple[tuple[object, Report], ...] = ()  # of the profiles that are on; replaced as a whole
+_reports: tuple[tuple[object, Report], ...] = ()  # of the active profiles; always replaced as a whole
 _changing = Lock()  # held while one begins or ends
 
 
 class profile(Scope):
-    """Count what every launch inside does: ``with rawkern.profile() as report: ...``
+    """Count the work of every launch in its block: ``with rawkern.profile() as report: ...``
 
-    A launch on CPU tensors runs as usual, built so that it counts, with the bounds of its memory checked. Of a launch
-    on CUDA tensors a copy is counted on the CPU engine, and the launch itself is timed on the GPU. Counts are exact and
-    the same each time, for any number of threads. The profile is the whole process's: while one thread is inside, the
-    launches of all threads are counted, each in the profiles that are on.
+    A launch on CPU tensors runs in a build that counts and checks bounds. For a launch on CUDA tensors, a copy is
+    counted on the CPU engine, and the launch itself is timed on the GPU. Counts are exact and reproducible for any
+    number of threads. A profile covers the whole process: while it is active in one thread, the launches of all
+    threads are counted.
 
     Parameters
     ----------
     device : str, optional
-        A GPU such as ``"h200"`` for which the report tells occupancy, the least time that a launch can take and an
-        estimate of its time. By default the GPU of CUDA tensors, without estimates; for CPU tensors none is told.
+        A GPU such as ``"h200"`` for which the report has occupancy, a lower bound of each launch's time and an
+        estimate of it. By default the GPU of CUDA tensors, without estimates; none for CPU tensors.
     sample : int, optional
-        Count so many blocks of each launch that has more, one of each part of the grid, always the same ones: for
-        grids so large that counting all takes too long. Counts are those of the sample and not scaled up, and the
-        report says so; bounds are left out. The launch itself runs whole. By default all blocks are counted.
+        Count at most this many blocks of each launch, evenly spread over the grid and always the same ones: for
+        grids that are too large to count in full. Counts are those of the sample, not scaled up; the
+        report says so and omits bounds. The launch itself runs in full. By default all blocks are counted.
 
     Returns
     -------
     Report
-        From ``__enter__``; it has each launch as soon as that is over.
+        From ``__enter__``; it has each launch as soon as the launch has finished.
 
     Raises
     ------
     ValueError
-        If nothing is known of that GPU, or ``sample`` is less than 1.
+        If the GPU is not known, or ``sample`` is less than 1.
     TypeError
-        If ``sample`` is no int.
+        If ``sample`` is not an int.
     LaunchError
-        By a launch, if it is captured into a CUDA graph, is to be sampled though its blocks wait for each other, or
-        fails as it would without a profile.
+        By a launch that is captured into a CUDA graph, that is sampled although its blocks wait for each other, or
+        that fails without a profile as well.
     """
 
     def __init__(self, *, device: str | None = None, sample: int | None = None) -> None:
@@ -82,7 +82,7 @@ class profile(Scope):
     def _begin(self, token: list[Any]) -> None:
         with _changing:
             if any(report is self._report for _, report in _reports):
-                raise RuntimeError("this profile is on already; make another one: rawkern.profile()")
+                raise RuntimeError("this profile is already active; create another one: rawkern.profile()")
             _settle((*_reports, (token, self._report)))
 
     def _end(self, token: list[Any]) -> None:
@@ -91,23 +91,25 @@ class profile(Scope):
 
 
 def _settle(reports: tuple[tuple[object, Report], ...]) -> None:
-    """Have these profiles on."""
+    """Set the active profiles."""
     global _reports
     _reports = reports
     if not reports:
         intercept.remove(_profiled)
-    elif not intercept.added(_profiled):  # the place among others is that of the first profile
+    elif not intercept.added(_profiled):  # keeps its position among other hooks
         intercept.add(_profiled, _profiled)
 
 
 def _profiled(given: intercept.Launch) -> None:
-    """Count a launch, and make it where counting has not."""
+    """Count a launch, and run it if counting did not."""
     plan = given.launcher.plan
     name = plan.kernel.name
     if private.stream_capturing():
-        raise LaunchError(f"{name}: a launch that a CUDA graph captures cannot be profiled; profile it outside of that")
+        raise LaunchError(
+            f"{name}: a launch that a CUDA graph captures cannot be profiled; profile it outside the capture"
+        )
     if given.stream is not None and not isinstance(given.stream, torch.cpu.Stream):
-        streams.stream_handle(given.stream)  # what no GPU takes is refused on the CPU, too
+        streams.stream_handle(given.stream)  # a stream that is not valid on a GPU also raises on the CPU
     state = plan.kernel.current(given.args, given.kwargs)
     signature = state.signature
     args = careful.arrange(signature, given.args, given.kwargs)
@@ -137,7 +139,7 @@ def _profiled(given: intercept.Launch) -> None:
                     reachable.as_before([piece[:2] for piece in memory_of(bound, behind, kernel.module)])
                 )
             told = _counted(state, config, bound, behind, device)
-        if given.hooks or all(counted.sample for _, counted in told):  # hooks make the launch in their own way
+        if given.hooks or all(counted.sample for _, counted in told):  # hooks run the launch themselves
             given.proceed()
         _tell(told)
 
@@ -145,7 +147,7 @@ def _profiled(given: intercept.Launch) -> None:
 def _estimate(
     state: State, config: LaunchConfig, bound: Bound, behind: Sequence[torch.Tensor], name: str
 ) -> Estimate | str:
-    """What a launch would take on a GPU, or why that is not estimated."""
+    """The estimated time of a launch on a GPU, or why there is no estimate."""
     try:
         return of_launch(state, config, bound, behind, card_named(name))
     except (UnsupportedError, CompileError, ValueError) as error:
@@ -161,9 +163,9 @@ def _tell(told: Sequence[tuple[Report, Counted]]) -> None:
 def _counted(
     state: State, config: LaunchConfig, bound: Bound, behind: Sequence[torch.Tensor], device: torch.device
 ) -> list[tuple[Report, Counted]]:
-    """Run a launch on the CPU engine and count, for each profile that is on.
+    """Run a launch on the CPU engine and count it for each active profile.
 
-    Memory has its values from before, unless one wants all blocks to be counted: that launch is the one to be made.
+    Memory is restored afterwards, unless a profile counts all blocks: then this run is the launch itself.
     """
     profiled = profiled_kernel(state)
     memory = memory_of(bound, behind, profiled.kernel.module)

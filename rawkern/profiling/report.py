@@ -31,23 +31,25 @@ def _data(old: Any) -> dict[str, Any]:
         with open(old, encoding="utf-8") as file:
             found = json.load(file)
     if not (isinstance(found, dict) and found.get("version") == 1 and "launches" in found):
-        raise ValueError("old is no report of this version; pass a report, its as_dict(), or a file that save() wrote")
+        raise ValueError(
+            "old is not a report of this version; pass a report, its as_dict(), or a file that save() wrote"
+        )
     return found
 
 
 class Report:
-    """What the launches of a profile did; made by `rawkern.profile`."""
+    """The counts of a profile's launches; made by `rawkern.profile`."""
 
     def __init__(self, gpu: Gpu | None, sample: int | None = None) -> None:
         self.gpu, self.sample = gpu, sample
         self.launches: list[Counted] = []
 
     def add(self, launch: Counted) -> None:
-        """Take a launch up."""
+        """Add a launch."""
         self.launches.append(launch)
 
     def sampled(self, grid: tuple[int, int, int]) -> int | None:
-        """How many blocks of such a launch are counted, None for all."""
+        """How many blocks of such a launch to count, None for all."""
         blocks = grid[0] * grid[1] * grid[2]
         return self.sample if self.sample is not None and self.sample < blocks else None
 
@@ -60,32 +62,32 @@ class Report:
         Yields
         ------
         Launches
-            Those of one kernel.
+            The launches of one kernel.
         """
         return (self[name] for name in dict.fromkeys(launch.kernel for launch in self.launches))
 
     def __getitem__(self, kernel: str) -> Launches:
-        """The launches of a kernel together.
+        """All launches of a kernel.
 
         Parameters
         ----------
         kernel : str
-            Its name, with or without template arguments: those of all instances, or of one.
+            Its name; with template arguments one instance, without them all instances.
 
         Returns
         -------
         Launches
-            With sums of their counters.
+            The launches, with the sums of their counters.
 
         Raises
         ------
         KeyError
-            No launch has it; the message lists those there are.
+            No launch of it was profiled; the message lists the kernels that were.
         """
         found = [launch for launch in self.launches if kernel in (launch.kernel, launch.kernel.partition("<")[0])]
         if not found:
-            names = ", ".join(dict.fromkeys(launch.kernel for launch in self.launches)) or "no launch at all"
-            raise KeyError(f"no launch of {kernel!r} was profiled; there is {names}")
+            names = ", ".join(dict.fromkeys(launch.kernel for launch in self.launches)) or "none"
+            raise KeyError(f"no launch of {kernel!r} was profiled; profiled kernels: {names}")
         return Launches(kernel, found)
 
     def __str__(self) -> str:
@@ -100,70 +102,68 @@ class Report:
         Parameters
         ----------
         path : str or PathLike
-            Its end says what to write: ``.html``, one page with all in it, ``.json`` or ``.csv``; or
+            The extension selects the format: ``.html`` (a self-contained page), ``.json``, ``.csv``, or
             ``.trace.json``, the times on GPUs as a trace for Perfetto (https://ui.perfetto.dev) and Chrome.
 
         Raises
         ------
         ValueError
-            It ends otherwise, or there is no time for a trace.
+            The extension is another one, or no launch was timed for a trace.
         """
         kind = max((end for end in _WRITERS if os.fspath(path).endswith(end)), key=len, default=None)
         if kind is None:
-            raise ValueError(
-                f"path is {os.fspath(path)!r}; it ends with {', '.join(_WRITERS)}, which says what to write"
-            )
+            raise ValueError(f"path is {os.fspath(path)!r}; it must end with one of {', '.join(_WRITERS)}")
         written = _WRITERS[kind](self.as_dict())
         with open(path, "w", encoding="utf-8", newline="") as file:
             file.write(written)
 
     def compare(self, old: Report | dict[str, Any] | str | os.PathLike[str]) -> Comparison:
-        """What has become worse or better since another report.
+        """Compare with another report: what got worse or better.
 
-        Kernels are found again by name, their launches by order, and lines by their text.
+        Kernels are matched by name, their launches by order, and lines by their text.
 
         Parameters
         ----------
         old : Report, dict, str or PathLike
-            The other report, what its `as_dict` gave, or a JSON file that `save` wrote.
+            The other report, the result of its `as_dict`, or a JSON file that `save` wrote.
 
         Returns
         -------
         Comparison
-            True where anything has become worse.
+            True if anything got worse.
 
         Raises
         ------
         ValueError
-            It is no report, or a kernel was launched more or less often, or other samples of blocks were counted.
+            It is not a report, a kernel was launched more or less often, or another sample of blocks was counted.
         """
         return compared(_data(old), self.as_dict())
 
     @property
     def findings(self) -> list[Finding]:
-        """What makes the kernels slow, the costliest first."""
+        """What makes the kernels slow, costliest first."""
         return findings(self.launches, self.gpu)
 
     def as_dict(self, *, instructions: bool = False) -> dict[str, Any]:
-        """The report as plain data, what `save` writes as JSON.
+        """The report as plain data, as `save` writes it to JSON.
 
         Parameters
         ----------
         instructions : bool
-            Also tell what each PTX instruction did.
+            Also include what each PTX instruction did.
 
         Returns
         -------
         dict
             ``launches`` is a list of dicts with ``kernel``, ``grid``, ``block``, ``counters`` (a number by Nsight
-            Compute's name) and ``lines`` (by the line of the source, counters that are not 0), ``distinct_sectors`` (of
+            Compute's name) and ``lines`` (nonzero counters by source line), ``distinct_sectors`` (of
             each argument); with a GPU also ``bounds`` (seconds) and ``occupancy``, and if it was named
-            ``estimate`` (the attributes of an estimate) or ``no_estimate``, why there is none. Of launches on a GPU
-            there are ``milliseconds`` and ``timing``: ``start`` (milliseconds after that of the report's first launch
-            there), ``stream``, ``first`` (the source's first launch: caches are cold), ``late`` (the host's time is in
-            it), ``copy_rate`` (bytes per second read and written by a copy, measured there) and
-            ``share_of_copy_rate``, of
-            the distinct sectors per second. ``sampled_blocks`` is there where so many blocks were counted, and not all.
+            ``estimate`` (the attributes of an estimate) or ``no_estimate``, why there is none. Launches on a GPU
+            have ``milliseconds`` and ``timing``: ``start`` (milliseconds after the report's first launch on that
+            GPU), ``stream``, ``first`` (the source's first launch: caches are cold), ``late`` (the time includes the
+            host's), ``copy_rate`` (bytes per second read and written by a copy, measured on that GPU) and
+            ``share_of_copy_rate``, for
+            the distinct sectors per second. ``sampled_blocks`` is present if only that many blocks were counted.
         """
         began: dict[str, Timed] = {}
         for launch in self.launches:

@@ -1,4 +1,4 @@
-"""What keeps lanes, warps and multiprocessors idle, and arithmetic that is dearer than it has to be."""
+"""Rules: idle lanes, warps and multiprocessors, and needlessly expensive arithmetic."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rawkern.profiling.devices import Gpu
 
 LANES = 32
-IDLE = 0.15  # share of lanes from which on branches are told
-OFTEN, FEW = 0.05, 4  # share of warps that part at a branch, and their number, above which it is told
+IDLE = 0.15  # share of lanes from which branches are reported
+OFTEN, FEW = 0.05, 4  # share and number of warps that diverge at a branch, above which it is reported
 LOW = 0.5  # of occupancy
 
 
 def divergence(launch: Counted, gpu: Gpu | None) -> Found:
-    """Branches at which lanes part, where many lanes are idle."""
+    """Branches at which lanes diverge, if many lanes are idle."""
     warps = sum(one["warps"] for one in launch.instructions)
     idle = LANES * warps - sum(one["lanes"] for one in launch.instructions)
     if not warps or idle < IDLE * LANES * warps:
@@ -29,21 +29,23 @@ def divergence(launch: Counted, gpu: Gpu | None) -> Found:
     total = sum(one["parted"] for one in parting)
     for one in parting:
         cost = idle / LANES * ISSUE * one["parted"] / total
-        share = f"{one['parted']:,} of {one['warps']:,} warps part here; {idle / LANES / warps:.0%} of lanes are idle"
+        share = (
+            f"{one['parted']:,} of {one['warps']:,} warps diverge here; {idle / LANES / warps:.0%} of lanes are idle"
+        )
         if one["loops"]:
             yield (
-                "divergent_loop", launch.line_of(one), cost, f"{share}: lanes of a warp go round differently often",
-                "give the lanes of a warp work of one length (sort it, or let a warp share each item)",
+                "divergent_loop", launch.line_of(one), cost, f"{share}: lanes of a warp run different iteration counts",
+                "give the lanes of a warp equal work (sort the items, or share each item among a warp)",
             )  # fmt: skip
         else:
             yield (
-                "divergent_branch", launch.line_of(one), cost, f"{share}: both ways run one after the other",
-                "let whole warps take one way (branch on threadIdx.x / 32), or compute without a branch",
+                "divergent_branch", launch.line_of(one), cost, f"{share}: both branches are serialized",
+                "branch per warp (threadIdx.x / 32), or compute without a branch",
             )  # fmt: skip
 
 
 def doubles(launch: Counted, gpu: Gpu | None) -> Found:
-    """Double arithmetic of which the results become float."""
+    """Double arithmetic whose results are converted to float."""
     if any(one["ptx"].endswith(".f64") for one, _ in accesses(launch, "global")):
         return  # the kernel has doubles in memory
     narrowed = [launch.line_of(one) for one in launch.instructions if _narrows(one["ptx"]) and one["lanes"]]
@@ -57,7 +59,7 @@ def doubles(launch: Counted, gpu: Gpu | None) -> Found:
         ratio = gpu.float32 / gpu.float64 if gpu is not None else 2.0
         yield (
             "double_arithmetic", line, lanes / LANES * ISSUE * ratio,
-            f"{lanes:,} operations on double whose results become float",
+            f"{lanes:,} operations on double whose results are converted to float",
             "write literals with f (0.5f) and call sinf, sqrtf, ... for float",
         )  # fmt: skip
 
@@ -77,30 +79,30 @@ def few_blocks(launch: Counted, gpu: Gpu | None) -> Found:
     yield (
         "few_blocks", 0, issued * (gpu.multiprocessors / blocks - 1),
         f"{blocks} blocks for the {gpu.multiprocessors} multiprocessors of {gpu.name.upper()}",
-        "use smaller blocks, or divide the work of a block among several",
+        "use smaller blocks, or split the work of a block among several",
     )  # fmt: skip
 
 
 def low_occupancy(launch: Counted, gpu: Gpu | None) -> Found:
-    """Few warps on a multiprocessor at a time."""
+    """Low occupancy: few warps on a multiprocessor at once."""
     if gpu is None:
         return
     found: dict[str, Any] = occupancy_of(launch.state, gpu.arch, launch.block, launch.shared_mem)
     if found["share"] >= LOW:
         return
     remedies = {
-        "registers": f"{found['registers']} registers a thread; __launch_bounds__ or less per thread lowers them",
-        "shared": f"{found['shared']:,} bytes of shared memory a block; smaller tiles let more blocks in",
-        "blocks": "a multiprocessor takes no more blocks; use blocks of more threads",
-        "warps": "use a size of block that divides the warps of a multiprocessor",
-        "barriers": "fewer named barriers a block",
-        "threads": "the block has more threads than the kernel may have; use fewer",
+        "registers": f"{found['registers']} registers per thread; use __launch_bounds__ or do less work per thread",
+        "shared": f"{found['shared']:,} bytes of shared memory per block; smaller tiles allow more blocks",
+        "blocks": "a multiprocessor holds no more blocks; use more threads per block",
+        "warps": "use a block size that divides the warps of a multiprocessor evenly",
+        "barriers": "use fewer named barriers per block",
+        "threads": "the block has more threads than the kernel allows; use fewer",
     }
     issued = sum(one["warps"] for one in launch.instructions) * ISSUE
     yield (
         "low_occupancy", 0, issued * (LOW - found["share"]),
         f"{found['share']:.0%} of the warps that a multiprocessor of {gpu.name.upper()} can hold, "
-        f"{found['blocks']} blocks at a time, limited by {' and '.join(found['limits'])}",
+        f"{found['blocks']} blocks at once, limited by {' and '.join(found['limits'])}",
         "; ".join(remedies[name] for name in found["limits"]),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What accesses to memory cost more than they have to."""
+"""Rules: inefficient memory accesses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ if TYPE_CHECKING:
     from rawkern.profiling.devices import Gpu
 
 Found = Iterator[tuple[str, int | str, float, str, str]]
-MUCH, SHIFTED = (
-    1.25,
-    1.1,
-)  # times the ideal from which on traffic is told; of lanes side by side, which need little more
-PART = 0.5  # of a launch's sectors from which on it is told that they were read before
+MUCH, SHIFTED = 1.25, 1.1  # factors over the ideal from which traffic is reported; the second for contiguous lanes
+PART = 0.5  # share of a launch's sectors from which repeated reads are reported
 MOST_OFTEN = 4  # times that a sector may be read
-VECTORS = {2: "char2", 4: "char4", 8: "float2", 16: "float4"}  # by their bytes
-STRUCT = 128  # bytes that a struct of an array has at most, to be taken for one
+VECTORS = {2: "char2", 4: "char4", 8: "float2", 16: "float4"}  # by size in bytes
+STRUCT = 128  # the maximum stride in bytes that is taken for an array of structs
 LOADS = {"reads": "loads", "writes": "stores", "copies": "copies", "updates": "atomics", "reduces": "atomics"}
 
 
@@ -34,7 +31,7 @@ def accesses(launch: Counted, space: str) -> Iterator[tuple[dict[str, Any], dict
 
 
 def _stride(access: dict[str, Any]) -> int | None:
-    """Bytes from lane to lane, if it is always the same."""
+    """Bytes from lane to lane, if always the same."""
     return access["low"] if access["low"] == access["high"] else None
 
 
@@ -61,7 +58,7 @@ def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
             continue
         line, cost = launch.line_of(one), extra * SECTOR
         seen = f"{LOADS[a['what']]}{_of(launch, a)} touch {a['sectors']:,} sectors where {a['ideal']:,} would do"
-        if (neighbours or stride is None) and extra <= a["requests"]:  # lanes lie side by side, in most warps at least
+        if (neighbours or stride is None) and extra <= a["requests"]:  # lanes are contiguous, at least in most warps
             if a["misaligned"]:
                 yield (
                     "misaligned", line, cost, f"{seen}: warps do not start at a multiple of 32 bytes",
@@ -69,32 +66,32 @@ def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
                 )  # fmt: skip
         elif neighbours:
             yield (
-                "uncoalesced", line, cost, f"{seen}: lanes in between are idle",
-                "let lanes that are active stand side by side, or take what idle ones have",
+                "uncoalesced", line, cost, f"{seen}: inactive lanes leave gaps",
+                "make the active lanes contiguous",
             )  # fmt: skip
         elif stride is not None and len(structs.get((str(a["root"]), stride), ())) > 1 and a["root"]:
             vector = VECTORS.get(abs(stride))
             yield (
                 "array_of_structs", line, cost,
-                f"{seen}: lanes are {abs(stride)} bytes apart, as in an array of structs, and take {_bytes(a['size'])} "
+                f"{seen}: lanes are {abs(stride)} bytes apart, as in an array of structs, and read {_bytes(a['size'])} "
                 "at a time",
-                f"take the {abs(stride)} bytes of a lane at once, as {vector} does" if vector else
-                "keep each member in an array of its own, or load whole structs by 16 bytes into shared memory",
+                f"load a lane's {abs(stride)} bytes at once, for example as {vector}" if vector else
+                "keep each member in its own array, or load whole structs into shared memory, 16 bytes at a time",
             )  # fmt: skip
         elif stride is not None:
             yield (
                 "strided", line, cost, f"{seen}: lanes are {abs(stride)} bytes apart and use {a['size']} of them",
-                "let neighbouring lanes take neighbouring elements, through a tile of shared memory if need be",
+                "let adjacent lanes access adjacent elements (coalesced), through a tile in shared memory if needed",
             )  # fmt: skip
         else:
             yield (
-                "uncoalesced", line, cost, f"{seen}: lanes' addresses lie apart without a pattern",
-                "sort or group the indices, or bring the data into shared memory first",
+                "uncoalesced", line, cost, f"{seen}: lanes' addresses are scattered without a pattern",
+                "sort or group the indices, or load the data into shared memory first",
             )  # fmt: skip
 
 
 def rereads(launch: Counted, gpu: Gpu | None) -> Found:
-    """Sectors that come again and again."""
+    """Sectors that are read repeatedly."""
     groups: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
     for one, a in accesses(launch, "global"):
         if a["what"] == "reads" and (name := launch.name_of(a)) and name in launch.touched:
@@ -109,39 +106,39 @@ def rereads(launch: Counted, gpu: Gpu | None) -> Found:
         seen = f"{total:,} sectors of {name} are read, {distinct:,} distinct ones"
         if worst["sectors"] >= 2 * worst["ideal"]:
             yield (
-                "redundant_loads", line, cost, f"{seen}: warps come back to a sector for the rest of its bytes",
-                "load whole sectors at a time (16 bytes a lane), or through shared memory",
+                "redundant_loads", line, cost, f"{seen}: warps read a sector again for the rest of its bytes",
+                "load whole sectors at once (16 bytes per lane), or go through shared memory",
             )  # fmt: skip
         else:
             yield (
                 "rereads", line, cost, f"{seen}: {total / distinct:.0f} times each",
-                "share what several warps read through shared memory or larger tiles, unless a cache holds it",
+                "share data among warps through shared memory or larger tiles, unless a cache holds it",
             )  # fmt: skip
 
 
 def without_conflicts(stride: int, size: int) -> str:
-    """How accesses of `size` bytes that lie `stride` bytes apart get into banks of their own."""
+    """How to avoid bank conflicts of accesses of `size` bytes that are `stride` bytes apart."""
     word = max(size, 4)
     if stride < BANKS and BANKS % stride == 0:
-        return f"let neighbouring lanes take neighbouring words, or skip {word} bytes after each {BANKS}"
-    padded = (stride // word + 1 | 1) * word  # an odd number of words goes through all banks
+        return f"let adjacent lanes access adjacent words, or skip {word} bytes after each {BANKS}"
+    padded = (stride // word + 1 | 1) * word  # an odd number of words visits all banks
     return f"pad rows of {stride} bytes to {padded}, or swizzle the column with the row"
 
 
 def _of_rows(launch: Counted, access: dict[str, Any], rows: Rows) -> str:
-    """What helps where a warp has several rows of the block: a pitch, where one does for all accesses to the array."""
+    """The remedy if a warp spans several rows of the block: a pitch, if one suits all accesses to the array."""
     same = [a for _, a in accesses(launch, "shared") if a is access or (a["root"] and a["root"] == access["root"])]
     requests = [(a["lanes"], a["size"], a["shared"]) for a in same if a["lanes"]]
     pitch = pitch_of(rows, access["size"])
     best, times = best_pitch(pitch, rows.width, requests) if pitch else (0, 0.0)
     if best == pitch:
-        return f"let blocks have rows of {LANES} threads, or swizzle the column with the row"
+        return f"use blocks with rows of {LANES} threads, or swizzle the column with the row"
     left = f", which leaves {times:.3g} times the wavefronts" if times > 1 else ""
     return f"pad rows of {pitch} bytes to {best}{left}"
 
 
 def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
-    """Wavefronts of shared memory beyond one for each row of banks."""
+    """Bank conflicts: wavefronts of shared memory beyond the minimum."""
     for one, a in accesses(launch, "shared"):
         extra, stride = a["wavefronts"] - a["wavefronts_ideal"], _stride(a)
         if extra <= 0:
@@ -150,20 +147,20 @@ def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
         seen = f"{LOADS[a['what']]}{_of(launch, a)} take {times:.3g} times the wavefronts ({a['wavefronts']:,})"
         rows = rows_of(a["lanes"], launch.block[0])
         if rows is not None and rows.width < LANES and rows.row != rows.width * rows.step:
-            why = f"{rows.width} lanes are {abs(rows.step)} bytes apart, and the next ones {abs(rows.row)} from those"
+            why = f"{rows.width} lanes are {abs(rows.step)} bytes apart, and rows are {abs(rows.row)} bytes apart"
             remedy = _of_rows(launch, a, rows)
         elif stride and (rows_of(a["lanes"], LANES) is not None or len(a["lanes"]) < LANES):
             why, remedy = f"lanes are {abs(stride)} bytes apart", without_conflicts(abs(stride), a["size"])
         elif a["what"] in ("updates", "reduces"):
-            why, remedy = "lanes' addresses share banks by their values", "keep a copy for each warp or some lanes"
+            why, remedy = "data-dependent addresses of lanes share banks", "keep one copy per warp or group of lanes"
         else:
             why = "lanes' addresses share banks"
-            remedy = "pad rows, or let neighbouring lanes take neighbouring words"
+            remedy = "pad rows, or let adjacent lanes access adjacent words"
         yield "bank_conflicts", launch.line_of(one), extra * WAVEFRONT, f"{seen}: {why}", remedy
 
 
 def atomics(launch: Counted, gpu: Gpu | None) -> Found:
-    """Lanes of a warp that update one address."""
+    """Atomic contention: lanes of a warp that update one address."""
     for one in launch.instructions:
         for a in one["accesses"]:
             times = a["requests"] + a["shared"]
@@ -171,31 +168,31 @@ def atomics(launch: Counted, gpu: Gpu | None) -> Found:
                 continue
             yield (
                 "contended_atomics", launch.line_of(one), (a["meets"] - times) * SECTOR,
-                f"{a['meets'] / times:.3g} lanes of a warp update one address, each time one after the other",
-                "add up in the warp first (__reduce_add_sync, shuffles), and let one lane update",
+                f"{a['meets'] / times:.3g} lanes of a warp update the same address, and the updates are serialized",
+                "reduce within the warp first (__reduce_add_sync, shuffles), and let one lane update",
             )  # fmt: skip
 
 
 def local_arrays(launch: Counted, gpu: Gpu | None) -> Found:
-    """Arrays of a thread that are memory."""
+    """Arrays of a thread that are in local memory."""
     for one, a in accesses(launch, "local"):
         yield (
             "local_array", launch.line_of(one), a["sectors"] * SECTOR / 4,
             f"{LOADS[a['what']]} of an array in local memory touch {a['sectors']:,} sectors: its index is not constant",
-            "unroll the loop so that indices are constants and it stays in registers, or use shared memory",
+            "unroll the loop so that indices are constant and the array stays in registers, or use shared memory",
         )  # fmt: skip
 
 
 def scalar_accesses(launch: Counted, gpu: Gpu | None) -> Found:
-    """Neighbouring accesses that could be of 16 bytes."""
+    """Contiguous accesses that could be vectorized to 16 bytes."""
     for one, a in accesses(launch, "global"):
         if a["what"] not in ("reads", "writes") or a["size"] >= 16 or _stride(a) != a["size"] or a["misaligned"]:
             continue
         fewer = a["requests"] * (1 - a["size"] / 16)
         yield (
             "scalar_accesses", launch.line_of(one), fewer * ISSUE,
-            f"{a['requests']:,} {LOADS[a['what']]}{_of(launch, a)} of {_bytes(a['size'])} a lane, side by side",
-            f"take 16 bytes a lane ({16 // a['size']} elements, as float4 does) where the length allows it",
+            f"{a['requests']:,} {LOADS[a['what']]}{_of(launch, a)} of {_bytes(a['size'])} per lane are contiguous",
+            f"access 16 bytes per lane ({16 // a['size']} elements, for example as float4) where the length allows it",
         )  # fmt: skip
 
 

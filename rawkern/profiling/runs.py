@@ -1,4 +1,4 @@
-"""Runs of a kernel that count, and the memory that they touch: kept apart, named, put back."""
+"""Counting runs of a kernel, and the memory that they touch: its pieces, their names, and restoring it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ K = TypeVar("K", bound="Profiled")
 
 
 def profiled_kernel(state: State) -> Profiled:
-    """The kernel in a build that counts all that it does."""
+    """The kernel in a build that counts all of its work."""
     from rawkern.engines.cpu.profiler.launch import Profiled
 
     return counting_kernel(state, Profiled)
 
 
 def counting_kernel(state: State, kind: type[K]) -> K:
-    """The kernel in a build that counts, one of a kind of `Profiled`, next to those of other launches."""
+    """The kernel in a counting build of a class of `Profiled`, next to the kernel's other builds."""
     build, mode = state.build, replace(modes.current(), guarded=True)
     with build.lock:
         found = state.engine_kernels.get((kind.instrument.name, mode))
@@ -44,7 +44,7 @@ def counting_kernel(state: State, kind: type[K]) -> K:
 
 
 def memory_of(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[tuple[int, int, str]]:
-    """What a launch may touch, apart from each other: start, bytes and name of each piece."""
+    """The disjoint pieces of memory that a launch may touch: start, bytes and name of each."""
     names = {piece.address: piece.name for piece in bound.pieces}
     found = [(*storage(t), "") for t in (*bound.tensors, *behind) if t.device.type == "cpu"]
     found += [(piece.address, piece.size, piece.name) for piece in bound.pieces]
@@ -61,19 +61,19 @@ def memory_of(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list
                 last[2] = f"{last[2]}, {name}".removeprefix(", ")
         else:
             result.append([start, size, name])
-    return [(start, size, name or "memory that addresses lead to") for start, size, name in result]
+    return [(start, size, name or "memory reached through pointers") for start, size, name in result]
 
 
 @contextlib.contextmanager
 def variables_of(state: State, device: torch.device) -> Iterator[None]:
-    """Let variables of the build for the CPU have a GPU's values meanwhile."""
+    """Give the CPU build's variables the GPU's values for the duration of the block."""
     ours = profiled_kernel(state).kernel.module
     names = [name for name in ours.layout.offsets if not name.startswith(("$", "__unnamed"))]
     with state.build.lock:
         usual: Any = state.build.engine_module(device, state.asked) if names else None
     with reachable.as_before([(ours.globals_address, ours.layout.size)]):
         for name in names:
-            with contextlib.suppress(KeyError, LaunchError):  # nobody uses it
+            with contextlib.suppress(KeyError, LaunchError):  # no kernel uses it
                 (theirs, size), (address, same) = usual.global_view(name), ours.global_view(name)
                 if size == same:
                     values = variables.on_gpu(theirs, size, device, usual).cpu()

@@ -1,4 +1,4 @@
-"""Reports as text: a table of the launches, the costly lines with their counts, and what was found."""
+"""Reports as text: a table of the launches, the costly lines with their counts, and the findings."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ HEADS = ("work", "warps", "lanes", "sectors", "of ideal", "wavefronts", "of idea
 
 
 def page(data: dict[str, Any]) -> str:
-    """All of a report."""
+    """The whole report."""
     if not data["launches"]:
         return "no launch was profiled"
     parts = [_launch(launch, count) for launch, count in grouped(data["launches"])]
     found = data["findings"]
     if found:
-        parts.append("\n".join(["What to do, the costliest first:", *(_finding(k, f) for k, f in enumerate(found, 1))]))
+        parts.append("\n".join(["What to do, costliest first:", *(_finding(k, f) for k, f in enumerate(found, 1))]))
     else:
-        parts.append("Nothing was found that costs more than it has to.")
+        parts.append("No inefficiencies were found.")
     return "\n\n".join(parts)
 
 
 def grouped(launches: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
-    """Launches that did the same stand once, with how many they are: that of the median time, if they were timed.
+    """Merge launches that did the same, with their number; the one with the median time is kept if they were timed.
 
-    First launches of a source are not looked at where there are others.
+    First launches of a source are ignored if there are others.
     """
     found: list[list[dict[str, Any]]] = []
     for launch in launches:
@@ -57,12 +57,14 @@ def headline(launch: dict[str, Any], count: int) -> str:
 
 
 def summary(launch: dict[str, Any]) -> list[str]:
-    """What the launch did, a sentence each."""
+    """What the launch did, as sentences."""
     c = launch["counters"]
     said = []
     if "sampled_blocks" in launch:
         x, y, z = launch["grid"]
-        said.append(f"{launch['sampled_blocks']:,} of {x * y * z:,} blocks were counted; all counts are those of these")
+        said.append(
+            f"{launch['sampled_blocks']:,} of {x * y * z:,} blocks were counted; all counts are for these blocks"
+        )
     said += [
         f"{c['smsp__inst_executed.sum']:,} PTX instructions of warps, "
         f"{c['smsp__thread_inst_executed_per_inst_executed.ratio']:.1f} of 32 lanes active"
@@ -83,7 +85,7 @@ def summary(launch: dict[str, Any]) -> list[str]:
     if "bounds" in launch:
         bounds = {name: seconds for name, seconds in launch["bounds"].items() if seconds}
         listed = ", ".join(f"{name} {seconds * 1e6:.3g} us" for name, seconds in bounds.items())
-        said.append(f"takes at least, on {launch['gpu'].upper()}: {listed}")
+        said.append(f"lower bound on {launch['gpu'].upper()}: {listed}")
     if "estimate" in launch:
         said.append(f"estimated on {estimate(launch['estimate'])}")
     elif "no_estimate" in launch:
@@ -94,7 +96,7 @@ def summary(launch: dict[str, Any]) -> list[str]:
 
 
 def estimate(found: Mapping[str, Any]) -> str:
-    """What `Estimate.as_dict` says, in a line."""
+    """The result of `Estimate.as_dict` in one line."""
     note = "" if found["measured"] else "; not measured here"
     return (
         f"{found['device'].upper()}: {found['us']:.3g} us ({found['low']:.3g} to {found['high']:.3g}), limited by "
@@ -103,16 +105,16 @@ def estimate(found: Mapping[str, Any]) -> str:
 
 
 def _time(launch: dict[str, Any]) -> str:
-    """The measured time, beside the largest bound and the copy rate."""
+    """The measured time, compared with the largest bound and the copy rate."""
     timing, seconds = launch["timing"], launch["milliseconds"] * 1e-3
     said = f"took {seconds * 1e6:.3g} us on {launch['device']}"
     largest = max(launch.get("bounds", {}).items(), key=lambda bound: bound[1], default=("", 0.0))
     if largest[1]:
         said += f", {seconds / largest[1]:.3g} times the bound by {largest[0]}"
     if "share_of_copy_rate" in timing:
-        said += f", {timing['share_of_copy_rate']:.0%} of the {timing['copy_rate'] / 1e9:,.0f} GB/s that a copy reaches"
+        said += f", {timing['share_of_copy_rate']:.0%} of a copy's {timing['copy_rate'] / 1e9:,.0f} GB/s"
     notes = ["the first launch of its source, with cold caches"] * timing["first"]
-    notes += ["the host's time is in it: the GPU came to it first"] * timing["late"]
+    notes += ["includes host time: the GPU was waiting for the launch"] * timing["late"]
     return f"{said} ({'; '.join(notes)})" if notes else said
 
 
@@ -138,8 +140,8 @@ def cells(counters: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def text_of(launch: dict[str, Any], line: int | str) -> str:
-    """The text of a line; what stands for it where counts have none."""
-    return "what the compiler has made or moved" if line == NO_LINE else launch["source"].get(line, "")
+    """The text of a line, or a description for counts without a line."""
+    return "(generated or hoisted by the compiler)" if line == NO_LINE else launch["source"].get(line, "")
 
 
 def _row(launch: dict[str, Any], line: int | str, total: float) -> tuple[str, ...]:

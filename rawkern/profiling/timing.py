@@ -1,4 +1,4 @@
-"""How long launches take on a GPU, and how fast that GPU copies memory."""
+"""Times of launches on a GPU, and its copy rate."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from rawkern.launch import intercept
     from rawkern.launch.builds import Build
 
-#: Cycles of a GPU in which the host issues a launch, and one of the first two of a source, which make code.
+#: GPU cycles that the host needs to issue a launch, and to issue one of a source's first two, which compile code.
 _AHEAD, _AHEAD_FIRST = 2_000_000, 200_000_000
-_COPIED, _COPIES = 1 << 28, 10  # bytes, much more than caches hold, and how often
-_before: weakref.WeakKeyDictionary[Build, int] = weakref.WeakKeyDictionary()  # how many launches
+_COPIED, _COPIES = 1 << 28, 10  # bytes, much larger than the caches; and repetitions
+_before: weakref.WeakKeyDictionary[Build, int] = weakref.WeakKeyDictionary()  # number of launches so far
 
 
 @dataclass
 class Timed:
     """One launch between two events of its stream.
 
-    `first`: the source's first one in this process, which meets cold caches; `late`: the GPU came to it before the host
-    had issued it, so the host's time is in it.
+    `first`: the source's first one in this process, with cold caches; `late`: the GPU was idle before the host
+    issued it, so the time includes the host's.
     """
 
     events: tuple[Any, Any]
@@ -49,7 +49,7 @@ class Timed:
 
 
 def timed(given: intercept.Launch, device: torch.device, build: Build) -> Timed:
-    """Make a launch, before which the GPU has other work until all is issued."""
+    """Run a launch; until it is issued, the GPU is kept busy with other work."""
     stream = torch.cuda.current_stream(device)
     if given.stream is not None:
         stream = torch.cuda.ExternalStream(streams.stream_handle(given.stream), device=device)
@@ -67,7 +67,7 @@ def timed(given: intercept.Launch, device: torch.device, build: Build) -> Timed:
 
 @cache
 def copy_rate(device: str) -> float | None:
-    """Bytes read and written per second as a GPU copies memory, measured once; None where there is no room for it."""
+    """The GPU's copy rate in bytes read and written per second, measured once; None without enough free memory."""
     with torch.cuda.device(device):
         try:
             source = torch.empty(_COPIED, dtype=torch.uint8, device=device)

@@ -1,4 +1,4 @@
-"""Measured launches as a trace of events: the JSON that Perfetto and Chrome's about:tracing read.
+"""Measured launches as a trace of events: JSON for Perfetto and Chrome's about:tracing.
 
 Reference: Google's "Trace Event Format"; times are microseconds.
 """
@@ -12,10 +12,10 @@ from rawkern.profiling.text import dims
 
 
 def page(data: dict[str, Any]) -> str:
-    """The launches of a report that were timed: a process for each GPU, a thread for each stream."""
+    """The timed launches of a report: a process for each GPU, a thread for each stream."""
     launches = [launch for launch in data["launches"] if "milliseconds" in launch]
     if not launches:
-        raise ValueError("no launch was timed, and a trace is made of times; they are measured of launches on GPUs")
+        raise ValueError("no launch was timed, so there is no trace; only launches on GPUs are timed")
     devices = list(dict.fromkeys(launch["device"] for launch in launches))
     streams = list(dict.fromkeys((launch["device"], launch["timing"]["stream"]) for launch in launches))
     events: list[dict[str, Any]] = [
@@ -39,11 +39,11 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _about(launch: dict[str, Any]) -> dict[str, Any]:
-    """What is shown of a launch that is clicked on."""
+    """Details that appear when a launch is clicked."""
     timing, counters = launch["timing"], launch["counters"]
     found = {"grid": dims(launch["grid"]), "block": dims(launch["block"]), "shared memory": launch["shared_mem"]}
     found |= {"first launch": timing["first"], "host was late": timing["late"]}
     if "share_of_copy_rate" in timing:
         found["share of the copy rate"] = timing["share_of_copy_rate"]
-    found |= {f"at least, by {name} (us)": seconds * 1e6 for name, seconds in launch.get("bounds", {}).items()}
+    found |= {f"lower bound by {name} (us)": seconds * 1e6 for name, seconds in launch.get("bounds", {}).items()}
     return found | {name: counters[name] for name in counters if counters[name]}

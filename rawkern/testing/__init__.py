@@ -1,4 +1,4 @@
-"""What tests of kernels need: `check_kernel`, `judge` for kernels that nobody vouches for, and the pytest plugin."""
+"""Tools for testing kernels: `check_kernel`, `judge` for untrusted kernels, and the pytest plugin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOME = {"judge": "judging.judge", "Worker": "judging.worker"} | dict.fromkeys(
 
 
 def __getattr__(name: str) -> Any:
-    """Find a name at its first use: the plugin is loaded in every test run, also of programs without torch."""
+    """Import a name at its first use: pytest loads the plugin in every test run, even without torch."""
     if name not in __all__:
         raise AttributeError(
             f"module 'rawkern.testing' has no attribute {name!r}", name=name, obj=sys.modules[__name__]

@@ -1,4 +1,4 @@
-"""A test run with every launch checked: what ``--rawkern-check`` registers with pytest."""
+"""Checks every launch of a test run: what ``--rawkern-check`` registers with pytest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rawkern.launch import level
 
 
 def settle(config: pytest.Config, chosen: str) -> None:
-    """Have a level of checks for the whole run, also in programs that the tests start."""
+    """Set the level of checks for the whole run, including programs that the tests start."""
     environment = pytest.MonkeyPatch()
     environment.setenv(level.VARIABLE, chosen)
     level.ask(config, chosen)
@@ -27,10 +27,10 @@ def settle(config: pytest.Config, chosen: str) -> None:
 
 
 class CheckedRun:
-    """Checks in full for the whole run: each finding fails its test.
+    """Run all checks for the whole test run: each finding fails its test.
 
-    So does one that the test's code catches, or that is raised on another thread. Findings inside a test's own
-    ``with rawkern.check()`` are its own affair.
+    That includes a finding that the test's code catches, or that is raised on another thread. A test handles the
+    findings inside its own ``with rawkern.check()``.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -51,7 +51,7 @@ class CheckedRun:
         self._found.clear()
         if item.get_closest_marker("rawkern_unchecked") is None:
             return (yield)
-        before, self._depth = self._depth, -1  # none of what its own contexts find is ours
+        before, self._depth = self._depth, -1  # ignores findings of the test's own contexts
         os.environ[level.VARIABLE] = level.BOUNDS
         try:
             with level.asked(level.BOUNDS):
@@ -85,11 +85,11 @@ class CheckedRun:
             if not any(map(fits, self._found)):
                 self._report()
                 names = " or ".join(marker.args)
-                pytest.fail(f"no launch of the test had the finding that its marker names: {names}", pytrace=False)
+                pytest.fail(f"no launch of the test had the finding that its marker expects: {names}", pytrace=False)
         self._found.clear()
 
     def _watched(self) -> Generator[None, Any, Any]:
-        """Run one phase of a test; raise what was found in it and did not come up."""
+        """Run one phase of a test; raise findings that the test did not raise."""
         try:
             result = yield
         except pytest.skip.Exception:
@@ -112,11 +112,11 @@ class CheckedRun:
 
     def _text(self) -> str:
         each = "\n\n".join(f"{type(error).__name__}: {error}" for error in self._found)
-        return f"checked launches found what did not come up through the test:\n{each}"
+        return f"checked launches had findings that the test did not raise:\n{each}"
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    """An error with what it came from."""
+    """An error and its causes."""
     found: list[BaseException] = []
     while error is not None and error not in found:
         found.append(error)
@@ -125,7 +125,7 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 
 def _expected(*names: str, match: str = "") -> tuple[tuple[type[CheckError], ...], str]:
-    """The arguments of the marker ``rawkern_finding``; a class alone would be taken for what is marked, hence names."""
+    """The arguments of the marker ``rawkern_finding``: names, as pytest would decorate a class that is the only one."""
     kinds: list[type[CheckError]] = []
     for name in names:
         kind = getattr(errors, name, None) if isinstance(name, str) else None

@@ -1,4 +1,4 @@
-"""Memory with guards around it: inputs laid out in it, and the tensors of every launch while `watched` holds."""
+"""Guarded memory: for inputs, and for the tensors of every launch inside `watched`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rawkern.base.storage import tensor_over
 from rawkern.base.torch_private import has_memory
 from rawkern.launch import intercept
 
-GUARD = 8192  # bytes on each side: what a block of 1024 threads writes behind the end, 8 each
+GUARD = 8192  # bytes on each side: a block of 1024 threads that each write 8 bytes past the end
 
 
 @dataclass(frozen=True)
@@ -25,25 +25,25 @@ class Guarded:
     name: str
     tensor: torch.Tensor
     buffer: torch.Tensor
-    before: torch.Tensor | None  # the bytes as they were, for an input; None where what is inside may change
-    byte: int  # what the guards consist of
+    before: torch.Tensor | None  # an input's original bytes; None if the contents may change
+    byte: int  # the value of the guards
     itemsize: int
     guard: int = GUARD  # bytes on each side
 
     def outside(self) -> tuple[str, int] | None:
-        """Where memory around the tensor is overwritten, "behind" or "before" it, and how many elements away."""
-        behind, before = self.buffer[self.buffer.numel() - self.guard :], self.buffer[: self.guard].flip(0)
-        for side, memory in (("behind", behind), ("before", before)):
+        """Where memory around the tensor is overwritten, "after" or "before" it, and how many elements away."""
+        after, before = self.buffer[self.buffer.numel() - self.guard :], self.buffer[: self.guard].flip(0)
+        for side, memory in (("after", after), ("before", before)):
             wrong = memory != self.byte
             if bool(wrong.any()):
                 return side, int(wrong.int().argmax()) // self.itemsize
         return None
 
     def damage(self, written: bool) -> tuple[str, str] | None:
-        """What has been overwritten that may not be: the kind ("guard", "input") and the words, or None."""
+        """An illegal overwrite: the kind ("guard", "input") and a description, or None."""
         if (found := self.outside()) is not None:
             side, near = found
-            edge = "end" if side == "behind" else "beginning"
+            edge = "end" if side == "after" else "beginning"
             return "guard", f"memory {side} {self.name} is overwritten, {near} elements from its {edge}"
         was = self.before
         if was is None:
@@ -61,7 +61,7 @@ class Guarded:
 
 
 def _index_of(t: torch.Tensor, at: int) -> tuple[int, ...] | None:
-    """The index of the element that many elements behind the beginning of the guarded memory."""
+    """The index of the element at an offset, in elements, from the beginning of the guarded memory."""
     at -= int(t.storage_offset()) - GUARD // t.element_size()
     found = [0] * t.dim()
     for d in sorted(range(t.dim()), key=lambda d: -t.stride(d)):
@@ -89,7 +89,7 @@ def place(name: str, values: torch.Tensor, how: tuple[tuple[int, ...], int, int]
 
 
 def surround(name: str, values: torch.Tensor, byte: int, guard: int = GUARD) -> Guarded:
-    """Copy a tensor into guarded memory, its elements one behind the other; what is inside may change."""
+    """Copy a tensor into guarded memory with contiguous elements; the contents may change."""
     buffer = torch.full((2 * guard + values.nbytes,), byte, dtype=torch.uint8, device=values.device)
     inside = buffer[guard : guard + values.nbytes].view(values.dtype).view(values.shape)
     inside.copy_(values)
@@ -98,12 +98,12 @@ def surround(name: str, values: torch.Tensor, byte: int, guard: int = GUARD) -> 
 
 @contextlib.contextmanager
 def watched(inputs: Sequence[Guarded] = ()) -> Iterator[list[tuple[str, str]]]:
-    """Give the tensors of every launch guards, and new memory elements that show if no kernel writes them.
+    """Put guards around the tensors of every launch, and fill new memory so that unwritten elements show.
 
-    The inputs are not new: a NaN in them is a value, and stays the NaN that it is.
+    Inputs are not new memory: a NaN in them is a value, and keeps its bits.
 
-    Yields the list in which damage is collected, as kinds and words. A launch gets copies of its tensors with guards
-    around each storage, which are copied back; so kernels must not find them by addresses that they keep.
+    Yields the list that collects damage, as kinds and descriptions. A launch gets copies of its tensors with guards
+    around each storage, which are copied back; so kernels must not access them through saved addresses.
     """
     found: list[tuple[str, str]] = []
     values = frozenset(g.buffer.data_ptr() for g in inputs)
@@ -126,15 +126,15 @@ def watched(inputs: Sequence[Guarded] = ()) -> Iterator[list[tuple[str, str]]]:
 
 
 class _Copies:
-    """Copies of tensors with guards around each storage; those that share memory share it in the copies, too."""
+    """Copies of tensors with guards around each storage; tensors that share memory also share it in the copies."""
 
     def __init__(self, values: frozenset[int]) -> None:
-        self.values = values  # addresses of storages that are not new
-        # By address: the bytes of a storage, their copy, and which argument it is.
+        self.values = values  # addresses of the inputs' storages
+        # By address: the bytes of a storage, their copy, and the argument.
         self.storages: dict[int, tuple[torch.Tensor, Guarded, int | str]] = {}
 
     def of(self, value: Any, which: int | str) -> Any:
-        """A value with its tensors in copies; `which` argument it is, by place or name."""
+        """A value with its tensors copied; `which` is the argument's position or name."""
         return mapped(lambda _, leaf: self._leaf(leaf, which), value)
 
     def _leaf(self, value: Any, which: int | str) -> Any:
@@ -154,7 +154,7 @@ class _Copies:
         return made.requires_grad_() if value.requires_grad else made
 
     def back(self, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Copy all back; yield what has been overwritten around them. `names` are the parameters'."""
+        """Copy everything back; yield overwritten guards. `names` are the parameters' names."""
         for raw, copy, which in self.storages.values():
             raw.copy_(copy.tensor)
             name = names[which] if isinstance(which, int) and which < len(names) else f"argument {which}"
@@ -163,7 +163,7 @@ class _Copies:
 
 
 def _mark(raw: torch.Tensor, dtype: torch.dtype) -> None:
-    """Make torch's filling a NaN that no operation gives: in a float's bytes, all ones."""
+    """Make torch fill with a NaN that no operation produces: all bits of a float set."""
     size = dtype.itemsize // (2 if dtype.is_complex else 1)
     whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(size)
     if whole is None:
@@ -191,7 +191,7 @@ def filled_allocations() -> Iterator[None]:
 
 
 def unwritten(t: torch.Tensor) -> torch.Tensor:
-    """Which elements still are what new memory is filled with, as a bool tensor of the same shape."""
+    """Which elements still have the fill value of new memory, as a bool tensor of the same shape."""
     if t.numel() == 0 or t.dtype == torch.bool:
         return torch.zeros(t.shape, dtype=torch.bool, device=t.device)
     if not (t.is_floating_point() or t.is_complex()):
@@ -201,5 +201,5 @@ def unwritten(t: torch.Tensor) -> torch.Tensor:
 
 def bytes_of(t: torch.Tensor) -> torch.Tensor:
     """The bytes of the elements, in order."""
-    # contiguous() leaves a single element its strides, whatever they are, and view() takes only 1.
+    # contiguous() keeps the strides of a single element, whatever they are, and view() accepts only 1.
     return t.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)

@@ -1,4 +1,4 @@
-"""`check_kernel`: all that can go wrong with an operator made of kernels, in one call."""
+"""`check_kernel`: tests an operator made of kernels in all the ways in which it can fail, in one call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rawkern.testing.trials import Target, Trial, exact, judge, problem_of
 
 __all__ = ["CHECKS", "Failure", "KernelCheckError", "KernelReport", "check_kernel"]
 
-#: The checks, by which failures are named and which `skip` names.
+#: The names of the checks, in failures and in `skip`.
 CHECKS = (
     "reference", "unwritten", "guard", "input", "gradient", "dtype", "layout", "size", "empty", "default_device",
     "repeat", "gradcheck", "opcheck", "compile", "stream", "graph", "devices", "order",
@@ -40,62 +40,62 @@ def check_kernel(
     tolerance: float | None = None,
     skip: Sequence[str] = (),
 ) -> KernelReport:
-    """Run an operator made of kernels in all the ways that programs use it, and raise what is wrong with it.
+    """Run an operator made of kernels in all the ways that programs use it, and raise if a result is wrong.
 
-    It takes what `rawkern.op`, `rawkern.elementwise` and `rawkern.reduction` make, other torch operators, and plain
-    functions that launch kernels. What it cannot find are defects that need other values than those of the samples,
-    which may hold NaN and infinities.
+    It accepts operators of `rawkern.op`, `rawkern.elementwise` and `rawkern.reduction`, torch operators, and plain
+    functions that launch kernels. It cannot find bugs that need other values than the samples have;
+    samples may contain NaN and infinities.
 
     Parameters
     ----------
     op : callable
-        What is tested.
+        The function under test.
     *sample_inputs
-        What to call it with: tensors of any device, numbers, lists. Sizes, dtypes and layouts are varied from there;
-        dimensions of equal size change together, so take different ones where they mean different things.
+        Its arguments: tensors on any device, numbers, lists. Sizes, dtypes and layouts are varied from there;
+        dimensions of equal size change together, so use different sizes for independent dimensions.
     reference : callable, optional
-        Computes the same in torch, or in place. It is called with the same arguments in float64 on the CPU, and its
-        gradients are those that are expected. Inputs that it does not take are no inputs of the operator. Without it
+        Computes the same in torch, or in place. It is called with the same arguments in float64 on the CPU, and
+        determines the expected gradients. Inputs that it rejects are not tested. Without a reference,
         the operator is compared with itself on plain inputs in float64.
     kwargs : mapping, optional
         Keyword arguments for both.
     mutates : sequence of str or int, optional
-        Names or places of the arguments that the operator writes to; by default what its schema says.
+        Names or positions of the arguments that the operator writes; by default those of its schema.
     dtypes : sequence of torch.dtype, optional
-        Those it must take. By default it may refuse any but that of the samples; whatever it takes must be right.
+        Dtypes that it must support. By default it may reject any but the samples'; for others, results must be right.
     devices : sequence of str or torch.device, optional
-        By default the CPU, and the GPU if there is one.
+        By default the CPU, and the GPU if available.
     differentiable : bool, optional
-        Whether there have to be gradients (True), or they are left alone (False). By default they are checked where
+        Whether gradients are required (True) or ignored (False). By default they are checked if
         results require grad.
     deterministic : bool
-        Whether repeated calls have to give the same bits, too.
+        Whether repeated calls must also give the same bits.
     backend : str
-        Of torch.compile: "aot_eager" is quick, "inductor" complete.
+        The backend of torch.compile: "aot_eager" is quick, "inductor" complete.
     tolerance : float, optional
-        The error that is allowed, relative to the largest element. By default 1e-10 for float64, 1e-5 for float32, 2e-3
+        The allowed error, relative to the largest element. By default 1e-10 for float64, 1e-5 for float32, 2e-3
         for float16 and 1.6e-2 for bfloat16; four times that for gradients, and more where the reference in float32
-        shows that the result is badly determined.
+        shows that the result is ill-conditioned.
     skip : sequence of str
-        Checks (`CHECKS`) that are left out.
+        Checks (`CHECKS`) to skip.
 
     Returns
     -------
     KernelReport
-        What was run, what the operator refuses, and what could not be checked, with the reason.
+        What was run, what the operator rejects, and what could not be checked, with the reason.
 
     Raises
     ------
     KernelCheckError
         An `AssertionError` with all failures: check, device, dtype, layout, the smallest shapes that show it.
     TypeError, ValueError
-        There is no tensor to vary, an option names what is not there, or the reference gives random results.
+        No argument is a tensor, an option is invalid, or the reference gives random results.
 
     Notes
     -----
-    An operator may refuse dtypes, layouts and sizes by TypeError, ValueError, OverflowError, NotImplementedError or an
-    error of rawkern's own; CompileError, LaunchError and others are failures, and so is any error on an empty input
-    that the reference takes.
+    An operator may reject dtypes, layouts and sizes with TypeError, ValueError, OverflowError, NotImplementedError or
+    an error of rawkern; CompileError, LaunchError and others are failures, and so is any error on an empty input
+    that the reference accepts.
 
     Examples
     --------
@@ -118,16 +118,16 @@ def check_kernel(
         random = False
         if reference is not None:
             raise ValueError(
-                f"check_kernel: the reference does not take the sample inputs: {problem_of(error).text}"
+                f"check_kernel: the reference rejects the sample inputs: {problem_of(error).text}"
             ) from error
     if random:
         raise ValueError(
-            "check_kernel: two calls of the reference with the same inputs differ, so the operator cannot give "
-            "the same; let both take their random numbers, or a seed, as an argument"
+            "check_kernel: two calls of the reference with the same inputs differ, so the operator cannot be compared "
+            "with it; pass the random numbers or a seed to both as an argument"
         )
     report, wanted = KernelReport(target.name), tuple(dtypes or ())
     if reference is None:
-        report.left_out["reference"] = "none is given; results are compared with those on plain inputs"
+        report.left_out["reference"] = "not given; results are compared with those on plain inputs"
     with progress(f"check_kernel {target.name}", None, "check") as step:
         run = Run(target, report, wanted, differentiable, deterministic, backend, frozenset(skip), step)
         for place in places:
@@ -145,5 +145,5 @@ def _devices(given: Sequence[str | torch.device] | None) -> list[torch.device]:
         if each.type not in ("cpu", "cuda"):
             raise ValueError(f"check_kernel: rawkern runs on cpu and cuda, not on {each}")
         if each.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"check_kernel: devices names {each}, and torch finds no GPU")
+            raise ValueError(f"check_kernel: devices names {each}, but torch finds no GPU")
     return [torch.device("cuda", torch.cuda.current_device()) if str(d) == "cuda" else d for d in found]

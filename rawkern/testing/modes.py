@@ -1,4 +1,4 @@
-"""A test run in other orders, or by another GPU's limits: ``--rawkern-order``, ``--rawkern-arch``."""
+"""Test runs in other orders, or with another GPU's limits: ``--rawkern-order``, ``--rawkern-arch``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 from rawkern.launch import modes
 
-_NAME = "_rawkern_order"  # of the parameter that tests have besides their own
+_NAME = "_rawkern_order"  # of the parameter that is added to tests
 
 
 def settle_architecture(config: pytest.Config, name: str) -> None:
-    """Keep a GPU's limits for the whole run, also in programs that the tests start."""
+    """Apply a GPU's limits to the whole run, including programs that the tests start."""
     try:
         asked = modes.architecture(name)
     except ValueError:
         gpus = ", ".join(each.name for each in modes.gpus.SPECIFICATIONS.values())
-        raise pytest.UsageError(f"--rawkern-arch={name}: there is no such GPU; name one of {gpus}") from None
+        raise pytest.UsageError(f"--rawkern-arch={name}: unknown GPU; choose one of {gpus}") from None
     environment = pytest.MonkeyPatch()
     environment.setenv(modes.ARCHITECTURE, name)
     asked.__enter__()
@@ -27,21 +27,21 @@ def settle_architecture(config: pytest.Config, name: str) -> None:
 
 
 def settle_orders(config: pytest.Config, text: str) -> None:
-    """Run each test once for each of the seeds that are given, with commas between them."""
+    """Run each test once for each of the comma-separated seeds."""
     try:
         seeds = tuple(dict.fromkeys(modes.parse_seed(part.strip(), "it") for part in text.split(",")))
     except ValueError:
-        raise pytest.UsageError(f"--rawkern-order={text}: name seeds, 0 or more, such as 0,1,7") from None
+        raise pytest.UsageError(f"--rawkern-order={text}: pass seeds of 0 or more, such as 0,1,7") from None
     config.pluginmanager.register(OrderedRun(seeds), "rawkern.testing.order")
 
 
 class OrderedRun:
-    """Each test under each of several orders; one that takes no parameters, as those of unittest, under the first."""
+    """Run each test in each of several orders; tests without parameters, such as unittest's, only in the first."""
 
     def __init__(self, seeds: tuple[int, ...]) -> None:
         self._seeds = seeds
 
-    @pytest.hookimpl(trylast=True)  # behind the test's own parameters, in its name as well
+    @pytest.hookimpl(trylast=True)  # after the test's own parameters, also in its name
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         metafunc.fixturenames.append(_NAME)
         metafunc.parametrize(_NAME, self._seeds, ids=[f"order{seed}" for seed in self._seeds])

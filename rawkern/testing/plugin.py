@@ -16,15 +16,15 @@ import pytest
 KNOWN = ("cpu", "cuda")
 MARKERS = {
     "gpu": "needs an NVIDIA GPU that torch and CuPy can use; skipped where there is none",
-    "multigpu": "needs two of them; such a test is a gpu test too",
+    "multigpu": "needs two GPUs; also counts as a gpu test",
     "rawkern_finding(*errors, match='')": "under --rawkern-check the test must have a finding of one of these kinds, "
-    "given by name ('RaceError'), in whose text the regular expression is found",
-    "rawkern_unchecked(reason)": "under --rawkern-check the launches of the test are not checked",
+    "given by name ('RaceError'), with a message that matches the regular expression",
+    "rawkern_unchecked(reason)": "the launches of the test are not checked under --rawkern-check",
 }
 
 
 class _Device(str):
-    """A value of the fixture ``device`` here: tells it from those of a fixture of that name elsewhere."""
+    """A value of this plugin's fixture ``device``; distinguishes it from other fixtures of that name."""
 
 
 @pytest.fixture(
@@ -34,7 +34,7 @@ class _Device(str):
     ]
 )
 def device(request: pytest.FixtureRequest) -> str:
-    """Each device that kernels run on: "cpu", and "cuda" where there is a GPU."""
+    """Each device that kernels run on: "cpu", and "cuda" if there is a GPU."""
     return str(request.param)
 
 
@@ -52,51 +52,51 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--rawkern-device",
         metavar="DEVICES",
-        help="what the fixture 'device' is: cpu, cuda or cpu,cuda; without a GPU, asking for cuda is an error (by "
-        "default every device there is)",
+        help="values of the fixture 'device': cpu, cuda or cpu,cuda; cuda without a GPU is an error (default: "
+        "all available devices)",
     )
     group.addoption(
         "--rawkern-check",
         dest="rawkern_level",
         action="store_const",
         const="full",
-        help="run every launch checked (rawkern.check), on the CPU engine; a finding fails the test",
+        help="check every launch (rawkern.check) on the CPU engine; a finding fails the test",
     )
     group.addoption(
         "--rawkern-level",
         dest="rawkern_level",
         choices=("off", "bounds", "full"),
-        help="how closely launches on the CPU are looked at; full is --rawkern-check",
+        help="level of checks for launches on the CPU; full is --rawkern-check",
     )
     group.addoption(
         "--rawkern-order",
         metavar="SEEDS",
         help="run each test once for each seed, such as 0,1,7: launches on the CPU run their blocks and warps in an "
-        "order that the seed tells (rawkern.order)",
+        "order determined by the seed (rawkern.order)",
     )
     group.addoption(
         "--rawkern-arch",
         metavar="ARCH",
-        help="the GPU whose limits launches on the CPU keep, such as sm_90 (rawkern.architecture)",
+        help="apply this GPU's limits to launches on the CPU, such as sm_90 (rawkern.architecture)",
     )
     group.addoption(
         "--rawkern-time-limit",
         metavar="SECONDS",
-        help="end launches on the CPU that take longer (rawkern.time_limit), and say where their warps are",
+        help="abort launches on the CPU that take longer (rawkern.time_limit), and show where their warps are",
     )
 
 
-@pytest.hookimpl(trylast=True)  # after those who register markers of their own
+@pytest.hookimpl(trylast=True)  # after plugins that register their own markers
 def pytest_configure(config: pytest.Config) -> None:
     registered = {line.split(":")[0].split("(")[0].strip() for line in config.getini("markers")}
-    # A project's own marker of the name keeps the meaning it has there.
+    # A project's own marker of the same name keeps its meaning.
     config.stash[_ours] = frozenset(name for name in ("gpu", "multigpu") if name not in registered)
     for name, meaning in MARKERS.items():
         if name not in registered:
             config.addinivalue_line("markers", f"{name}: {meaning}")
     chosen = _chosen(config)
     if chosen is not None and "cuda" in chosen and _gpus()[0] == 0:
-        raise pytest.UsageError(f"--rawkern-device={','.join(chosen)}: there is no GPU to test on: {_gpus()[1]}")
+        raise pytest.UsageError(f"--rawkern-device={','.join(chosen)}: no GPU to test on: {_gpus()[1]}")
     if config.option.rawkern_level:
         from rawkern.testing import checked
 
@@ -118,7 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _limit_time(config: pytest.Config, text: str) -> None:
-    """Have a limit of time for the whole run, also in programs that the tests start."""
+    """Set a time limit for the whole run, including programs that the tests start."""
     from rawkern.engines.cpu.runtime import limits
 
     try:
@@ -136,20 +136,20 @@ _ours = pytest.StashKey[frozenset[str]]()
 
 
 def _chosen(config: pytest.Config) -> tuple[str, ...] | None:
-    """The devices that ``--rawkern-device`` names; None where it is not given."""
+    """The devices that ``--rawkern-device`` names; None if it is not given."""
     text = config.getoption("--rawkern-device")
     if text is None:
         return None
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if wrong := [name for name in names if name not in KNOWN]:
-        raise pytest.UsageError(f"--rawkern-device={text}: there is no device {wrong[0]!r}; name cpu, cuda or cpu,cuda")
+        raise pytest.UsageError(f"--rawkern-device={text}: unknown device {wrong[0]!r}; choose cpu, cuda or cpu,cuda")
     return names
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     chosen = _chosen(config)
     said = [f"on {', '.join(chosen)}"] if chosen is not None else []
-    said += [f"launches are checked: {level}"] if (level := config.option.rawkern_level) else []
+    said += [f"level of checks: {level}"] if (level := config.option.rawkern_level) else []
     said += [f"in the order of {seeds}"] if (seeds := config.getoption("--rawkern-order")) is not None else []
     said += [f"with the limits of {arch}"] if (arch := config.getoption("--rawkern-arch")) is not None else []
     said += [f"launches may take {limit} s"] if (limit := config.option.rawkern_time_limit) else []
@@ -171,7 +171,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _device_of(item: pytest.Item) -> str | None:
-    """What the fixture ``device`` of this plugin is in a test; None in tests that do not use it."""
+    """The value of this plugin's fixture ``device`` in a test; None if the test does not use it."""
     values = getattr(getattr(item, "callspec", None), "params", {})
     value = values.get("device")
     return str(value) if isinstance(value, _Device) else None
@@ -188,18 +188,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         return
     chosen = _chosen(item.config)
     if chosen is not None and "cuda" not in chosen:
-        pytest.skip(f"--rawkern-device={','.join(chosen)} leaves out GPUs")
+        pytest.skip(f"--rawkern-device={','.join(chosen)} excludes GPUs")
     there, why = _gpus()
     if there < needed:
-        text = f"needs {needed} NVIDIA GPU{'s' if needed > 1 else ''}: {why or f'there is {there}'}"
+        text = f"needs {needed} NVIDIA GPU{'s' if needed > 1 else ''}: {why or f'found {there}'}"
         if chosen is not None:
-            pytest.fail(f"--rawkern-device={','.join(chosen)}, and the test {text}", pytrace=False)
+            pytest.fail(f"--rawkern-device={','.join(chosen)}, but the test {text}", pytrace=False)
         pytest.skip(text)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
-    """Have rawkern's own frames hidden where it has raised an error on purpose."""
+    """Hide rawkern's own frames for errors that it raises on purpose."""
     entry = call.excinfo.tb if call.excinfo is not None else None
     while entry is not None:
         if str(entry.tb_frame.f_globals.get("__name__")).startswith("rawkern."):
@@ -215,7 +215,7 @@ def _hidden(found: pytest.ExceptionInfo[BaseException] | None) -> bool:
 
 @functools.cache
 def _gpus() -> tuple[int, str]:
-    """How many GPUs tests can use, and why none if there is none."""
+    """How many GPUs tests can use, and the reason if there is none."""
     import torch
 
     if not torch.cuda.is_available():

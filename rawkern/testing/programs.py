@@ -1,4 +1,4 @@
-"""Checks of what else a program does with an operator: streams, graphs, other default devices, compilers."""
+"""Checks of an operator in programs: streams, graphs, other default devices, compilers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rawkern.testing.results import Outcome, Problem, same_bits
 from rawkern.testing.trials import Target, Trial, call, examine, judge, placed, problem_of, results_of
 from rawkern.testing.variations import legal, sizes
 
-SLEEP = 300_000_000  # cycles, some 0.2 s: longer than a launch takes on another stream, on a busy machine as well
+SLEEP = 300_000_000  # cycles, about 0.2 s: longer than a launch on another stream takes, even on a busy machine
 
 
 def default_device(target: Target, trial: Trial, expected: Outcome) -> list[Problem]:
-    """Call the operator while another device is the default one: new tensors belong where the inputs are."""
+    """Call the operator with another default device: new tensors must be on the inputs' device."""
     other = "meta" if trial.device.type == "cuda" or not torch.cuda.is_available() else "cuda"
     problems = examine(target, trial, expected, around=lambda: torch.device(other), guarded=False)
     problems = [Problem(p.kind, f"with torch.set_default_device({other!r}): {p.text}") for p in problems]
@@ -49,13 +49,13 @@ def repeated(target: Target, trial: Trial, expected: Outcome, times: int = 3) ->
 def differs(target: Target, trial: Trial) -> bool:
     """Whether a second call with the same inputs gives other values, by more than rounding."""
     trial = replace(trial, backward=False)
-    with watched():  # new memory is filled alike
+    with watched():  # new memory has the same fill value
         first, second = _called(target, trial), _called(target, trial)
     return bool(judge(replace(target, reference=None), trial, second, first))
 
 
 def kept(target: Target, trial: Trial, expected: Outcome) -> list[Problem]:
-    """Call the operator with other values: what the call before gave stays as it is."""
+    """Call the operator with other values: the previous call's results must not change."""
     other = replace(trial, sample=trial.sample.halved())
     first = _called(target, trial)
     before = [t.clone() for t in _all(first)]
@@ -63,11 +63,11 @@ def kept(target: Target, trial: Trial, expected: Outcome) -> list[Problem]:
         if legal(target, other) is None:
             return []
         _called(target, other)
-    except Exception:  # it does not take those values
+    except Exception:  # it rejects those values
         return []
     if all(same_bits(t, was) for t, was in zip(_all(first), before, strict=True)):
         return []
-    return [Problem("values", "a call with other values changes what the call before has returned: they share memory")]
+    return [Problem("values", "a call with other values changes the results of the previous call: they share memory")]
 
 
 def _called(target: Target, trial: Trial) -> Outcome:
@@ -82,13 +82,13 @@ def _all(outcome: Outcome) -> list[torch.Tensor]:
 
 
 def _static(trial: Trial) -> list[torch.Tensor]:
-    """Inputs that do not have their values yet: NaN, and zeros for integers."""
+    """Placeholders for inputs that are written later: NaN, and zeros for integers."""
     made = [torch.empty(t.shape, dtype=t.dtype, device=trial.device) for t in trial.sample.tensors]
     return [t.fill_(float("nan")) if t.is_floating_point() or t.is_complex() else t.zero_() for t in made]
 
 
 def on_a_stream(target: Target, trial: Trial, expected: Outcome) -> list[Problem]:
-    """Call the operator on a stream where its inputs come late; whatever runs on another stream reads NaN."""
+    """Call the operator on a stream on which its inputs are written late; work on other streams reads NaN."""
     trial = replace(trial, backward=False)
     values = [t.to(trial.device) for t in trial.sample.tensors]
     late = _static(trial)
@@ -106,7 +106,7 @@ def on_a_stream(target: Target, trial: Trial, expected: Outcome) -> list[Problem
 
 
 def on_a_graph(target: Target, trial: Trial, expected: Outcome) -> list[Problem]:
-    """Capture the operator in a CUDA graph, and replay that with inputs that came later."""
+    """Capture the operator in a CUDA graph, and replay it with inputs that were written later."""
     trial = replace(trial, backward=False)
     values = [t.to(trial.device) for t in trial.sample.tensors]
     static = [t.clone() for t in values]
@@ -122,7 +122,9 @@ def on_a_graph(target: Target, trial: Trial, expected: Outcome) -> list[Problem]
         with torch.cuda.graph(graph):
             outcome = call(target.op, trial.sample, static, False)
     except Exception:
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):  # else torch's random numbers count as captured from now on
+        with torch.cuda.graph(
+            torch.cuda.CUDAGraph()
+        ):  # otherwise torch would treat its random numbers as captured from now on
             torch.ones(1, device=trial.device)
         raise
     for _ in range(2):
@@ -140,9 +142,9 @@ def on_a_graph(target: Target, trial: Trial, expected: Outcome) -> list[Problem]
 
 
 def called(target: Target, trial: Trial) -> list[Any] | None:
-    """The torch operators that a call runs, other than torch's own; None if it launches kernels outside of them."""
+    """The custom operators that a call runs; None if it launches kernels outside operators."""
     leaves = trial.sample.leaves if trial.backward else ()
-    trial = replace(trial, sample=trial.sample.finite())  # opcheck takes NaN for a difference
+    trial = replace(trial, sample=trial.sample.finite())  # opcheck treats NaN as a difference
     tensors = [t.clone().to(trial.device).requires_grad_(i in leaves) for i, t in enumerate(trial.sample.tensors)]
     try:
         return private.called_operators(lambda: _recorded(target.op, trial, tensors))
@@ -166,7 +168,7 @@ def op_check(operators: list[Any]) -> list[Problem]:
 
 
 def compiled(target: Target, trial: Trial, backend: str, fullgraph: bool, resize: bool) -> list[Problem]:
-    """Compile a function that calls the operator; maybe with a second size, for which graphs have symbolic ones."""
+    """Compile a function that calls the operator, optionally with a second size, for symbolic sizes in graphs."""
     torch.compiler.reset()
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -185,12 +187,12 @@ def compiled(target: Target, trial: Trial, backend: str, fullgraph: bool, resize
 
 
 def grad_check(target: Target, trial: Trial) -> list[Problem] | str:
-    """Compare the gradients of a `small` trial with differences of results; a str says why that cannot be done."""
+    """Compare the gradients of a `small` trial with finite differences; a str says why that is not possible."""
     sample = trial.sample
     leaves = [t.to(trial.device).requires_grad_(i in sample.leaves) for i, t in enumerate(sample.tensors)]
     wanted = [t for t in leaves if t.requires_grad]
     if sum(t.numel() for t in wanted) > 2000:
-        return "the smallest inputs that the reference takes have over 2000 elements"
+        return "the smallest inputs that the reference accepts have over 2000 elements"
 
     def function(*some: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rest = iter(some)
@@ -202,10 +204,10 @@ def grad_check(target: Target, trial: Trial) -> list[Problem] | str:
         made = function(*wanted)
     except Exception as error:
         problem = problem_of(error)
-        return f"float64 is refused: {problem.text}" if problem.kind == "refused" else [problem]
+        return f"float64 is rejected: {problem.text}" if problem.kind == "rejected" else [problem]
     coarse = [r.dtype for r in made if r.dtype not in (torch.float64, torch.complex128)]
     if coarse:
-        return f"results are {str(coarse[0]).removeprefix('torch.')} for float64 inputs: too few digits for differences"
+        return f"results are {str(coarse[0]).removeprefix('torch.')} for float64 inputs: too few digits"
     try:
         torch.autograd.gradcheck(function, wanted, atol=1e-6, rtol=1e-4)
     except Exception as error:

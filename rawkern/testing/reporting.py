@@ -1,4 +1,4 @@
-"""What `check_kernel` says: the report of a run, and the error with all that failed."""
+"""The report of a run of `check_kernel`, and the error that it raises."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Failure:
     check : str
         Its name, one of `rawkern.testing.CHECKS`.
     kind : str
-        "values", "unwritten" (elements that nobody wrote), "guard" (memory around a tensor overwritten), "input" (an
-        input changed), "raises", or "refused" (what must be taken).
+        "values", "unwritten" (elements that no kernel wrote), "guard" (memory around a tensor overwritten), "input" (an
+        input changed), "raises", or "rejected" (an input that must be supported).
     device : str
-        Where it was seen: "cpu", "cuda:0".
+        Where it failed: "cpu", "cuda:0".
     case : str
         The smallest inputs that show it: dtype, layout and shapes.
     text : str
-        What was seen, with index and values.
+        What is wrong, with index and values.
     also : tuple of str
         Other cases of the check that fail.
     """
@@ -42,25 +42,25 @@ class Failure:
 
 @dataclass
 class KernelReport:
-    """What `check_kernel` has run.
+    """The results of `check_kernel`.
 
     Attributes
     ----------
     name : str
-        The operator's.
+        The operator's name.
     passed : list of str
-        Checks without a failure, as ``"layout (cpu)"``.
-    refused : list of str
-        What the operator does not take, and says so: dtypes, layouts, sizes.
+        Checks without a failure, such as ``"layout (cpu)"``.
+    rejected : list of str
+        Dtypes, layouts and sizes that the operator rejects with an error.
     left_out : dict of str to str
         Checks that were not run, with the reason.
     failures : list of Failure
-        What is wrong; empty in what `check_kernel` returns.
+        What is wrong; empty in the report that `check_kernel` returns.
     """
 
     name: str
     passed: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
@@ -73,18 +73,18 @@ class KernelReport:
                 lines += ["", f"{i}. " + str(failure).replace("\n", "\n   ")]
             lines.append("")
         lines.append(f"passed: {', '.join(self.passed) or 'nothing'}")
-        lines += [f"refused: {each}" for each in self.refused]
+        lines += [f"rejected: {each}" for each in self.rejected]
         lines += [f"not run: {name}: {why}" for name, why in self.left_out.items()]
         return "\n".join(lines)
 
 
 class KernelCheckError(AssertionError):
-    """An operator that `check_kernel` found wrong.
+    """`check_kernel` found errors in an operator.
 
     Attributes
     ----------
     report : KernelReport
-        All of it; `failures` has what is wrong.
+        The whole report; `failures` says what is wrong.
     """
 
     def __init__(self, report: KernelReport) -> None:
@@ -93,7 +93,7 @@ class KernelCheckError(AssertionError):
 
     @property
     def failures(self) -> list[Failure]:
-        """What is wrong, one for each check and device."""
+        """The failures, one for each check and device."""
         return self.report.failures
 
     def __reduce__(self) -> tuple[type[KernelCheckError], tuple[KernelReport]]:

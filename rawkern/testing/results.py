@@ -1,4 +1,4 @@
-"""What a call gave beside what it should have given."""
+"""Compares a call's results with the expected ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from rawkern.arguments.memory import dtype_name
 from rawkern.testing.guards import bytes_of, unwritten
 
-# Relative to the largest element: roundings of sums; torch's own tolerances for half types.
+# Relative to the largest element: rounding of sums; torch's tolerances for half types.
 TOLERANCE = {
     torch.float64: 1e-10,
     torch.complex128: 1e-10,
@@ -19,26 +19,26 @@ TOLERANCE = {
     torch.float16: 2e-3,
     torch.bfloat16: 1.6e-2,
 }
-SLACK = 16  # times what float32 costs the reference itself
-CANCELLED = 0.1  # of the tolerance for a sample's results: what is left of numbers of that size that cancel out
-MOST_LOST = 1e-3  # of the largest element: the most that float32 is taken to cost in all elements
+SLACK = 16  # factor on the reference's own error in float32
+CANCELLED = 0.1  # share of the tolerance for a sample's results: the error left when numbers of that size cancel
+MOST_LOST = 1e-3  # of the largest element: the largest error of float32 that is allowed for in all elements
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with one call."""
+    """A problem with one call."""
 
-    kind: str  # "values", "unwritten", "guard", "input", "raises" or "refused"
-    text: str  # in words, one line
-    placed: bool = False  # the words name the line of the kernel
+    kind: str  # "values", "unwritten", "guard", "input", "raises" or "rejected"
+    text: str  # one line
+    placed: bool = False  # the text names the line of the kernel
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call gave."""
+    """The results of a call."""
 
-    results: tuple[torch.Tensor, ...]  # what it returned, and then the tensors it has written to
-    grads: dict[int, torch.Tensor | None]  # of the sample's leaves; None where a result does not depend on one
+    results: tuple[torch.Tensor, ...]  # returned tensors, then the tensors it wrote
+    grads: dict[int, torch.Tensor | None]  # of the sample's leaves; None if no result depends on the leaf
 
 
 def compare(
@@ -51,17 +51,17 @@ def compare(
     factor: float = 1.0,
     like: torch.Tensor | None = None,
 ) -> Problem | None:
-    """What is wrong with one tensor, or None.
+    """A problem with one tensor, or None.
 
-    `exact` is what it should be, in float64 where it is floating; `rough` the same computed in float32: what that loses
-    is allowed for. `input_dtype` is the coarsest of the inputs; the coarser of that and the result's decides the
-    tolerance. `like` is the result for the sample: where other inputs cancel out, errors are as large as with those.
+    `exact` is the expected result, in float64 if it is floating-point; `rough` is the same computed in float32, whose
+    error is allowed. `input_dtype` is the least precise dtype of the inputs; the less precise of it and the result's
+    dtype determines the tolerance. `like` is the result for the sample: other inputs may cancel, with errors as large.
     """
     if got.shape != exact.shape:
         return Problem("values", f"{what} has shape {tuple(got.shape)}, not {tuple(exact.shape)}")
     inexact = got.is_floating_point() or got.is_complex()
     if inexact != (exact.is_floating_point() or exact.is_complex()):
-        return Problem("values", f"{what} is {dtype_name(got.dtype)}, the reference gives {dtype_name(exact.dtype)}")
+        return Problem("values", f"{what} is {dtype_name(got.dtype)}, the reference returns {dtype_name(exact.dtype)}")
     poison = unwritten(got).cpu()
     got = got.detach().cpu()
     if not inexact:
@@ -78,7 +78,7 @@ def compare(
     if rough is not None and rough.shape == exact.shape:
         lost = (rough.detach().to(wide) - exact.detach()).abs().nan_to_num(0, 0, 0)
         eps = torch.finfo(got.dtype).eps / torch.finfo(torch.float32).eps
-        # One element of a result that jumps (round, argmax) may lose all; the others have to be right all the same.
+        # One element of a discontinuous result (round, argmax) may be entirely wrong; the others must still be right.
         lost = lost.clamp(min=min(float(lost.max()), MOST_LOST * largest)) if lost.numel() else lost
         most = most + SLACK * min(eps, 1.0) * factor * lost
     near = ((found - expected).abs() <= most + allowed * expected.abs()) & expected.isfinite()

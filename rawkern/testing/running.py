@@ -1,4 +1,4 @@
-"""The checks of `check_kernel` on one device after the other; what they find goes into its report."""
+"""Runs the checks of `check_kernel` device by device, and adds failures to its report."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from rawkern.testing.trials import (
 )
 from rawkern.testing.variations import GRADIENTS, layouts, legal, resized, shrunk, sizes, small
 
-ORDERS = (0, 1, 2)  # seeds of `rawkern.order`: the last first, and two mixed ones
-_OWN = ("unwritten", "guard", "input")  # kinds of problems that are checks of their own
-# After these other calls would fail alike, or damage the memory of this process.
-_SPOILING = {"values", "unwritten", "raises", "refused", "guard"}
+ORDERS = (0, 1, 2)  # seeds of `rawkern.order`: reverse order, and two random ones
+_OWN = ("unwritten", "guard", "input")  # kinds of problems that have their own checks
+# After these, other calls would fail in the same way, or damage this process's memory.
+_SPOILING = {"values", "unwritten", "raises", "rejected", "guard"}
 
 
 @dataclass
 class Run:
-    """The checks of `check_kernel` on one device after the other; what they find goes into the report."""
+    """Runs the checks of `check_kernel` device by device, and adds failures to the report."""
 
     target: Target
     report: KernelReport
-    wanted: Sequence[torch.dtype]  # dtypes that must be taken
+    wanted: Sequence[torch.dtype]  # dtypes that must be supported
     differentiable: bool | None
     deterministic: bool
     backend: str
     skip: frozenset[str]
-    step: Callable[[], Any] = lambda: None  # called at each trial
-    known: set[str] = field(default_factory=set)  # kinds of problems that the sample itself has
+    step: Callable[[], Any] = lambda: None  # called for each trial
+    known: set[str] = field(default_factory=set)  # kinds of problems that the sample has
     broken: set[str] = field(default_factory=set)  # checks that have failed, and the dtypes
 
     def device(self, trial: Trial) -> None:
@@ -65,7 +65,7 @@ class Run:
         self.vary("size", sizes(self.target, trial), trial)
         self.empty(trial)
         if any(f.kind == "guard" and f.device == str(trial.device) for f in self.report.failures):
-            self.leave_out("all other checks", trial, "the operator uses memory that is not its own")
+            self.leave_out("all other checks", trial, "the operator accesses memory out of bounds")
             return
         self.once("default_device", trial, lambda t, e: programs.default_device(self.target, t, e))
         self.once("repeat", trial, self.repeat)
@@ -80,13 +80,13 @@ class Run:
         if not torch.cuda.is_available():
             self.report.left_out["stream, graph, devices"] = "torch finds no GPU"
 
-    # --- single checks ------------------------------------------------------------------------------------------------
+    # --- checks ------------------------------------------------------------------------------------------------
 
     def plain(self, trial: Trial) -> None:
-        """The sample as it is: values, and what is around them."""
+        """The unchanged sample: values, and guards around them."""
         try:
             expected = exact(self.target, trial)
-        except Exception as error:  # without a reference this is the operator itself
+        except Exception as error:  # without a reference the operator itself raises
             problems = [problem_of(error)]
         else:
             problems = examine(self.target, trial, expected)
@@ -99,19 +99,19 @@ class Run:
                 kinds = _alike(mine[0])
                 again = lambda t, e, kinds=kinds: _first(examine(self.target, t, e), kinds)  # noqa: E731
                 if mine[0].kind == "values" and programs.differs(self.target, trial):
-                    text = "two calls with the same inputs differ, too: what is random has to be an input, or a seed"
+                    text = "two calls with the same inputs also differ: pass random numbers, or their seed, as an input"
                     mine[0], again = replace(mine[0], text=f"{mine[0].text}; {text}"), None
                 self.fail(check, trial, mine[0], again)
-            elif not self.known & {"raises", "refused"}:
+            elif not self.known & {"raises", "rejected"}:
                 self.passed(check, trial)
 
     def gradient(self, trial: Trial) -> tuple[Trial, Trial]:
-        """Find out what is differentiable, and check those gradients.
+        """Find the differentiable inputs, and check their gradients.
 
-        Returns the trial that other checks vary, without gradients if they are wrong; and that with them, if any.
+        Returns the trial that other checks vary, without gradients if they are wrong; and the one with them, if any.
         """
         if self.differentiable is False or "gradient" in self.skip:
-            self.leave_out("gradient, gradcheck", trial, "skipped as asked")
+            self.leave_out("gradient, gradcheck", trial, "skipped by request")
             return trial, trial
         found, why = _differentiable(self.target, trial)
         if isinstance(why, Problem) or (self.differentiable and found is None):
@@ -121,29 +121,29 @@ class Run:
         if found is None:
             self.leave_out("gradient, gradcheck", trial, why)
             return trial, trial
-        self.report.refused += [each for each in why.splitlines() if each not in self.report.refused]
+        self.report.rejected += [each for each in why.splitlines() if each not in self.report.rejected]
         before = len(self.report.failures)
         self.once("gradient", found, self.gradients)
         return (found if len(self.report.failures) == before else trial), found
 
     def gradients(self, trial: Trial, expected: Outcome) -> list[Problem]:
-        """The gradients with all results in use, and with each of them alone."""
+        """Check the gradients with all results used, and with each result alone."""
         problems = examine(self.target, trial, expected)
         for i in range(len(expected.results) if len(expected.results) > 1 else 0):
             if not problems:
                 found = examine(self.target, replace(trial, only=i))
-                problems = [Problem(p.kind, f"{p.text}, where output {i} alone is used") for p in found]
+                problems = [Problem(p.kind, f"{p.text}, if only output {i} is used") for p in found]
         return problems
 
     def repeat(self, trial: Trial, expected: Outcome) -> list[Problem]:
-        """Several calls do not disturb each other; and give the same bits, if they have to."""
+        """Check that several calls do not interfere, and give the same bits if required."""
         problems = programs.kept(self.target, trial, expected)
         if not problems and self.deterministic:
             problems = programs.repeated(self.target, trial, expected)
         return problems
 
     def orders(self, trial: Trial, expected: Outcome) -> list[Problem]:
-        """Blocks and warps in other orders: what is right does not depend on them."""
+        """Run blocks and warps in other orders: correct results do not depend on the order."""
         for seed in ORDERS:
             problems = examine(self.target, trial, expected, around=partial(order, seed))
             if problems:
@@ -151,7 +151,7 @@ class Run:
         return []
 
     def dtypes(self, trial: Trial) -> None:
-        """Other dtypes of the sample: each is refused or right."""
+        """Check other dtypes of the sample: each must be rejected or give right results."""
         others = dict.fromkeys((*trial.sample.dtypes(), *self.wanted))
         trials = [
             replace(trial, sample=trial.sample.as_dtype(d), title=dtype_name(d))
@@ -165,12 +165,12 @@ class Run:
         self.vary("dtype", ((t, None) for t in trials), trial, must=must)
 
     def empty(self, trial: Trial) -> None:
-        """No elements along any one size: whatever the reference takes has to be right."""
+        """Check dimensions of size 0: results must be right for all inputs that the reference accepts."""
         found = [resized(self.target, trial, old, 0) for old in trial.sample.sizes()]
         self.vary("empty", (f for f in found if f is not None), trial, must=None)
 
     def gradcheck(self, trial: Trial) -> None:
-        """Gradients beside differences of results."""
+        """Compare gradients with finite differences."""
         if not trial.backward or "gradcheck" in self.skip or "float64" in self.broken:
             return
         trial = replace(trial, sample=trial.sample.as_dtype(torch.float64).finite())
@@ -179,14 +179,14 @@ class Run:
         if isinstance(found, str):
             self.leave_out("gradcheck", trial, found)
         elif found and self.kinks(trial):
-            self.leave_out("gradcheck", trial, "the reference does not pass it: it has no derivative at the samples")
+            self.leave_out("gradcheck", trial, "the reference fails it: it is not differentiable at the samples")
         elif found:
             self.fail("gradcheck", trial, found[0], None)
         else:
             self.passed("gradcheck", trial)
 
     def kinks(self, trial: Trial) -> bool:
-        """Whether the reference's own gradients are not the differences of its results."""
+        """Whether the reference's own gradients differ from finite differences."""
         if self.target.reference is None:
             return False
         reference = replace(self.target, op=self.target.reference)
@@ -194,10 +194,12 @@ class Run:
         return not isinstance(found, str) and any(p.kind == "values" for p in found)
 
     def torch(self, trial: Trial) -> None:
-        """What torch's own tools say of the operator."""
+        """Run torch's own tools on the operator."""
         operators = programs.called(self.target, trial)
         if not operators:
-            self.leave_out("opcheck", trial, "it launches kernels itself or calls torch only, it is no torch operator")
+            self.leave_out(
+                "opcheck", trial, "it is not a torch operator: it launches kernels itself or only calls torch"
+            )
         elif "opcheck" not in self.skip:
             problems = programs.op_check(operators)
             if problems:
@@ -206,12 +208,12 @@ class Run:
                 self.passed("opcheck", trial)
         full = operators is not None
         if not full:
-            self.leave_out("compile as one graph", trial, "launches outside of operators break graphs")
+            self.leave_out("compile as one graph", trial, "launches outside operators break graphs")
         backend, resize = self.backend, "size" not in self.broken
         self.once("compile", trial, lambda t, e: programs.compiled(self.target, t, backend, full, resize), False)
 
     def devices(self, trial: Trial, expected: Outcome) -> list[Problem]:
-        """Results on the CPU and on the GPU: dtype, strides and values."""
+        """Compare results on the CPU and the GPU: dtype, strides and values."""
         found = []
         for device in (torch.device("cpu"), trial.device):
             each = replace(trial, device=device)
@@ -224,11 +226,11 @@ class Run:
                 problems.append(Problem("values", text + f"{gpu.dtype} with strides {gpu.stride()} on {trial.device}"))
                 continue
             wide = cpu.double() if cpu.is_floating_point() else cpu
-            name = f"output {i} on {trial.device} beside the CPU's"
+            name = f"output {i} on {trial.device}, compared with the CPU's,"
             problems.append(compare(name, gpu, wide, None, each.sample.main, self.target.tolerance, 2.0))
         return [p for p in problems if p is not None]
 
-    # --- how they run -------------------------------------------------------------------------------------------------
+    # --- running checks -----------------------------------------------------------------------------------------------
 
     def vary(
         self,
@@ -237,7 +239,7 @@ class Run:
         like: Trial,
         must: Iterable[str] | None = (),
     ) -> None:
-        """Run several trials of one check. Refusals are noted, but for those that `must` be taken (None: all)."""
+        """Run several trials of one check. Rejections are recorded, except of inputs that `must` work (None: all)."""
         if self.skips(check, like):
             return
         failed: list[tuple[Trial, Problem]] = []
@@ -250,8 +252,8 @@ class Run:
             problem = _first(examine(self.target, trial, expected), None, self.known)
             if problem is None:
                 continue
-            if problem.kind == "refused" and must is not None and trial.title not in must:
-                self.report.refused.append(f"{check} {trial.title} ({trial.device}): {problem.text}")
+            if problem.kind == "rejected" and must is not None and trial.title not in must:
+                self.report.rejected.append(f"{check} {trial.title} ({trial.device}): {problem.text}")
             else:
                 failed.append((trial, problem))
         if failed:
@@ -263,7 +265,7 @@ class Run:
         elif count:
             self.passed(check, like)
         else:
-            self.leave_out(check, like, "the reference takes no other inputs")
+            self.leave_out(check, like, "the reference accepts no other inputs")
 
     def once(
         self, check: str, trial: Trial, run: Callable[[Trial, Outcome], list[Problem]], shrinks: bool = True
@@ -294,7 +296,7 @@ class Run:
         again: Callable[[Trial, Outcome], Problem | None] | None,
         also: Sequence[str] = (),
     ) -> None:
-        """Note a failure, with the smallest inputs that show it."""
+        """Record a failure, with the smallest inputs that show it."""
         if again is not None:
             trial, found = shrunk(self.target, trial, again)
             problem = found or problem
@@ -306,9 +308,9 @@ class Run:
         )
 
     def skips(self, check: str, trial: Trial) -> bool:
-        """Whether a check is left out as asked; it is noted."""
+        """Whether the user skips a check; if so it is recorded."""
         if check in self.skip:
-            self.leave_out(check, trial, "skipped as asked")
+            self.leave_out(check, trial, "skipped by request")
         return check in self.skip
 
     def passed(self, check: str, trial: Trial) -> None:
@@ -319,17 +321,17 @@ class Run:
 
 
 def _first(problems: Sequence[Problem], kinds: set[str] | None, known: Iterable[str] = ()) -> Problem | None:
-    """The first problem of some kinds (None: all) that is not of a known one."""
+    """The first problem of the given kinds (None: all), except known kinds."""
     return next((p for p in problems if (kinds is None or p.kind in kinds) and p.kind not in known), None)
 
 
 def _alike(problem: Problem) -> set[str]:
-    """The kinds that a problem may have with smaller inputs: what nobody writes may be added to with larger ones."""
+    """The kinds that a problem may have with smaller inputs: an unwritten element may show as a wrong value, too."""
     return {"values", "unwritten"} if problem.kind == "values" else {problem.kind}
 
 
 def _checked(target: Target, trial: Trial) -> str:
-    """What a checked launch says of the same call on the CPU."""
+    """The finding of a checked launch for the same call on the CPU."""
     from rawkern.checked.launches import check
 
     try:
@@ -343,7 +345,7 @@ def _checked(target: Target, trial: Trial) -> str:
 
 
 def _differentiable(target: Target, trial: Trial) -> tuple[Trial | None, Any]:
-    """The trial with the leaves that have gradients, and what was said of others; None and why if none has."""
+    """The trial with the leaves that have gradients, and the errors of others; None and the reason if none has."""
 
     def attempt(leaves: Iterable[int]) -> tuple[bool, BaseException | None]:
         sample: Sample = replace(trial.sample, leaves=frozenset(leaves))

@@ -1,4 +1,4 @@
-"""Sample inputs, and the others that are made of them: in other dtypes, of other sizes, spread out in memory."""
+"""Sample inputs and their variations: other dtypes, sizes and memory layouts."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ LAYOUTS = ("offset", "every other element", "rows apart", "transposed", "first t
 
 @dataclass(frozen=True)
 class _Slot:
-    """Where a tensor stands among the arguments."""
+    """The position of a tensor in the arguments."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Arguments of a call, with the tensors taken out."""
+    """The arguments of a call, with placeholders for tensors."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     tensors: tuple[torch.Tensor, ...]  # on the CPU, contiguous, without gradients
-    names: tuple[str, ...]  # what the tensors are called in messages
-    written: frozenset[int]  # which of them the operator writes to
-    leaves: frozenset[int]  # those whose gradients are looked at
-    main: torch.dtype | None  # what stands for "the dtype": the first floating one, or the first there is
+    names: tuple[str, ...]  # of the tensors, in messages
+    written: frozenset[int]  # those that the operator writes
+    leaves: frozenset[int]  # those whose gradients are checked
+    main: torch.dtype | None  # the first floating-point dtype, or else the first dtype
 
     def filled(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call with these tensors in place of the sample's."""
@@ -61,7 +61,7 @@ class Sample:
         return replace(self, tensors=made, main=dtype)
 
     def with_indices(self, dtype: torch.dtype) -> Sample | None:
-        """The sample with integers beside floating-point numbers converted; None if there are none of another dtype."""
+        """The sample with its integer tensors converted if it has floating-point ones; None if that changes nothing."""
         if self.main not in (*FLOATS, *COMPLEX) or all(
             t.dtype not in INDICES or t.dtype == dtype for t in self.tensors
         ):
@@ -69,11 +69,11 @@ class Sample:
         return replace(self, tensors=tuple(t.to(dtype) if t.dtype in INDICES else t for t in self.tensors))
 
     def sizes(self) -> list[int]:
-        """The sizes above 1 that dimensions have, largest first."""
+        """The sizes of dimensions above 1, largest first."""
         return sorted({n for t in self.tensors for n in t.shape if n > 1}, reverse=True)
 
     def resized(self, old: int, new: int, numbers: bool = False) -> Sample:
-        """The sample with all dimensions of a size at another: cut, or grown by elements drawn from what is there.
+        """The sample with all dimensions of one size set to another: cut, or extended with elements of the sample.
 
         With `numbers`, ints of that value among the arguments change too.
         """
@@ -93,7 +93,7 @@ class Sample:
         return replace(self, args=args, kwargs=kwargs, tensors=tuple(tensors))
 
     def expanded(self) -> Sample:
-        """The sample with the values that it has once first dimensions are repeated in memory."""
+        """The sample with the values of a layout in which first dimensions are expanded."""
         tensors = [
             t[:1].expand(t.shape).contiguous() if i not in self.written and t.dim() and t.shape[0] > 1 else t
             for i, t in enumerate(self.tensors)
@@ -101,17 +101,17 @@ class Sample:
         return replace(self, tensors=tuple(tensors))
 
     def finite(self) -> Sample:
-        """The sample with other elements in place of NaN and infinities, for tools that take those for errors."""
+        """The sample without NaN and infinities, which some tools treat as errors."""
         return replace(self, tensors=tuple(_finite(t) for t in self.tensors))
 
     def halved(self) -> Sample:
-        """The sample with half of the floating-point values."""
+        """The sample with its floating-point values halved."""
         return replace(
             self, tensors=tuple(t / 2 if t.is_floating_point() or t.is_complex() else t for t in self.tensors)
         )
 
     def shapes(self) -> str:
-        """The tensors' names and shapes, in words."""
+        """The tensors' names and shapes, as text."""
         return ", ".join(
             f"{name} {'x'.join(map(str, t.shape)) or 'of no dimensions'}"
             for name, t in zip(self.names, self.tensors, strict=True)
@@ -125,7 +125,7 @@ def make_sample(
     mutates: Sequence[str | int] | None,
     caller: str = "check_kernel",
 ) -> Sample:
-    """Take the tensors out of the arguments of a call.
+    """Separate the tensors from the arguments of a call.
 
     TypeError if there is none, ValueError if `mutates` names none of them.
     """
@@ -148,7 +148,7 @@ def make_sample(
     args = tuple(mapped(take(called[i] or i), v, called[i] or f"input {i}") for i, v in enumerate(inputs))
     named = {key: mapped(take(key), value, key) for key, value in kwargs.items()}
     if not tensors:
-        raise TypeError(f"{caller}: there is no tensor among the sample inputs")
+        raise TypeError(f"{caller}: none of the sample inputs is a tensor")
     written = _written(op, mutates, owners, [called[i] or i for i in range(len(inputs))], caller)
     floats = [i for i, t in enumerate(tensors) if t.is_floating_point() or t.is_complex()]
     leaves = [i for i in floats if tensors[i].requires_grad] or floats
@@ -158,7 +158,7 @@ def make_sample(
 
 
 def _parameter_names(op: Callable[..., Any], count: int) -> list[str | None]:
-    """The names of the first positional parameters; None behind the last."""
+    """The names of the first positional parameters; None after the last."""
     found: list[str | None] = []
     if isinstance(op, (Elementwise, Reduction)):
         found += [p.name for p in op.loop.inputs]
@@ -178,7 +178,7 @@ def _written(
     called: Sequence[str | int],
     caller: str,
 ) -> frozenset[int]:
-    """Which tensors are written to: as told, else as the operator's schema says."""
+    """The tensors that are written: those given, else those of the operator's schema."""
     if mutates is None:
         mutates = private.written_arguments(op)
     wanted = {called[m] if type(m) is int and m < len(called) else m for m in mutates}
@@ -198,7 +198,7 @@ def _finite(t: torch.Tensor) -> torch.Tensor:
 
 
 def spread(layout: str, shape: torch.Size, first: bool) -> tuple[tuple[int, ...], int, int]:
-    """How elements of that shape lie in memory: strides, elements before the first, elements in all."""
+    """The memory layout of a shape: strides, elements before the first, total elements."""
     dims, row = len(shape), list(shape)
     scale, start = 1, 0
     if layout == "expanded" and dims and shape[0] > 1:

@@ -1,4 +1,4 @@
-"""One call of an operator on placed inputs, and what is wrong with it."""
+"""One call of an operator on inputs in guarded memory, and its problems."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ NO_REFUSALS = (CheckError, CompileError, LaunchError)
 
 @dataclass(frozen=True)
 class Target:
-    """What is tested."""
+    """The function under test."""
 
     op: Callable[..., Any]
-    reference: Callable[..., Any] | None  # computes the same in torch; in float64 results are compared with it
+    reference: Callable[..., Any] | None  # computes the same in torch; results are compared with it in float64
     name: str
-    tolerance: float | None  # in place of those of the dtypes
+    tolerance: float | None  # instead of the dtypes' tolerances
 
 
 @dataclass(frozen=True)
 class Trial:
     """One way to call it."""
 
-    title: str  # what is special about it: "float16", "transposed", "257 instead of 256"
+    title: str  # what it varies: "float16", "transposed", "257 instead of 256"
     sample: Sample
     device: torch.device
     layout: str = "contiguous"
-    backward: bool = False  # whether the gradients are looked at too
-    gradients: str | None = None  # how the results' gradients lie in memory; None: as the inputs
-    only: int | None = None  # the one result that has a gradient; None: all
-    like: Outcome | None = None  # what the sample gives, which tells how large results and gradients are
+    backward: bool = False  # whether gradients are also checked
+    gradients: str | None = None  # the memory layout of the results' gradients; None: that of the inputs
+    only: int | None = None  # the only result that gets a gradient; None: all
+    like: Outcome | None = None  # the sample's outcome, for the magnitude of results and gradients
 
     def described(self) -> str:
-        """Device, dtype, layout and shapes, in words, and the title where it says more."""
+        """Device, dtype, layout and shapes as text, and the title if it adds something."""
         dtype = str(self.sample.main).removeprefix("torch.")
         title = "" if self.title in ("the sample", dtype, self.layout) else f" ({self.title})"
         return f"on {self.device}, {dtype}, {self.layout}: {self.sample.shapes()}{title}"
@@ -55,13 +55,13 @@ class Trial:
 
 
 def problem_of(error: BaseException) -> Problem:
-    """The problem that an exception is."""
-    refused = isinstance(error, REFUSALS) and not isinstance(error, NO_REFUSALS)
+    """An exception as a problem."""
+    rejected = isinstance(error, REFUSALS) and not isinstance(error, NO_REFUSALS)
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0] if lines else ''}"
-    if isinstance(error, CheckError):  # a launch that leaves its memory
+    if isinstance(error, CheckError):  # a launch that accesses memory out of bounds
         return Problem("guard", text, placed=True)
-    return Problem("refused" if refused else "raises", text)
+    return Problem("rejected" if rejected else "raises", text)
 
 
 # Calls ----------------------------------------------------------------------------------------------------------------
@@ -104,26 +104,26 @@ def call(
 
 
 def results_of(returned: Any, sample: Sample, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """What is returned, but for the tensors that were written to; and those."""
+    """The returned tensors except the written ones, then the written ones."""
     written = [given[i] for i in sorted(sample.written)]
     return (*(t for t in tensors_in(returned) if not any(_same(t, w) for w in written)), *written)
 
 
 def _same(t: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are the same elements; compiled functions return other objects for those they are given."""
+    """Whether two tensors are the same elements; compiled functions return new objects for their arguments."""
     if t is other or t.numel() == 0:
         return t is other
     return (t.data_ptr(), t.shape, t.stride()) == (other.data_ptr(), other.shape, other.stride()) or same_bits(t, other)
 
 
 def directions(layout: str) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor | None]]:
-    """Make gradients for results: eighths, so that each dtype has them; spread out in memory as the inputs are."""
+    """Make gradients for results: multiples of 1/8, exact in every dtype, with the memory layout of the inputs."""
 
     def make(results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         generator, made = torch.Generator().manual_seed(7), []
         for r in results:
             values = torch.randint(-16, 17, r.shape, generator=generator) / 8
-            if layout == "expanded":  # as that of a sum
+            if layout == "expanded":  # like the gradient of a sum
                 made.append(torch.ones((), dtype=r.dtype, device=r.device).expand(r.shape))
                 continue
             g = values.to(r.dtype).to(r.device)
@@ -134,7 +134,7 @@ def directions(layout: str) -> Callable[[Sequence[torch.Tensor]], list[torch.Ten
 
 
 def exact(target: Target, trial: Trial, dtype: torch.dtype = torch.float64) -> Outcome:
-    """What the call should give: the reference on the CPU in float64, or the operator itself where there is none."""
+    """The expected outcome: from the reference on the CPU in float64, or from the operator itself without one."""
     sample = trial.sample
     wide = [_widened(t, dtype) if target.reference is not None else t.clone() for t in sample.tensors]
     if target.reference is None:
@@ -148,7 +148,7 @@ def exact(target: Target, trial: Trial, dtype: torch.dtype = torch.float64) -> O
         args, kwargs = sample.filled(probe)
         with torch.no_grad():
             reference(*args, **kwargs)
-    if not any(probe[i]._version for i in sample.written):  # it returns what the operator writes
+    if not any(probe[i]._version for i in sample.written):  # it returns the values that the operator writes
         sample = replace(sample, written=frozenset())
     return call(reference, sample, wide, trial.backward, trial.directions)
 
@@ -159,7 +159,7 @@ def _widened(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return t.to(dtype, copy=True) if t.is_floating_point() else t.clone()
 
 
-# What is wrong --------------------------------------------------------------------------------------------------------
+# Problems --------------------------------------------------------------------------------------------------------
 
 
 def examine(
@@ -170,7 +170,7 @@ def examine(
     around: Callable[[], Any] = contextlib.nullcontext,
     guarded: bool = True,
 ) -> list[Problem]:
-    """Call the operator once and say what is wrong: values, gradients, guards, elements that nobody wrote."""
+    """Call the operator once and return the problems: values, gradients, guards, unwritten elements."""
     if expected is None:
         expected = exact(target, trial)
     inputs = placed(trial)
@@ -194,9 +194,9 @@ def _damage(g: Guarded, sample: Sample) -> Problem | None:
 
 
 def judge(target: Target, trial: Trial, outcome: Outcome, expected: Outcome) -> list[Problem]:
-    """Compare what a call gave with what it should have given."""
+    """Compare a call's outcome with the expected one."""
     if len(outcome.results) != len(expected.results):
-        text = f"the operator gives {_tensors(outcome.results)}, the reference {_tensors(expected.results)}"
+        text = f"the operator returns {_tensors(outcome.results)}, the reference {_tensors(expected.results)}"
         return [Problem("values", text)]
     rough = _rough(target, trial)
     coarse = _coarsest(trial.sample.tensors)
@@ -233,12 +233,12 @@ def _tensors(results: Sequence[torch.Tensor]) -> str:
 
 
 def _rough(target: Target, trial: Trial) -> Outcome | None:
-    """The reference in float32, whose losses say how well the result is determined by the inputs."""
+    """The reference in float32, whose error shows how well-conditioned the result is."""
     if target.reference is None:
         return None
     try:
         return exact(target, trial, torch.float32)
-    except Exception:  # a reference that is made for float64 alone
+    except Exception:  # a reference that works only in float64
         return None
 
 

@@ -1,4 +1,4 @@
-"""The trials that are made of one: other dtypes, layouts, sizes; and the smallest that still fails."""
+"""Variations of a trial: other dtypes, layouts, sizes; and the smallest one that still fails."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rawkern.testing.results import Outcome, Problem
 from rawkern.testing.samples import LAYOUTS, spread
 from rawkern.testing.trials import Target, Trial, exact
 
-SIZES = (1, 257, 1025)  # no warp, pack or block divides the larger ones
+SIZES = (1, 257, 1025)  # the larger ones are not multiples of a warp, pack or block
 GRADIENTS = {"gradients transposed": "transposed", "gradients expanded, as those of sum()": "expanded"}
-LONGEST = 20.0  # seconds that making a failing input smaller may take
+LONGEST = 20.0  # seconds for reducing a failing input
 LARGEST = 1 << 15  # elements of a grown tensor
 
 
 def legal(target: Target, trial: Trial) -> Outcome | None:
-    """What the reference gives for a trial; None where it does not take the inputs."""
+    """The reference's outcome for a trial; None if it rejects the inputs."""
     try:
         return exact(target, trial)
     except Exception:
@@ -25,7 +25,7 @@ def legal(target: Target, trial: Trial) -> Outcome | None:
 
 
 def resized(target: Target, trial: Trial, old: int, new: int) -> tuple[Trial, Outcome] | None:
-    """The trial with dimensions of a size at another, if the reference takes that; with or without equal numbers."""
+    """The trial with one size replaced, if the reference accepts that; with or without numbers of that value."""
     for numbers in (False, True):
         other = replace(trial, sample=trial.sample.resized(old, new, numbers), title=f"{new} in place of {old}")
         most = max(t.numel() for t in other.sample.tensors)
@@ -35,7 +35,7 @@ def resized(target: Target, trial: Trial, old: int, new: int) -> tuple[Trial, Ou
 
 
 def sizes(target: Target, trial: Trial) -> Iterator[tuple[Trial, Outcome]]:
-    """Trials whose sizes no block divides, one size at a time."""
+    """Trials with sizes that are not multiples of a block, one size at a time."""
     for old in trial.sample.sizes():
         for new in dict.fromkeys((*SIZES, old - 1)):
             if new not in (0, old) and (found := resized(target, trial, old, new)) is not None:
@@ -43,7 +43,7 @@ def sizes(target: Target, trial: Trial) -> Iterator[tuple[Trial, Outcome]]:
 
 
 def layouts(trial: Trial) -> Iterator[Trial]:
-    """Trials with tensors that are spread out in memory."""
+    """Trials with tensors in other memory layouts."""
     for layout in LAYOUTS:
         sample = trial.sample.expanded() if layout == "expanded" else trial.sample
         if layout == "first transposed" and len(sample.tensors) < 2:
@@ -52,13 +52,13 @@ def layouts(trial: Trial) -> Iterator[Trial]:
         other = [spread(layout, t.shape, i == 0) for i, t in enumerate(sample.tensors)]
         if any(a != b and t.numel() for a, b, t in zip(plain, other, sample.tensors, strict=True)):
             yield replace(trial, sample=sample, layout=layout, title=layout)
-    if trial.backward:  # the operator may refuse inputs; what gradients it gets is not its caller's choice
+    if trial.backward:  # the operator may reject inputs, but its caller does not choose the gradients' layouts
         for title, layout in GRADIENTS.items():
             yield replace(trial, gradients=layout, title=title)
 
 
 def small(target: Target, trial: Trial, largest: int = 3) -> Trial:
-    """The trial with each size cut down, as far as the reference takes it."""
+    """The trial with each size reduced as far as the reference accepts it."""
     for old in trial.sample.sizes():
         for new in range(min(largest, old - 1), old):
             if (found := resized(target, trial, old, new)) is not None:
@@ -74,7 +74,7 @@ def shrunk(
 ) -> tuple[Trial, Problem | None]:
     """The smallest trial that still fails, with its problem; None if no smaller one was found.
 
-    Each size is halved, then lowered by one, as long as the reference takes it and tries are left.
+    Each size is halved, then lowered by one, as long as the reference accepts it and attempts are left.
     """
     end = time.monotonic() + LONGEST
     best: tuple[Trial, Problem | None] = trial, None

@@ -155,11 +155,11 @@ def test_a_header_that_is_missing_says_how_to_name_its_directory(
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--block", "0", "0 is out of range; it takes 1 to 1024"),
-        ("--block", "2000", "2000 is out of range; it takes 1 to 1024"),
-        ("--block", "many", "'many' is no whole number; it takes 1 to 1024"),
-        ("--shared", "-5", "-5 is out of range; it takes 0 or more"),
-        ("--max-registers", "0", "0 is out of range; it takes 1 or more"),
+        ("--block", "0", "0 is out of range; pass 1 to 1024"),
+        ("--block", "2000", "2000 is out of range; pass 1 to 1024"),
+        ("--block", "many", "'many' is not a whole number; pass 1 to 1024"),
+        ("--shared", "-5", "-5 is out of range; pass 0 or more"),
+        ("--max-registers", "0", "0 is out of range; pass 1 or more"),
     ],
 )
 def test_numbers_that_mean_nothing_are_a_wrong_command_line(
@@ -255,14 +255,14 @@ def test_sass_where_nvdisasm_fails_or_is_missing(
     arguments = (file, "-I", file.parent / "include", "--sass")
     disassembler.write_text(f"#!{sys.executable}\nimport sys; sys.exit('no such machine')\n")
     status, out, err = run(capsys, *arguments)
-    assert (status, out) == (1, "") and "refuses the cubin: no such machine" in err
+    assert (status, out) == (1, "") and "cannot read the cubin: no such machine" in err
     disassembler.unlink()
     monkeypatch.setattr(sass.glob, "glob", lambda pattern: [])
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (
         1,
         "",
-    ) and "--sass needs nvdisasm, which is neither on PATH nor installed: pip install " in err
+    ) and "--sass needs nvdisasm, which was not found; run: pip install " in err
 
 
 def test_nvdisasm_of_the_wheel_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

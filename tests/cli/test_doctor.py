@@ -49,7 +49,7 @@ def test_environment_variables(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "RAWKERN_CHEKC is set, which rawkern does not read; did you mean 'RAWKERN_CHECK'?" in out
-    assert "cpu engine: unset RAWKERN_ARCH, or give it such a value" in out
+    assert "cpu engine: unset RAWKERN_ARCH, or set it to a valid value" in out
 
 
 @pytest.mark.gpu
@@ -94,8 +94,8 @@ def test_a_library_that_does_not_load(module: str, tmp_path: Path) -> None:
     done = rawkern("doctor", "--json", PYTHONPATH=str(tmp_path), RAWKERN_CACHE_DIR=str(tmp_path / "cache"))
     shown = json.loads(done.stdout)
     found = _by_part(shown)
-    assert "is installed and cannot be imported" in found[module]["text"] and done.stderr == ""
-    assert found[module]["mend"].startswith("pip install ")
+    assert "is installed but cannot be imported" in found[module]["text"] and done.stderr == ""
+    assert found[module]["fix"].startswith("pip install ")
     faults = {part for part, finding in found.items() if finding["state"] == "fault"}
     if module == "cupy" and not driver().gpus:  # only a GPU needs it
         assert (done.returncode, shown["ok"], found[module]["state"], faults) == (0, True, "note", set())
@@ -114,7 +114,7 @@ def test_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         toolchain.nvrtc.cache_clear()
     assert finding.state == "fault" and "compiling CUDA needs NVIDIA's NVRTC, which is not installed" in finding.text
-    assert finding.mend == pip.command("cpu")
+    assert finding.fix == pip.command("cpu")
 
 
 def test_missing_headers_and_their_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -124,11 +124,14 @@ def test_missing_headers_and_their_wheels(monkeypatch: pytest.MonkeyPatch, tmp_p
     found = examine.toolchain(NO_DRIVER)
     assert [f.state for f in found] == ["ok", "ok", "note", "note", "note", "note", "note"]
     assert found[1].details["path"] == str(tmp_path / "cuda_fp16.h")
-    assert {f.mend for f in found[2:-1]} == {pip.command("cpu")} and found[-1].mend == pip.command("curand")
+    assert {f.fix for f in found[2:-1]} == {pip.command("cpu")} and found[-1].fix == pip.command("curand")
     (tmp_path / "cuda_fp16.h").unlink()
     assert examine.toolchain(NO_DRIVER)[1].state == "fault"
     (nvrtc, *_) = examine.toolchain(Driver("570.1", (12, 8), (HOPPER,)))
-    assert nvrtc.state == "fault" and "not for this driver, which ends at CUDA 12.8" in nvrtc.text
+    assert (
+        nvrtc.state == "fault"
+        and "this driver supports CUDA only up to 12.8 and cannot load its machine code" in nvrtc.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,8 +168,12 @@ class Cupy:
     [
         ((13, 0), "13.0", []),
         ((13, 1), "12.8", []),
-        ((12, 8), "13.0", ["made for CUDA 13.0, the driver ends at 12.8", "made for CUDA 13, the driver ends at 12.8"]),
-        ((12, 8), "12.8", ["made for CUDA 13, the driver ends at 12.8"]),
+        (
+            (12, 8),
+            "13.0",
+            [f"built for CUDA {made}; the driver supports CUDA only up to 12.8" for made in ("13.0", "13")],
+        ),
+        ((12, 8), "12.8", ["built for CUDA 13; the driver supports CUDA only up to 12.8"]),
         ((13, 0), None, ["built without CUDA, though there is a GPU"]),
     ],
 )
@@ -182,7 +189,7 @@ def test_libraries_that_do_not_fit_the_driver(
     assert found[-1].part == "cuda:0" and "NVIDIA H100, compute capability 9.0, 85.0 GB, 132 " in found[-1].text
     assert examine.extra(driver) == ("cuda12" if (built or f"{cuda[0]}").startswith("12") else "cuda13")
     if cuda == (12, 8):
-        mends = [f.mend for f in found if f.part == "cupy"]
+        mends = [f.fix for f in found if f.part == "cupy"]
         assert mends == [f"install a newer driver, or: pip uninstall cupy-cuda13x; {pip.command('cuda12')}"]
 
 
@@ -197,7 +204,7 @@ def test_a_library_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llvmlite.__version__", "0.43.0")
     found = {finding.part: finding for finding in examine.libraries(NO_DRIVER)}
     assert found["llvmlite"].state == "fault" and found["llvmlite"].text == "0.43.0, rawkern needs llvmlite>=0.50,<0.51"
-    assert found["llvmlite"].mend == 'pip install "llvmlite>=0.50,<0.51"'
+    assert found["llvmlite"].fix == 'pip install "llvmlite>=0.50,<0.51"'
 
 
 def test_requirements_are_those_of_the_project() -> None:
@@ -218,7 +225,7 @@ def test_cache_that_others_can_write_to(
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert f"others can write to the cache directory {tmp_path} (mode 0777)" in out
-    assert "1 fault; to mend:\n  cache: chmod go-w it, or set RAWKERN_CACHE_DIR" in out
+    assert "1 fault. To fix:\n  cache: chmod go-w it, or set RAWKERN_CACHE_DIR" in out
     assert "rawkern-doctor-" in out  # the engines were examined all the same, with another cache
     assert os.environ["RAWKERN_CACHE_DIR"] == str(tmp_path)
 
@@ -228,7 +235,7 @@ def test_cache_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "file").write_text("")  # a file where a folder has to be: no directory can be made, even by root
     (finding,) = examine.cache()
     assert (finding.state, finding.details["writable"]) == ("note", False)
-    assert "takes no files: each process compiles anew" in finding.text and "RAWKERN_CACHE_DIR" in finding.mend
+    assert "is not writable: each process compiles again" in finding.text and "RAWKERN_CACHE_DIR" in finding.fix
 
 
 def test_an_engine_that_crashes_or_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +247,7 @@ def test_an_engine_that_crashes_or_is_wrong(monkeypatch: pytest.MonkeyPatch) -> 
     assert probe("cpu") == {"error": "the process ended with 1: SystemError: out of luck"}
     monkeypatch.setattr(module, "_CHILD", "import time; time.sleep(60)")
     monkeypatch.setattr(module, "_PATIENCE", 0.2)
-    assert probe("cpu") == {"error": "no end after 0 s"}
+    assert probe("cpu") == {"error": "not done after 0 s"}
     monkeypatch.setattr(module, "_SOURCE", module._SOURCE.replace("+ y[i]", "- y[i]"))
     with pytest.raises(ArithmeticError, match="1000 of 1000 elements are wrong"):
         module._run("cpu")

@@ -67,7 +67,7 @@ def test_json(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) -> 
     [
         (None, ["none.py", "right.cu"], "there is no file none.py"),
         (None, ["task.py", "none.cu"], "there is no file none.cu"),
-        ("inputs = 1", ["task.py", "right.cu"], "task.py defines no 'reference'"),
+        ("inputs = 1", ["task.py", "right.cu"], "task.py does not define 'reference'"),
         ("import nothing_of_the_kind", ["task.py", "right.cu"], "cannot be run: ModuleNotFoundError"),
     ],
 )
@@ -83,4 +83,4 @@ def test_refusals(
 def test_wrong_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["judge", "task.py", "right.cu", "--seconds", "-1"])
-    assert ended.value.code == 2 and "'-1' is no number of seconds above 0" in capsys.readouterr().err
+    assert ended.value.code == 2 and "'-1' is not a number of seconds above 0" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import torch
 
 import rawkern
 from rawkern.cli import main, ncu
-from rawkern.cli.text import Refused
+from rawkern.cli.text import CommandError
 
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
 # The form of `ncu --csv --page raw --print-units base`: progress, names, units, and a line for each launch.
@@ -71,11 +71,11 @@ def test_what_nsight_compute_has_printed_on_an_h200_is_read():
     assert ["transpose", "memory_l2_theoretical_sectors_global", "294,912", "294,912"] in rows
 
 
-def test_both_stand_beside_each_other():
+def test_both_are_compared():
     ours = [{"kernel": "strided", "grid": [4, 1, 1], "block": [256, 1, 1], "counters": {SECTORS: 625}}]
     text = ncu.beside(ours, ncu.parsed(RAW))
     assert text.splitlines()[1].split() == ["strided", SECTORS, "625", "500", "+25.0%"]
-    with pytest.raises(Refused, match="none has their kernel, grid and block"):
+    with pytest.raises(CommandError, match="none has the same kernel, grid and block"):
         ncu.beside([ours[0] | {"grid": [5, 1, 1]}], ncu.parsed(RAW))
 
 
@@ -119,7 +119,7 @@ def test_the_command_runs_the_same_launch_under_ncu(tmp_path, monkeypatch, capsy
 def test_what_ncu_refuses_is_said(tmp_path, monkeypatch, capsys):
     played(tmp_path, monkeypatch, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
     assert main(command(tmp_path)) == 1
-    assert "ncu has counted nothing: the driver lets administrators alone read counters" in capsys.readouterr().err
+    assert "ncu counted nothing: the driver lets only administrators read counters" in capsys.readouterr().err
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     assert main(command(tmp_path)) == 1
     assert "--ncu needs Nsight Compute's command ncu on PATH" in capsys.readouterr().err

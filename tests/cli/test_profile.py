@@ -85,10 +85,10 @@ def test_a_program_runs_with_its_arguments(tmp_path, capsys, status):
     ("arguments", "message"),
     [
         (("FILE",), "name the kernel of FILE to launch"),
-        (("FILE", "strided", "--grid", "1", "--block", "1", "--device", "tpu"), "device is 'tpu', of which rawkern"),
+        (("FILE", "strided", "--grid", "1", "--block", "1", "--device", "tpu"), "unknown device 'tpu'; pass one of"),
         (("nothing.py",), "there is no file nothing.py"),
         (("FILE", "beyond", "x=zeros(4)", "--grid", "1", "--block", "32"), "writes x[4]; x has 4 elements"),
-        (("FILE", *LAUNCH, "-D", "STEP=1", "--html", "report.txt"), "it ends with .html, .json, .csv"),
+        (("FILE", *LAUNCH, "-D", "STEP=1", "--html", "report.txt"), "it must end with one of .html, .json, .csv"),
         (("FILE", *LAUNCH, "-D", "STEP=1", "--compare", "FILE.none"), "No such file"),
         (("FILE", *LAUNCH, "--trace", "x.json"), "--trace x.json: the name of a trace ends with .trace.json"),
         (("FILE", *LAUNCH, "--trace", "x.trace.json", "--device", "cpu"), "no launch was timed"),

@@ -197,7 +197,7 @@ def test_tensors_in_structs(file: Path, device: str, capsys: pytest.CaptureFixtu
 
 def test_json_is_strict(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def refuse(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not JSON")
 
     assert main(["run", str(file), "-DSCALE=2", "add_scale", "tensor([nan, inf, -inf, 1])", "--grid", "1", "--block", "4", "--json"]) == 0  # fmt: skip
     (x,) = json.loads(capfd.readouterr().out, parse_constant=refuse)["tensors"]
@@ -206,7 +206,7 @@ def test_json_is_strict(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_json_alone_is_on_stdout(file: Path, device: str, capfd: pytest.CaptureFixture[str]) -> None:
     if device != "cpu":
-        pytest.skip("shout has no tensor that says where to run")
+        pytest.skip("shout has no tensor that selects the CPU")
     assert main(["run", str(file), "-DSCALE=2", "shout", "7", "--grid", "1", "--block", "2", "--json"]) == 0
     out, err = capfd.readouterr()
     assert json.loads(out)["kernel"] == "shout" and err.endswith("thread 0 of 7\nthread 1 of 7\n")
@@ -240,7 +240,7 @@ def test_a_kernel_that_kills_its_process_is_told(file: Path) -> None:
                    CUDA_VISIBLE_DEVICES="", RAWKERN_CHECK="off")  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "rawkern: add_scale ended its process (SIGSEGV): it used memory that is not its own; --check shows where\n"
+        "rawkern: add_scale ended its process (SIGSEGV): it accessed memory out of bounds; --check shows where\n"
     )
 
 
@@ -265,26 +265,26 @@ def test_save_and_load(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     ("arguments", "message"),
     [
         (["saxpy", "1", "--forall", "1"], "no value for a, x, y; the kernel is void saxpy(int n, float a, const float *x"),
-        (["saxpy", "1", "1", "ones(1)", "ones(1)", "5", "--forall", "1"], "'5' is one argument too many; the kernel is void"),
-        (["saxpy", "z=1", "--forall", "1"], "there is no parameter 'z'; the kernel is void saxpy(int n"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "5", "--forall", "1"], "'5' is one argument too many for the kernel void"),
+        (["saxpy", "z=1", "--forall", "1"], "no parameter is named 'z'; the kernel is void saxpy(int n"),
         (["saxpy", "n=1", "n=2", "--forall", "1"], "'n' is given twice: '1' and '2'"),
-        (["saxpy", "1", "1", "ones(1)", "sin(1)", "--forall", "1"], "argument y (float *y): sin() in 'sin(1)' is not known"),
+        (["saxpy", "1", "1", "ones(1)", "sin(1)", "--forall", "1"], "argument y (float *y): unknown function sin() in 'sin(1)'"),
         (["saxpy", "1.5", "1", "ones(1)", "ones(1)", "--forall", "1"], "argument 1 'n' is the float 1.5, the kernel takes int"),
         (["saxpy", "1", "1", "3", "ones(1)", "--forall", "1"], "argument 3 'x' is "),
-        (["saxpy", "1", "1", "ones(1)", "ones(1)"], "say how many threads to launch: --grid and --block, or --forall N"),
-        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "4"], "say how many threads to launch"),
-        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "4", "--forall", "4"], "--forall goes without --grid"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)"], "pass the number of threads to launch: --grid and --block, or --forall N"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "4"], "pass the number of threads to launch"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "4", "--forall", "4"], "--forall cannot be combined with --grid"),
         (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "0", "--block", "32"], "grid.x is 0, it must be positive"),
         (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "1.5", "--block", "32"], "grid is an int or a tuple"),
-        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "m", "--block", "32"], "m in 'm' is not known; the names here"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "m", "--block", "32"], "unknown name m in 'm'; choose from"),
         (["missing", "--forall", "1"], "there is no kernel 'missing'"),
         (["fill", "--forall", "1"], "'fill' is a template, fill<class T, int N>; ask for an instance of it"),
-        (["saxpy", "--device", "tpu"], "--device tpu: rawkern runs on cpu and cuda"),
-        (["saxpy", "a=n", "n=a", "ones(1)", "ones(1)", "--forall", "1"], "n=a, a=n: each needs the other first"),
-        (["saxpy", "n=n", "1", "ones(1)", "ones(1)", "--forall", "1"], "n=n: each needs the other first"),
+        (["saxpy", "--device", "tpu"], "--device tpu: choose cpu, cuda"),
+        (["saxpy", "a=n", "n=a", "ones(1)", "ones(1)", "--forall", "1"], "n=a, a=n: they depend on each other"),
+        (["saxpy", "n=n", "1", "ones(1)", "ones(1)", "--forall", "1"], "n=n: they depend on each other"),
         (["saxpy", "1", "1", "ones(1)", "ones(1)", "--forall", "1", "--save", __file__], "test_run.py"),
         (["saxpy", "--device", "meta"], "rawkern runs on cpu and cuda, not on meta"),
-        (["saxpy", "--device", "cuda:99"], "there is no cuda:99: torch sees"),
+        (["saxpy", "--device", "cuda:99"], "there is no device cuda:99: torch finds"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_launched(
@@ -306,6 +306,6 @@ def test_a_file_that_is_missing_or_does_not_compile(tmp_path: Path, capsys: pyte
 def test_cpu_is_refused_where_no_tensor_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(int n) {}")
     status, _, err = run(tmp_path / "k.cu", capsys, "k", 1, "--forall", 1, "--device", "cpu")
-    assert status == 1 and "k has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=" in err
+    assert status == 1 and "k has no tensor that selects the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=" in err
     assert run(tmp_path / "k.cu", capsys, "k", 1, "--forall", 1)[0] == 0
     assert torch.cuda.is_available()

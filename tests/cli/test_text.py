@@ -76,8 +76,8 @@ def test_progress_and_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     assert text.paint("ok", "green", Terminal()) == "ok"
 
 
-def test_refusing_turns_only_the_named_kinds() -> None:
-    with pytest.raises(text.Refused, match="too many"), text.refusing(ValueError):
+def test_user_errors_turns_only_the_named_kinds() -> None:
+    with pytest.raises(text.CommandError, match="too many"), text.user_errors(ValueError):
         raise ValueError("too many")
-    with pytest.raises(KeyError), text.refusing(ValueError):
+    with pytest.raises(KeyError), text.user_errors(ValueError):
         raise KeyError("x")

@@ -163,7 +163,7 @@ def test_what_is_not_there(files: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         RawModule(path=tmp_path / "gone.cubin")
     (tmp_path / "text.cubin").write_text("no code")
-    with pytest.raises(ValueError, match=r"text\.cubin is no cubin: its first bytes are b'no c'"):
+    with pytest.raises(ValueError, match=r"text\.cubin is not a cubin: its first bytes are b'no c'"):
         RawModule(path=tmp_path / "text.cubin")
     (tmp_path / "compressed.fatbin").write_bytes(fatbin(b"(LZ4)" * 40))
     with pytest.raises(UnsupportedError, match="holds no cubin that can be read: its code is compressed"):
@@ -183,7 +183,7 @@ def test_building_needs_the_source(files: dict[str, Path], capsys: pytest.Captur
     for kind in ("ptx", "cubin"):
         assert main(["build", str(files[kind])]) == 1
         name = {"ptx": "PTX"}.get(kind, kind)
-        assert f"k.{kind} is a {name} file, which is compiled already; pass the CUDA source" in capsys.readouterr().err
+        assert f"k.{kind} is a {name} file, which is already compiled; pass the CUDA source" in capsys.readouterr().err
 
 
 def test_a_file_that_changes(files: dict[str, Path], tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class Case:
     make: Callable[[Callable[..., torch.Tensor]], tuple[Any, ...]]
     reference: Callable[..., dict[str, torch.Tensor]]
     wrt: tuple[str, ...] | None = None
-    atomics: int | None = None  # additions that may meet, where the number is worth a test
+    atomics: int | None = None  # the number of atomic additions, where it is worth a test
     shared_mem: int = 0
     tolerance: float = 2e-4
     max_iterations: int | None = None

@@ -107,7 +107,7 @@ def test_operator(name: str, device: str) -> None:
     report = check_kernel(
         op, *arguments, reference=reference, devices=[device], deterministic=True, skip=skip, **options
     )
-    assert not [each for each in report.refused if not each.startswith("size")], report
+    assert not [each for each in report.rejected if not each.startswith("size")], report
     done = {each.split(" (")[0] for each in report.passed}
     always = {"reference", "unwritten", "guard", "input", "dtype", "layout", "empty", "repeat", *TORCH}
     assert always - set(skip) <= done, report

@@ -180,13 +180,13 @@ def test_idle_lanes_shift_nothing(module):
     found = found_in(module, "idle_lanes")
     assert "misaligned" not in found
     assert "// between" in LINES[int(found["uncoalesced"].line) - 1]
-    assert "lanes in between are idle" in found["uncoalesced"].message
+    assert "inactive lanes leave gaps" in found["uncoalesced"].message
 
 
 def test_doubles_of_functions_without_lines_stand_where_they_are_called(module):
     found = found_in(module, "power")["double_arithmetic"]
     assert "// power" in LINES[int(found.line) - 1]
-    assert found.message.endswith("results become float")
+    assert found.message.endswith("results are converted to float")
 
 
 def test_findings_are_in_the_order_of_what_they_cost(module):
@@ -249,7 +249,7 @@ def test_what_is_said_of_blocks_with_short_rows_mends_them(name, pitch, block, d
             r"pad rows of (\d+) bytes to (\d+)(?:, which leaves ([\d.]+) times the wavefronts)?", remedy
         )
         if found is None:
-            assert remedy == "let blocks have rows of 32 threads, or swizzle the column with the row"
+            assert remedy == "use blocks with rows of 32 threads, or swizzle the column with the row"
             assert name == "transposed"
             continue
         assert int(found[1]) == pitch * dtype.itemsize

@@ -319,8 +319,8 @@ FINDINGS = {
     "recursion": {"divergent_branch"},
 }
 REMEDIES = {
-    "histogram": "lanes' addresses share banks by their values",
-    "scan": "take the 8 bytes of a lane at once, as float2 does",
+    "histogram": "data-dependent addresses of lanes share banks",
+    "scan": "load a lane's 8 bytes at once, for example as float2",
     "stencil": "loads of x touch 1,120 sectors where 640 would do: warps do not start at a multiple of 32 bytes",
 }
 
@@ -338,7 +338,7 @@ def test_counters_are_those_of_the_addresses(module, name):
     with rawkern.profile() as report:
         module.get_function(name)[grid, block](*given)
     (launch,) = report.as_dict()["launches"]
-    found = {k: v for k, v in launch["counters"].items() if re.search("global|shared|atomic_meets", k) and v}
+    found = {k: v for k, v in launch["counters"].items() if re.search("global|shared|atomic_conflicts", k) and v}
     assert found == summed(expected)
     assert {k: launch["counters"][k] for k in sums(*floats)} == sums(*floats)
     assert sorted(launch["distinct_sectors"].values()) == sorted(touched(expected).values())

@@ -61,7 +61,7 @@ def test_counts_are_those_of_the_sample_and_results_those_of_the_launch(device, 
     assert launch["sampled_blocks"] == 40
     assert launch["counters"][STORES] == sum(map(rounds, sample))
     assert launch["distinct_sectors"]["x"] == 4 * sum(1 for b in sample if rounds(b))
-    assert "40 of 300 blocks were counted; all counts are those of these" in str(report)
+    assert "40 of 300 blocks were counted; all counts are for these blocks" in str(report)
     with rawkern.profile(sample=40) as again:
         module.get_function("uneven")[GRID, 32](x, count)
     assert again.as_dict()["launches"][0]["counters"] == launch["counters"]
@@ -84,11 +84,11 @@ def test_profiles_with_other_samples_stand_side_by_side(module):
     assert "bounds" in whole.as_dict()["launches"][0]
     assert "bounds" not in some.as_dict()["launches"][0]
     assert "roofline" not in some._repr_html_()
-    with pytest.raises(ValueError, match="of uneven all blocks were counted then and 40 now; profile with one sample"):
+    with pytest.raises(ValueError, match="all blocks of uneven were counted then and 40 now; use the same sample="):
         some.compare(whole)
 
 
-def test_blocks_that_wait_for_each_other_are_refused(module):
+def test_blocks_that_wait_for_each_other_raise(module):
     x = torch.zeros(300, dtype=torch.int32)
     with rawkern.profile(sample=4) as report:
         for kernel in (module.get_function("waiting"), rawkern.RawKernel(TOGETHER, enable_cooperative_groups=True)):
@@ -109,6 +109,6 @@ def test_blocks_that_wait_for_each_other_are_refused(module):
         (True, TypeError, "sample is True; pass a number of blocks"),
     ],
 )
-def test_other_samples_are_refused(value, error, message):
+def test_other_samples_raise(value, error, message):
     with pytest.raises(error, match=message):
         rawkern.profile(sample=value)

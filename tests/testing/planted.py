@@ -30,7 +30,7 @@ template <class T> __global__ void twice_and_clear(T* x, T* out, long long n) {
     long long i = I;
     if (i < n) { out[i] = x[i] + x[i]; if (i == 3) x[i] = 0; }
 }
-template <class T> __global__ void sum_of_neighbours(const T* x, T* out, long long n) {
+template <class T> __global__ void sum_of_neighbors(const T* x, T* out, long long n) {
     long long i = I;
     if (i < n) out[i] = x[i] + x[i + 1];
 }
@@ -89,7 +89,7 @@ def forgotten_barrier(x: Tensor) -> Tensor:
 
 
 def plain(x: Tensor) -> Tensor:
-    """A function that launches a kernel, refuses what is not contiguous, and knows float and double."""
+    """A function that launches a kernel, rejects tensors that are not contiguous, and supports float and double."""
     out = torch.empty_like(x)
     launch("twice", x, out, x.numel())
     return out
@@ -172,11 +172,11 @@ def whole_blocks_only(x: Tensor) -> Tensor:
 
 def reads_past_the_end(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
-    launch("sum_of_neighbours", x, out, x.numel())
+    launch("sum_of_neighbors", x, out, x.numel())
     return out
 
 
-def neighbours(x: Tensor) -> Tensor:
+def neighbors(x: Tensor) -> Tensor:
     return torch.nn.functional.pad(x, (0, 1))[1:] + x
 
 
@@ -224,7 +224,7 @@ class _IgnoresStrides(torch.autograd.Function):
         return ignores_strides(grad)
 
 
-def refuses_gradients(x: Tensor) -> Tensor:
+def rejects_gradients(x: Tensor) -> Tensor:
     return _RefusesGradients.apply(x)
 
 
@@ -379,7 +379,7 @@ PLANTED = [
         reads_past_the_end,
         ("guard",),
         r"guard: OutOfBoundsError: .*x\[1\]; x has 1 element",
-        neighbours,
+        neighbors,
         on_a_gpu=(("reference",), r"output\[0\] is nan, it should be"),
     ),
     Planted(empty_grid, ("empty",), r"empty: ValueError: .*grid.*\n.*x (0x1|1x0) ", shape=(6, 11)),
@@ -394,7 +394,7 @@ PLANTED = [
     Planted(
         first_alone,
         ("gradient", "gradcheck"),
-        r"gradient: TypeError: .*NoneType.*, where output 0 alone is used\n.*x 1$",
+        r"gradient: TypeError: .*NoneType.*, if only output 0 is used\n.*x 1$",
         lambda x: (2 * x, 3 * x),
     ),
     Planted(
@@ -403,10 +403,10 @@ PLANTED = [
         r"layout: the gradient of x.*\n.*contiguous: x (1x2|2x1|2x2) \(gradients transposed\)",
         shape=(6, 11),
     ),
-    Planted(refuses_gradients, ("layout",), r"layout: (Type|Value)Error: .*contiguous.*\n.*\(gradients", shape=(6, 11)),
+    Planted(rejects_gradients, ("layout",), r"layout: (Type|Value)Error: .*contiguous.*\n.*\(gradients", shape=(6, 11)),
     Planted(keeps_its_result, ("repeat",), r"repeat: a call with other values changes .*\n.*x 1$"),
     Planted(counts_into_new_memory, ("reference",), r"reference: output\[\d\] is never written.*\n.*x 1$", counted),
-    Planted(random, ("reference",), r"two calls with the same inputs differ, too: what is random has to be"),
+    Planted(random, ("reference",), r"two calls with the same inputs also differ: pass random numbers, or their seed"),
     Planted(in_float, ("dtype",), r"dtype: output\[0\] is (-?[\d.]+), it should be (?!\1)-?[\d.]+\n.*x 1$"),
     Planted(total_in_new_memory, ("reference",), "output is nan, it should be", torch.sum),
     Planted(another_each_time, ("repeat",), "of two calls .* differs", options={"deterministic": True}),

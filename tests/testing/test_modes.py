@@ -92,10 +92,10 @@ def test_a_gpus_limits_for_a_run(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("option", "why"),
     [
-        ("--rawkern-order=1,x", "--rawkern-order=1,x: name seeds, 0 or more, such as 0,1,7"),
-        ("--rawkern-order=", "--rawkern-order=: name seeds"),
-        ("--rawkern-order=-1", "--rawkern-order=-1: name seeds"),
-        ("--rawkern-arch=sm_1", "--rawkern-arch=sm_1: there is no such GPU; name one of sm_70, "),
+        ("--rawkern-order=1,x", "--rawkern-order=1,x: pass seeds of 0 or more, such as 0,1,7"),
+        ("--rawkern-order=", "--rawkern-order=: pass seeds"),
+        ("--rawkern-order=-1", "--rawkern-order=-1: pass seeds"),
+        ("--rawkern-arch=sm_1", "--rawkern-arch=sm_1: unknown GPU; choose one of sm_70, "),
     ],
 )
 def test_options_that_mean_nothing(pytester: pytest.Pytester, option: str, why: str) -> None:

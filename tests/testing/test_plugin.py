@@ -89,7 +89,7 @@ def test_with_gpus_they_run(pytester, gpus) -> None:
     gpus(1)
     result = run(pytester)
     result.assert_outcomes(passed=8, skipped=1)
-    result.stdout.fnmatch_lines(["*needs 2 NVIDIA GPUs: there is 1"])
+    result.stdout.fnmatch_lines(["*needs 2 NVIDIA GPUs: found 1"])
 
 
 def test_gpu_selects_what_needs_one(pytester, gpus) -> None:
@@ -107,13 +107,13 @@ def test_chosen_devices(pytester, gpus) -> None:
     gpus(0)
     result = run(pytester, "--rawkern-device=cpu")
     result.assert_outcomes(passed=4, skipped=2, deselected=3)
-    result.stdout.fnmatch_lines(["rawkern: on cpu", "*--rawkern-device=cpu leaves out GPUs"])
+    result.stdout.fnmatch_lines(["rawkern: on cpu", "*--rawkern-device=cpu excludes GPUs"])
     gpus(1)
     result = run(pytester, "--rawkern-device=cpu")  # chosen, so the GPU there is stays alone
     result.assert_outcomes(passed=4, skipped=2, deselected=3)
     result = run(pytester, "--rawkern-device=cuda")  # of what was asked for nothing is skipped
     result.assert_outcomes(passed=5, errors=1, deselected=3)
-    result.stdout.fnmatch_lines(["*--rawkern-device=cuda, and the test needs 2 NVIDIA GPUs: there is 1"])
+    result.stdout.fnmatch_lines(["*--rawkern-device=cuda, but the test needs 2 NVIDIA GPUs: found 1"])
     result = run(pytester, "--rawkern-device=cpu, cuda,cpu", "-m", "not multigpu")
     result.assert_outcomes(passed=8, deselected=1)
     result.stdout.fnmatch_lines(["rawkern: on cpu, cuda"])
@@ -122,11 +122,11 @@ def test_chosen_devices(pytester, gpus) -> None:
 @pytest.mark.parametrize(
     ("chosen", "says"),
     [
-        ("cuda", "--rawkern-device=cuda: there is no GPU to test on: torch finds no GPU"),
-        ("cpu,cuda", "--rawkern-device=cpu,cuda: there is no GPU to test on: torch finds no GPU"),
-        ("tpu", "there is no device 'tpu'; name cpu, cuda or cpu,cuda"),
-        ("", "there is no device ''; name cpu, cuda or cpu,cuda"),
-        ("cuda:1", "there is no device 'cuda:1'; name cpu, cuda or cpu,cuda"),
+        ("cuda", "--rawkern-device=cuda: no GPU to test on: torch finds no GPU"),
+        ("cpu,cuda", "--rawkern-device=cpu,cuda: no GPU to test on: torch finds no GPU"),
+        ("tpu", "unknown device 'tpu'; choose cpu, cuda or cpu,cuda"),
+        ("", "unknown device ''; choose cpu, cuda or cpu,cuda"),
+        ("cuda:1", "unknown device 'cuda:1'; choose cpu, cuda or cpu,cuda"),
     ],
     ids=lambda text: text[:8],
 )
@@ -257,7 +257,7 @@ def test_workers(pytester, installed: Path) -> None:
     if plugin._gpus()[0] == 0:
         result = pytester.runpytest_subprocess(*args, "--rawkern-device=cuda")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines(["*there is no GPU to test on: torch finds no GPU*"])
+        result.stderr.fnmatch_lines(["*no GPU to test on: torch finds no GPU*"])
 
 
 # Checked runs --------------------------------------------------------------------------------------------------------
@@ -374,11 +374,11 @@ def test_checked_run(pytester) -> None:
     assert len(said) == len(right) + 11
     result.stdout.fnmatch_lines(
         [
-            "rawkern: launches are checked: full",
+            "rawkern: level of checks: full",
             "*.py:*, line 3: thread (31,0,0) of block (0,0,0) reads s?32?, which no thread of the block*",
-            "*found what did not come up through the test:",
+            "*had findings that the test did not raise:",
             "UninitializedReadError: shift: *.py:*, line 3: *",
-            "*no launch of the test had the finding that its marker names: RaceError",
+            "*no launch of the test had the finding that its marker expects: RaceError",
         ]
     )
     assert "takes names of rawkern's CheckErrors, got 'ValueError'" in out
@@ -419,7 +419,7 @@ def test_launches_on_a_gpu_follow_their_check(pytester, device: str) -> None:
     pytester.makepyfile(text.replace("STREAM", "torch.cuda.Stream()" if real else "None"))
     result = run(pytester, "--rawkern-check", f"--rawkern-device={device}")
     result.assert_outcomes(failed=1, deselected=1)  # by the finding that it catches
-    result.stdout.fnmatch_lines(["*found what did not come up through the test:", "OutOfBoundsError: add*"])
+    result.stdout.fnmatch_lines(["*had findings that the test did not raise:", "OutOfBoundsError: add*"])
     assert "Error" not in str(result.stdout).replace("OutOfBoundsError", "")
 
 

@@ -1,1 +1,1 @@
-"""Untrusted kernels: each tried in a process of its own, which a worker forks; what it gives is compared here."""
+"""Tests of untrusted kernels: each runs in its own process, forked by a worker; its results are compared here."""

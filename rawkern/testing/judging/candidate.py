@@ -1,7 +1,6 @@
-"""The side of a judgement that is in the candidate's process: it loads the source, calls it, and says what happened.
+"""The part of `judge` in the candidate's process: it loads the source, calls it, and reports what happened.
 
-What it says of its own process is to be trusted as little as the candidate; results are compared by the judge, who
-has the reference.
+Its reports are as untrusted as the candidate; the judge, which has the reference, compares the results.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ _LONGEST_TEXT = 8000
 _PART, _SOON = (
     0.8,
     0.1,
-)  # of the time that is left, in which a launch on the CPU has to end so that it can say where it is
+)  # share of the remaining time after which a launch on the CPU is aborted, so that it can report where it is
 _threads = 1
 _before: integrity.Snapshot = {}
 
 
 def prepare(threads: int) -> None:
-    """In the process that candidates are forked from: note what they find."""
+    """In the process that candidates are forked from: record the original state."""
     global _threads, _before
     _threads, _before = threads, integrity.snapshot()
 
 
 @dataclass
 class Session:
-    """A candidate that is loaded, and the memory of its last call."""
+    """A loaded candidate, and the memory of its last call."""
 
     device: torch.device
     run: Callable[..., Any]
-    kernel: RawKernel | None  # for a source in CUDA C, which the judge launches itself
+    kernel: RawKernel | None  # for a CUDA C source, which the judge launches itself
     last: list[Guarded] = field(default_factory=list)
     timed: Callable[[], Any] = nothing
 
@@ -85,7 +84,7 @@ def described(error: BaseException) -> dict[str, Any]:
         ("check", CheckError),
         ("late", LaunchTimeoutError),
         ("unfit", Unfit),
-        ("refused", (TypeError, ValueError, OverflowError)),
+        ("rejected", (TypeError, ValueError, OverflowError)),
         ("memory", (MemoryError, torch.OutOfMemoryError)),
     )
     kind = next((name for name, types in kinds if isinstance(error, types)), "raises")
@@ -103,7 +102,7 @@ def described(error: BaseException) -> dict[str, Any]:
 def _call(
     session: Session, request: dict[str, Any], tensors: Sequence[torch.Tensor]
 ) -> tuple[dict[str, Any], Sequence[torch.Tensor]]:
-    """Call the candidate once; says what was launched, what is odd, and gives the results."""
+    """Call the candidate once; returns its launches, anomalies and results."""
     inputs = session.last = _placed(session, request, tensors)
     given = [g.tensor for g in inputs]
     args = wire.decoded(request["args"], given)
@@ -136,7 +135,7 @@ def _call(
 
 
 def _run(session: Session, request: dict[str, Any], args: Sequence[Any], given: Sequence[torch.Tensor]) -> Any:
-    """Call the candidate on placed inputs; on a stream where they come late, if that is asked for."""
+    """Call the candidate on inputs in guarded memory; for late inputs, on a stream that writes them late."""
     call = _callable(session, request, args)
     if not request["late"]:
         return call()
@@ -151,7 +150,7 @@ def _run(session: Session, request: dict[str, Any], args: Sequence[Any], given: 
         for t, value in zip(late, values, strict=True):
             t.copy_(value)
         returned = call()
-        # What another stream has not written yet must not be there when these copies are made.
+        # These copies must not contain values that another stream writes later.
         kept = [t.clone() for t in tensors_in(returned)] if session.kernel is None else None
         written = {i: given[i].clone() for i in (*request["outputs"], *request["mutates"])}
     stream.synchronize()
@@ -175,7 +174,7 @@ def _callable(session: Session, request: dict[str, Any], args: Sequence[Any]) ->
 
 
 def _placed(session: Session, request: dict[str, Any], tensors: Sequence[torch.Tensor]) -> list[Guarded]:
-    """The inputs in guarded memory; in that of the last call, if that is asked for and they fit."""
+    """The inputs in guarded memory; in the last call's memory if requested and possible."""
     last = session.last if request["again"] else []
     shapes = [(g.tensor.shape, g.tensor.dtype) for g in last]
     if shapes != [(t.shape, t.dtype) for t in tensors]:
@@ -191,7 +190,7 @@ def _placed(session: Session, request: dict[str, Any], tensors: Sequence[torch.T
 
 
 def _poison(g: Guarded, fill: str) -> None:
-    """Fill an output before a launch: with what is taken for unwritten, or with zeros."""
+    """Fill an output before a launch: with the value for unwritten elements, or with zeros."""
     t = g.tensor
     if fill == "zero":
         t.zero_()
@@ -207,14 +206,14 @@ def _counting(launches: dict[str, int], proceed: bool) -> intercept.Hook:
     def hook(launch: intercept.Launch) -> None:
         if proceed:
             launch.proceed()
-        name = str(launch.launcher.plan.kernel.name)  # that of the only kernel of a source is known by now
+        name = str(launch.launcher.plan.kernel.name)  # by now a source's only kernel has a name
         launches[name] = launches.get(name, 0) + 1
 
     return hook
 
 
 class _Zeros(TorchFunctionMode):
-    """Have memory that torch is asked for without values full of zeros."""
+    """Fill torch's uninitialized memory with zeros."""
 
     _MADE = frozenset(
         (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.Tensor.new_empty_strided)
@@ -228,7 +227,7 @@ class _Zeros(TorchFunctionMode):
 def _results(
     session: Session, returned: Any, given: Sequence[torch.Tensor], outputs: Sequence[int], mutated: Sequence[int]
 ) -> tuple[tuple[torch.Tensor, ...], list[tuple[str, str]]]:
-    """What a call gave, as tensors, and what is odd about them."""
+    """The results of a call as tensors, and their anomalies."""
     if session.kernel is not None:
         return tuple(given[i].clone() for i in (*outputs, *mutated)), []
     notes = []
@@ -237,7 +236,9 @@ def _results(
         if isinstance(each, torch.Tensor) and type(each) in private.PLAIN and each.layout == torch.strided:
             continue
         if each is not None:
-            notes.append(("lazy", f"returns a {type(each).__module__}.{type(each).__qualname__}, which is no tensor"))
+            notes.append(
+                ("lazy", f"returns a {type(each).__module__}.{type(each).__qualname__}, which is not a plain tensor")
+            )
     if notes:
         return (), notes
     written = Sample((), {}, (), (), frozenset(mutated), frozenset(), None)
@@ -251,13 +252,13 @@ def _results(
     return tuple(t.detach().clone() for t in found if t.device.type != "meta"), notes
 
 
-# Time, and the end ------------------------------------------------------------------------------------------------
+# Timing and shutdown ------------------------------------------------------------------------------------------------
 
 
 def _time(
     session: Session, request: dict[str, Any], tensors: Sequence[torch.Tensor]
 ) -> tuple[dict[str, Any], Sequence[torch.Tensor]]:
-    """Call the candidate many times, which the judge measures; gives the GPU's own times, if asked for."""
+    """Call the candidate many times while the judge measures; returns the GPU's times if requested."""
     if tensors:
         inputs = session.last = _placed(session, request, tensors)
         session.timed = _callable(session, request, wire.decoded(request["args"], [g.tensor for g in inputs]))
@@ -278,5 +279,5 @@ def _time(
 def _end(
     session: Session, request: dict[str, Any], tensors: Sequence[torch.Tensor]
 ) -> tuple[dict[str, Any], Sequence[torch.Tensor]]:
-    """Say what has been replaced in modules that the judge's side uses."""
+    """Report what was replaced in modules that the judge uses."""
     return {"error": None, "changed": integrity.changed(_before)}, ()

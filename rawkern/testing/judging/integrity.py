@@ -1,4 +1,4 @@
-"""Whether functions that a candidate is measured with still are what they were: torch's, timers, rawkern's own."""
+"""Detects replaced functions among those that measure a candidate: torch's, timers, rawkern's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLASSES = ("Tensor", "cuda.Event", "cuda.Stream", "Generator")
 
 
 def snapshot() -> Snapshot:
-    """What stands now in the modules and classes that measuring uses."""
+    """The current functions in the modules and classes that are used for measuring."""
     found: Snapshot = {}
     for label, holder in _holders():
         for name in dir(holder) if isinstance(holder, type) else list(vars(holder)):
@@ -30,7 +30,7 @@ def snapshot() -> Snapshot:
 
 
 def changed(before: Snapshot) -> list[str]:
-    """Names of what has been replaced since, or given other code."""
+    """Names of functions that were replaced since, or whose code changed."""
     holders = dict(_holders())
     found = []
     for (label, name), (value, code) in before.items():
@@ -41,7 +41,7 @@ def changed(before: Snapshot) -> list[str]:
 
 
 def _found(holder: Any, name: str) -> Any:
-    """What a module has, or a class with those that it inherits from."""
+    """The attributes of a module, or of a class including inherited ones."""
     return inspect.getattr_static(holder, name, None) if isinstance(holder, type) else vars(holder).get(name)
 
 

@@ -1,4 +1,4 @@
-"""`judge`: a kernel that nobody vouches for, tried in a process of its own, and what it gives compared here."""
+"""`judge`: runs an untrusted kernel in its own process and compares its results here."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from rawkern.testing.trials import problem_of
 from rawkern.testing.variations import SIZES
 
 _MAY_SKIP = ("sizes", "special", "deterministic", "output", "findings", "order", "honest")
-_REPEATS = 100  # calls that are timed
-_SLOWER = 3.0  # times that a call may take by the judge's clock, beside what the GPU's says, and the host's part
-_HOST = 1e-3  # seconds of it
+_REPEATS = 100  # timed calls
+_SLOWER = 3.0  # allowed ratio of the judge's time per call to the GPU's, beyond the host's time
+_HOST = 1e-3  # seconds of host time
 
 
 @border
@@ -61,71 +61,71 @@ def judge(
     skip: Sequence[str] = (),
     worker: Worker | None = None,
 ) -> Verdict:
-    """Try a kernel that nobody vouches for, in a process of its own, and say what is wrong with it.
+    """Test an untrusted kernel in its own process, and report what is wrong with it.
 
-    The candidate is CUDA C, whose kernel is launched on the inputs; or a Python module with one public function, or
-    with a class ``ModelNew``, that is called with them. Its process gets inputs and sends results; the reference stays
-    here, and is computed for those inputs once that process has ended. The process has limits of time and memory, and a
-    folder that is removed. It is no sandbox for code that wants to do harm: files and the network are open to it.
+    The candidate is CUDA C, whose kernel is launched on the inputs; or a Python module with one public function or
+    a class ``ModelNew``, which is called with them. Its process receives inputs and sends results; the reference stays
+    in this process and is computed after the candidate's process has ended. That process has time and memory limits
+    and a temporary folder. It is not a sandbox for malicious code, which can access files and the network.
 
     Parameters
     ----------
     source : str or path
         CUDA C or Python, as text, or the path of a ``.cu`` or ``.py`` file (a ``pathlib.Path``, or text that ends so).
     reference : callable, torch.nn.Module or its class
-        Computes the same in torch, or in place. It gets the inputs in float64 on the CPU; a module is converted, and
-        runs on the device. A class is made with ``init_inputs`` after ``torch.manual_seed(seed)``, as ``ModelNew`` is.
+        Computes the same in torch, or in place. It gets the inputs in float64 on the CPU; a module is converted and
+        runs on the device. Like ``ModelNew``, a class is called with ``init_inputs`` after ``torch.manual_seed(seed)``.
     inputs : sequence, or callable that returns one
         The arguments: tensors, numbers, text, lists, tuples and dicts. A function is called for each seed after
-        ``torch.manual_seed``; of a sequence the floating-point values are put in another order. One with a parameter
-        is called with each of ``sizes``, and with the largest most often.
+        ``torch.manual_seed``; in a sequence the floating-point values are permuted. A function with a parameter
+        is called with each of ``sizes``, most often with the largest.
     entry : str, optional
-        The kernel, function or class, where a source has more than one.
+        The kernel, function or class, if the source has more than one.
     outputs : sequence of int
-        For CUDA C: the places of the arguments that the kernel writes. The reference does not get them, and returns
-        what they should be, in this order.
+        For CUDA C: the positions of the arguments that the kernel writes. The reference does not get them; it returns
+        their expected values in this order.
     mutates : sequence of int
-        Places of arguments that are read and written.
+        Positions of arguments that are read and written.
     grid, block, forall, shared_mem : int, tuple of int or callable
-        How a kernel is launched, see `rawkern.RawKernel`; functions are called with the arguments. By default there is
-        a thread for each element of the first output.
+        The launch of a kernel, see `rawkern.RawKernel`; functions are called with the arguments. The default is
+        one thread for each element of the first output.
     init_inputs : sequence
-        What ``ModelNew`` is made with.
+        The arguments of ``ModelNew``.
     device : str or torch.device, optional
-        By default the GPU if there is one, else the CPU.
+        The default is the GPU if there is one, else the CPU.
     seeds : int
-        How many different inputs of the sample's sizes are tried, 2 or more.
+        The number of different inputs with the sample's sizes, at least 2.
     sizes : sequence of int
-        Sizes that dimensions are set to, one after the other, as far as the reference takes that; numbers among a
-        kernel's arguments that are equal to a size follow it. ``()`` where there is but one size.
+        Other sizes for the dimensions, tried in turn if the reference accepts them; numbers among a
+        kernel's arguments that are equal to a size change with it. ``()`` if there is only one size.
     special : sequence of str
-        Of "zeros", "nan", "inf" and "large": values that floating-point inputs get.
+        Special values for floating-point inputs: "zeros", "nan", "inf", "large".
     tolerance : float, optional
-        As for `check_kernel`: the error that is allowed, relative to the largest element.
+        The allowed error relative to the largest element, as for `check_kernel`.
     options, include_dirs, cooperative
-        For CUDA C, see `rawkern.RawKernel`: the compiler's options, where headers are, whether ``grid.sync()`` is used.
+        For CUDA C, see `rawkern.RawKernel`: compiler options, header directories, whether ``grid.sync()`` is used.
     seconds : float
-        How long the candidate's process may live.
+        The time limit of the candidate's process.
     memory : int
-        Bytes that its processes may use, beside what they start with.
+        Bytes that its processes may use, in addition to what they start with.
     seed : int
-        Where random inputs begin.
+        The seed of random inputs.
     skip : sequence of str
-        Checks (``Verdict.checks``) that are left out: "deterministic" for sums by atomics.
+        Checks (``Verdict.checks``) to skip, such as "deterministic" for atomic sums.
     worker : Worker, optional
-        The process that candidates are forked from. Without one it is started and ended, which takes seconds.
+        The process that candidates are forked from. By default one is started and ended, which takes seconds.
 
     Returns
     -------
     Verdict
-        What it is, check by check; ``verdict.ok`` if nothing is wrong.
+        The result of each check; ``verdict.ok`` if nothing is wrong.
 
     Raises
     ------
     TypeError, ValueError, FileNotFoundError
-        The task is none: no tensor among the inputs, a reference that does not take them or gives random results.
+        The task is invalid: no tensor among the inputs, or a reference that rejects them or gives random results.
     LaunchError
-        The process does not start.
+        The process cannot be started.
 
     Examples
     --------
@@ -134,19 +134,19 @@ def judge(
     began = time.monotonic()
     text, language, folder = _read(source)
     if language == "cuda" and not (outputs or mutates):
-        raise ValueError("judge: a kernel needs outputs= (or mutates=): the places of the arguments that it writes")
+        raise ValueError("judge: a kernel needs outputs= (or mutates=): the positions of the arguments that it writes")
     if language == "python" and outputs:
-        raise ValueError("judge: outputs= are arguments of kernels; a function returns them, or names mutates=")
+        raise ValueError("judge: outputs= is for kernels; a function returns its outputs, or pass mutates=")
     if seeds < 2:
-        raise ValueError(f"judge: seeds is {seeds}; results that are kept show with 2 or more")
+        raise ValueError(f"judge: seeds is {seeds}; pass 2 or more, so that cached results are found")
     if unknown := set(special).difference(SPECIAL):
         raise ValueError(f"judge: special names {_wrong(unknown, SPECIAL)}")
     if unknown := set(skip).difference(_MAY_SKIP):
         raise ValueError(f"judge: skip names {_wrong(unknown, _MAY_SKIP)}")
     if sized(inputs) and not sizes:
-        raise ValueError("judge: inputs is a function of a size, and sizes names none")
+        raise ValueError("judge: inputs is a function of a size, but sizes is empty")
     if (grid is None and shared_mem) or (grid is not None and (block is None or forall is not None)):
-        raise ValueError("judge: a launch has grid and block, and maybe shared_mem; or forall, and maybe block")
+        raise ValueError("judge: pass grid and block (optionally shared_mem), or forall (optionally block)")
     place = default_device() if device is None else normalised(device)
     task = Task(
         runs_on(reference, init_inputs, place, seed), inputs, tuple(outputs), tuple(mutates),
@@ -169,7 +169,7 @@ def judge(
         answers = _tried(verdict, used, limits, text, (load, tensors), list(zip(steps, requests, strict=True)))
     if answers and answers[0].step.title == plan.FIRST:
         rating.rate(verdict, task, kernel, answers)
-        _refuse_random(verdict, task)
+        _reject_random(verdict, task)
     rating.conclude(verdict, skip)
     verdict.seconds = time.monotonic() - began
     return verdict
@@ -177,11 +177,11 @@ def judge(
 
 def _wrong(unknown: Collection[str], known: Sequence[str]) -> str:
     wrong = min(unknown, key=str)
-    return f"{wrong!r}; it may name {', '.join(known)}{did_you_mean(wrong, known)}"
+    return f"{wrong!r}; choose from {', '.join(known)}{did_you_mean(wrong, known)}"
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, str, list[Path]]:
-    """The text of a candidate, its language, and the folder of its file, if it has one."""
+    """A candidate's source, its language, and the folder of its file if it has one."""
     named = isinstance(source, os.PathLike) or (source.rstrip().endswith((".cu", ".py")) and "\n" not in source)
     if named:
         path = Path(source)
@@ -192,30 +192,28 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str, list[Path]]:
     try:
         ast.parse(str(source))
     except (SyntaxError, ValueError):
-        # Python that does not parse is no CUDA C either; that has a function of that kind outside of strings.
+        # Python with a syntax error may also contain the word; CUDA C has no import at the start of a line.
         python = "__global__" not in str(source) or bool(re.search(r"^(import|from) \w", str(source), re.M))
         return str(source), "python" if python else "cuda", []
     return str(source), "python", []
 
 
 def _takes(task: Task) -> None:
-    """Refuse inputs that the reference does not take; with other values than the candidate gets."""
+    """Raise if the reference rejects the inputs; tested with other values than the candidate gets."""
     sample = task.sample(-1)
     try:
         task.exact(sample)
     except Exception as error:
         text = problem_of(error).text
-        raise ValueError(f"judge: the reference does not take the inputs: {text}") from error
+        raise ValueError(f"judge: the reference rejects the inputs: {text}") from error
 
 
-def _refuse_random(verdict: Verdict, task: Task) -> None:
+def _reject_random(verdict: Verdict, task: Task) -> None:
     if verdict.checks["right"].state != FAILED:
         return
     one, other = (task.native(task.sample(0)) for _ in range(2))
     if one is not None and other is not None and not all(map(same_bits, one[0].results, other[0].results)):
-        raise ValueError(
-            "judge: two calls of the reference with the same inputs differ; let it take a seed as an input"
-        )
+        raise ValueError("judge: two calls of the reference with the same inputs differ; pass it a seed as an input")
 
 
 # The candidate's process ------------------------------------------------------------------------------------------
@@ -231,7 +229,7 @@ def _tried(
     load: Request,
     steps: Sequence[tuple[plan.Step, Request]],
 ) -> list[Answer]:
-    """Load a candidate in a process of its own and make all calls; notes what becomes of the process."""
+    """Load a candidate in its own process and make all calls; records how the process ends."""
     answers: list[Answer] = []
     doing = "loading it"
     with worker.candidate(limits) as candidate:
@@ -244,7 +242,7 @@ def _tried(
                 _not_loaded(verdict, error)
                 return []
             verdict.entry, verdict.signature = said["entry"], said["signature"]
-            if load[0]["language"] == "cuda":  # functions may compile kernels when they are called
+            if load[0]["language"] == "cuda":  # functions may compile kernels when called
                 verdict.settle("compiles", None)
             for step, request in steps:
                 doing = step.title
@@ -259,19 +257,19 @@ def _tried(
             said, _ = candidate.ask({"do": "end"})
             if changed := said["changed"]:
                 verdict.accuse("replaced function", f"replaces {', '.join(changed[:8])}")
-        except UnicodeEncodeError as error:  # of the source: nothing else is encoded here
+        except UnicodeEncodeError as error:  # from the source: nothing else is encoded here
             line = text.count("\n", 0, error.start) + 1
             verdict.settle(
-                "compiles", f"it is not Unicode text: {text[error.start]!r} in line {line} is half a character"
+                "compiles", f"it is not Unicode text: {text[error.start]!r} in line {line} is half a surrogate pair"
             )
             return []
         except wire.Late:
-            verdict.settle("runs", f"{doing}: it has not ended after {limits['seconds']:g} s")
+            verdict.settle("runs", f"{doing}: it did not finish within {limits['seconds']:g} s")
         except EOFError:
             doing = f"{doing}: "
         except wire.Broken as error:
-            verdict.settle("runs", f"{doing}: what comes from its process is no answer")
-            verdict.accuse("worker", f"sends what is no answer: {error}")
+            verdict.settle("runs", f"{doing}: its process sent an invalid answer")
+            verdict.accuse("worker", f"sends an invalid answer: {error}")
     _ended(verdict, candidate, limits, doing)
     return answers
 
@@ -287,28 +285,28 @@ def _not_loaded(verdict: Verdict, error: Mapping[str, Any]) -> None:
 
 
 def _ended(verdict: Verdict, candidate: Candidate, limits: Mapping[str, Any], doing: str) -> None:
-    """Note how the process has ended."""
+    """Record how the process ended."""
     ended = candidate.ended
     verdict.printed, verdict.memory, verdict.left = candidate.printed, int(ended["memory"]), int(ended["left"])
     status = ended["status"]
     if ended.get("lost"):
-        verdict.accuse("worker", "ends the process that it is tried in")
-        verdict.settle("runs", f"{doing}it has ended the process that candidates are forked from")
+        verdict.accuse("worker", "ends the process that runs it")
+        verdict.settle("runs", f"{doing}it ended the process that candidates are forked from")
     elif ended.get("over"):
         verdict.settle("runs", f"{doing}it uses more than {limits['memory']} bytes of memory")
     elif candidate.gone and status is None:
-        verdict.settle("runs", f"{doing}it has closed what it answers through")
+        verdict.settle("runs", f"{doing}it closed its connection to the judge")
     elif candidate.gone and status < 0:
         name = signal.Signals(-status).name
         verdict.settle("runs", f"{doing}its process was ended by {name}")
     elif candidate.gone:
-        verdict.settle("runs", f"{doing}it has ended its process, with status {status}")
+        verdict.settle("runs", f"{doing}it exited with status {status}")
     elif verdict.checks["runs"].state == NOT_RUN:
         verdict.settle("runs", None)
 
 
 def _time(verdict: Verdict, candidate: Candidate, first: Request) -> None:
-    """Measure calls on a GPU, by its clock and by that of this process, which the candidate cannot turn back."""
+    """Measure calls on a GPU by its clock and by this process's clock, which the candidate cannot manipulate."""
 
     def asked(repeats: int, events: bool, tensors: Sequence[torch.Tensor] = ()) -> tuple[float, list[float]]:
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A candidate's source as something that can be called: a kernel, a function, a model."""
+"""Loads a candidate's source as a callable: a kernel, a function or a model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MODEL = "ModelNew"
 
 
 class Unfit(Exception):
-    """The candidate has not the name or the parameters that it is called with."""
+    """The candidate does not have the requested name or parameters."""
 
 
 def load(
     request: dict[str, Any], tensors: Sequence[torch.Tensor], device: torch.device
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Compile or import a candidate; what is called, and its name and signature. A `RawKernel` is one of CUDA C."""
+    """Compile or import a candidate; returns the callable, its name and signature. For CUDA C it is a `RawKernel`."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if request["language"] == "cuda":
@@ -70,7 +70,7 @@ def _entry(module: Any, asked: str | None) -> Any:
     if asked is not None:
         found = getattr(module, asked, None)
         if not callable(found):
-            raise Unfit(f"the module defines no {asked!r} that can be called")
+            raise Unfit(f"the module does not define a callable {asked!r}")
         return found
     if callable(model := getattr(module, MODEL, None)):
         return model
@@ -81,19 +81,19 @@ def _entry(module: Any, asked: str | None) -> Any:
     }
     if len(own) != 1:
         names = ", ".join(own) or "none"
-        raise Unfit(f"the module has no class {MODEL}, and not one public function but {names}; say which: entry=")
+        raise Unfit(f"the module has no class {MODEL}, and not exactly one public function: {names}; pass entry=")
     return next(iter(own.values()))
 
 
 def _parameters(function: Any) -> str:
     try:
         return str(inspect.signature(function.forward if isinstance(function, torch.nn.Module) else function))
-    except (TypeError, ValueError):  # made in C
+    except (TypeError, ValueError):  # implemented in C
         return "(...)"
 
 
 def fits(function: Any, args: Sequence[Any]) -> None:
-    """Refuse a function that cannot be called with so many arguments; `Unfit`."""
+    """Raise `Unfit` for a function that cannot be called with that many arguments."""
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
         signature = inspect.signature(called)

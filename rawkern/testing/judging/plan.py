@@ -1,4 +1,4 @@
-"""The calls of a judgement: which inputs a candidate gets, in which memory, and how."""
+"""The plan of calls: which inputs a candidate gets, in which memory, and how it is called."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from rawkern.testing.judging.task import Task
 from rawkern.testing.samples import Sample
 
 ORDERS = (0, 1, 2)  # of blocks and warps, by their seeds: the first is from the last to the first
-SLOW = 1 << 17  # elements from which on smaller inputs are checked in full
+SLOW = 1 << 17  # elements above which smaller inputs are used for all checks
 
 
 @dataclass(frozen=True)
 class Step:
     """One call.
 
-    Memory that no kernel has written yet is full of NaN (the largest integers), or of zeros.
+    Memory that no kernel has written yet is filled with NaN (the largest integers) or zeros.
     """
 
     title: str
     check: str
     sample: Sample
     fill: str = "nan"
-    again: bool = False  # in the memory of the call before
+    again: bool = False  # in the previous call's memory
     level: str = level.BOUNDS
-    order: int | None = None  # a seed, in whose order blocks and warps run
+    order: int | None = None  # the seed of the order of blocks and warps
     launch: bool = True  # whether kernels run
-    late: bool = False  # whether the inputs come late on a stream of their own
+    late: bool = False  # whether the inputs are written late on another stream
 
 
 FIRST = "the sample"
 
 
 def steps(task: Task, kernel: bool, seeds: int, sizes: Sequence[int], special: Sequence[str]) -> Iterator[Step]:
-    """All calls, in order; those with the same inputs in the same memory one behind the other."""
+    """All calls, in order; calls with the same inputs in the same memory follow each other."""
     sample = task.sample(0)
     yield Step(FIRST, "right", sample)
     yield Step("once more", "deterministic", sample, again=True)
     yield Step("zeros in new memory", "output", sample, "zero", again=True)
     for number in range(1, seeds):
         yield Step(f"seed {number}", "right", task.sample(number), again=number == 1)
-    if task.device.type == "cpu":  # on a GPU the hardware has the say
+    if task.device.type == "cpu":  # on a GPU the hardware decides
         for seed in ORDERS:
             yield Step(f"order {seed}", "order", sample, order=seed)
     varied = list(task.resized(sizes, kernel)) if not (kernel and task.configuration.fixed) else []
@@ -67,7 +67,7 @@ def _elements(sample: Sample) -> int:
 
 
 def request(task: Task, step: Step, kernel: bool) -> tuple[dict[str, Any], Sequence[Any]]:
-    """A step as the candidate's process gets it."""
+    """A step as it is sent to the candidate's process."""
     sample, tensors = step.sample, []
     args = task.arguments(sample)
     asked = {

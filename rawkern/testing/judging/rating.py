@@ -1,4 +1,4 @@
-"""What the answers of a candidate's process say of it, beside what its reference gives."""
+"""Rates a candidate: compares the answers of its process with the reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rawkern.testing.variations import legal
 
 @dataclass(frozen=True)
 class Answer:
-    """What a step gave."""
+    """The results of a step."""
 
     step: Step
     said: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Answer:
 
 
 def rate(verdict: Verdict, task: Task, kernel: bool, answers: Sequence[Answer]) -> None:
-    """Fill in the checks that values tell of; the candidate's process has ended by now."""
+    """Fill in the checks that depend on values; the candidate's process has ended by now."""
     by_title = {answer.step.title: answer for answer in answers}
     first = by_title[FIRST]
     if first.error is not None and not _called(verdict, first.error, kernel):
@@ -62,17 +62,17 @@ def rate(verdict: Verdict, task: Task, kernel: bool, answers: Sequence[Answer]) 
     if late is not None and verdict.checks["right"].state == PASSED and late.error is None:
         problem = None if _same(first, late) is None else _wrong(task, late)
         if problem is not None:
-            verdict.accuse("other stream", f"with inputs that come late on the current stream, {problem}")
+            verdict.accuse("other stream", f"with inputs written late on the current stream, {problem}")
 
 
 def _called(verdict: Verdict, error: Mapping[str, Any], kernel: bool) -> bool:
-    """Note errors that say that the first call could not be made; returns whether it could.
+    """Record errors that prevented the first call; returns whether it ran.
 
-    A kernel's arguments are refused before it runs; what functions raise so may come from anywhere in them.
+    A kernel's arguments are checked before it runs; a function may raise such errors anywhere.
     """
     if error["kind"] == "compile":
         verdict.settle("compiles", error["text"])
-    elif error["kind"] == "unfit" or (kernel and error["kind"] == "refused"):
+    elif error["kind"] == "unfit" or (kernel and error["kind"] == "rejected"):
         verdict.settle("compiles", None)
         verdict.settle("signature", error["text"])
     else:
@@ -81,7 +81,7 @@ def _called(verdict: Verdict, error: Mapping[str, Any], kernel: bool) -> bool:
 
 
 def _errors(verdict: Verdict, answer: Answer) -> None:
-    """Note the error of a call, and what its checks in full found."""
+    """Record the error of a call, and the findings of its checks."""
     error, check = answer.error, answer.step.check
     if check == "findings" and (error is None or error["kind"] != "check"):
         verdict.settle("findings", None if error is None else f"the checked call: {error['text']}")
@@ -98,14 +98,14 @@ def _errors(verdict: Verdict, answer: Answer) -> None:
 
 
 def _wrong(task: Task, answer: Answer) -> str | None:
-    """What is wrong with the values of a call, in words; None if they are right."""
+    """What is wrong with the values of a call; None if they are right."""
     sample = answer.step.sample
     got = Outcome(tuple(answer.results), {})
     trial = task.trial(sample)
     expected = task.exact(sample)
     problems = trials.judge(task.target, trial, got, expected)
     if problems and answer.step.check == "special" and (native := task.native(sample)) is not None:
-        # Numbers beyond what the dtype holds on the way: as the reference does in that dtype.
+        # Intermediate values may overflow the dtype, as they do in the reference in that dtype.
         other = tuple(map(_as_native, expected.results, native[0].results))
         if not trials.judge(task.target, trial, got, replace(expected, results=other)):
             problems = []
@@ -115,7 +115,7 @@ def _wrong(task: Task, answer: Answer) -> str | None:
 
 
 def _as_native(exact: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
-    """The exact values, but where the native dtype has infinities or NaN instead, or the other way round."""
+    """The exact values, except where only one of it and the native dtype has infinities or NaN."""
     if not exact.is_floating_point() or exact.shape != native.shape:
         return exact
     native = native.detach().cpu().to(exact.dtype)
@@ -123,7 +123,7 @@ def _as_native(exact: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
 
 
 def _same(one: Answer, other: Answer) -> int | None:
-    """Which result of two calls is not the same; None if all are."""
+    """The first result in which two calls differ; None if they agree."""
     pairs = list(zip(one.results, other.results, strict=False))
     different = [i for i, (a, b) in enumerate(pairs) if not same_bits(a, b)]
     return different[0] if different else len(pairs) if len(one.results) != len(other.results) else None
@@ -138,7 +138,7 @@ def _deterministic(verdict: Verdict, first: Answer, other: Answer | None) -> Non
 
 
 def _ordered(verdict: Verdict, task: Task, first: Answer, answers: Sequence[Answer]) -> None:
-    """Whether values are right in other orders too; sums may be rounded in another way."""
+    """Check that values are also right in other orders; sums may be rounded differently."""
     if verdict.checks["right"].state == PASSED:
         for answer in answers:
             if answer.error is None:
@@ -146,11 +146,11 @@ def _ordered(verdict: Verdict, task: Task, first: Answer, answers: Sequence[Answ
 
 
 def _output(verdict: Verdict, first: Answer, zeros: Answer | None) -> None:
-    """Whether all of the output is written, and does not depend on what its memory held before."""
+    """Check that the output is fully written, and does not depend on the memory's old contents."""
     for i, t in enumerate(first.results):
         left = unwritten(t) | t.isnan() if t.is_floating_point() or t.is_complex() else unwritten(t)
         if zeros is not None and zeros.error is None and i < len(zeros.results) and zeros.results[i].shape == t.shape:
-            left &= zeros.results[i] == 0  # else it is computed from what the memory held
+            left &= zeros.results[i] == 0  # otherwise it is computed from the old contents
         if t.dtype != torch.bool and bool(left.any()):
             verdict.settle("output", f"{int(left.sum())} of {t.numel()} elements of output {i} are never written")
     if zeros is None or zeros.error is not None or not first.results or verdict.checks["output"].state == FAILED:
@@ -159,7 +159,7 @@ def _output(verdict: Verdict, first: Answer, zeros: Answer | None) -> None:
         verdict.leave_out("output", "it is not deterministic")
         return
     which = _same(first, zeros)
-    verdict.settle("output", None if which is None else f"output {which} depends on what its memory held before")
+    verdict.settle("output", None if which is None else f"output {which} depends on uninitialized memory")
 
 
 def _cached(verdict: Verdict, first: Answer, other: Answer | None, task: Task) -> None:
@@ -170,7 +170,7 @@ def _cached(verdict: Verdict, first: Answer, other: Answer | None, task: Task) -
 
 
 def _launches(verdict: Verdict, first: Answer, without: Answer | None) -> None:
-    """Whether the results come from kernels; those that are kept do not show it."""
+    """Check that the results come from kernels; cached results cannot show it."""
     if all(t.numel() == 0 for t in first.results) or any(each.kind == "cached output" for each in verdict.tampering):
         return
     if not verdict.launches:
@@ -180,7 +180,7 @@ def _launches(verdict: Verdict, first: Answer, without: Answer | None) -> None:
 
 
 def _oddities(verdict: Verdict, task: Task, answers: Sequence[Answer]) -> None:
-    """What was noted in the calls themselves."""
+    """Evaluate the anomalies of the calls."""
     for answer in answers:
         for kind, named in (("input", "changed input"), ("lazy", "lazy result"), ("device", "wrong device")):
             for text in answer.notes(kind):
@@ -197,14 +197,14 @@ def _oddities(verdict: Verdict, task: Task, answers: Sequence[Answer]) -> None:
         verdict.accuse("returned input", f"output {n} is memory of the input {first.step.sample.names[i]}")
     for i, (got, wanted) in enumerate(zip(first.results, outcome.results, strict=False)):
         if got.dtype != wanted.dtype and not task.outputs:
-            text = f"output {i} is {dtype_name(got.dtype)}, the reference gives {dtype_name(wanted.dtype)}"
+            text = f"output {i} is {dtype_name(got.dtype)}, the reference returns {dtype_name(wanted.dtype)}"
             verdict.accuse("wrong dtype", text)
 
 
 def conclude(verdict: Verdict, skip: Sequence[str]) -> None:
-    """The last check, and reasons for those that were not run."""
+    """Fill in the last check, and the reasons for checks that were not run."""
     for name in skip:
-        verdict.checks[name] = Check(NOT_RUN, "skipped as asked")
+        verdict.checks[name] = Check(NOT_RUN, "skipped by request")
     names = ", ".join(dict.fromkeys(f"{each.kind}: {each.text}" for each in verdict.tampering))
     if "honest" in skip:
         verdict.tampering.clear()

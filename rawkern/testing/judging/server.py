@@ -1,4 +1,4 @@
-"""The process that candidates are forked from: it has everything imported, and runs none of their code itself."""
+"""The process that candidates are forked from: it imports everything, and runs none of their code itself."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ from rawkern.testing.judging import candidate, wire
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 1, 38, 36
 _CAPABILITY_VERSION = 0x20080522
-_LOOKS = 0.02  # seconds between two looks at the memory that a candidate uses
-_SELDOM = 25  # looks from one at all its processes to the next
-_LONGEST = 10.0  # seconds that it may take to end what a candidate has started
-_FILES = 1 << 28  # bytes of a file that a candidate writes
-_OPEN = 1024  # files that it has open
+_LOOKS = 0.02  # seconds between checks of a candidate's memory
+_SELDOM = 25  # checks between two scans of all its processes
+_LONGEST = 10.0  # seconds for ending the processes that a candidate started
+_FILES = 1 << 28  # maximum bytes of a file that a candidate writes
+_OPEN = 1024  # maximum number of open files
 OUTPUT = "output.txt"
 
 
 def main(control: int) -> None:
-    """Fork candidates as the control socket asks for, until it is closed."""
+    """Fork candidates on request of the control socket, until it is closed."""
     os.set_inheritable(control, False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the judge's own affair
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a candidate starts comes here when that has ended
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the judge handles it
+    ctypes.CDLL(None).prctl(
+        _PR_SET_CHILD_SUBREAPER, 1
+    )  # orphaned processes of a candidate become children of this process
     warm_up()
     asked = socket.socket(fileno=control)
     wire.send(asked, {"ready": os.getpid()})
@@ -50,7 +52,7 @@ def main(control: int) -> None:
 
 
 def _serve(asked: socket.socket) -> None:
-    """Start one candidate, and end it when that is asked for."""
+    """Start one candidate, and end it on request."""
     limits, _ = wire.receive(asked, 0)
     asked.setblocking(True)
     _, handles, _, _ = socket.recv_fds(asked, 1, 1)
@@ -62,7 +64,7 @@ def _serve(asked: socket.socket) -> None:
     over = _watched(asked, child, limits["memory"])
     try:
         request, _ = wire.receive(asked, 0)
-    except EOFError:  # the judge has ended, however that was
+    except EOFError:  # the judge has ended for whatever reason
         _end(child, 0.0)
         shutil.rmtree(limits["folder"], ignore_errors=True)
         raise
@@ -70,10 +72,10 @@ def _serve(asked: socket.socket) -> None:
 
 
 def _watched(asked: socket.socket, child: int, memory: int) -> bool:
-    """Wait for the next request; end the candidate if its processes use more memory, and say so."""
+    """Wait for the next request; end the candidate and report it if its processes exceed the memory limit."""
     base, over, count = _resident(os.getpid()), False, 0
     while not select.select([asked], [], [], _LOOKS)[0]:
-        # All of /proc is looked through seldom: that takes milliseconds.
+        # A scan of /proc takes milliseconds, so it is rare.
         count += 1
         group = [child] if count % _SELDOM else _descendants()
         if not over and sum(max(0, _resident(each) - base) for each in group) > memory:
@@ -91,7 +93,7 @@ def _resident(process: int) -> int:
 
 
 def _end(child: int, wait: float) -> dict[str, Any]:
-    """End a candidate and all that it has started; says how it ended, if it does so by itself in that time."""
+    """End a candidate and all processes that it started; returns its status if it exits by itself in time."""
     end = time.monotonic() + wait
     while not (gone := os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and time.monotonic() < end:
         time.sleep(0.002)
@@ -108,7 +110,7 @@ def _end(child: int, wait: float) -> dict[str, Any]:
 
 
 def _end_children() -> int:
-    """End all children, and those that come here as their parents end; returns how many there were."""
+    """End all children, including orphans adopted meanwhile; returns their number."""
     count, end = 0, time.monotonic() + _LONGEST
     while children := [process for process, parent in _parents().items() if parent == os.getpid()]:
         for child in children:
@@ -124,7 +126,7 @@ def _end_children() -> int:
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process there is."""
+    """The parent of each process on the system."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -134,7 +136,7 @@ def _parents() -> dict[int, int]:
 
 
 def _descendants() -> list[int]:
-    """All that runs because of this process; what has lost its parent is a child of this one."""
+    """All descendants of this process; orphans are its children."""
     parents, found = _parents(), [os.getpid()]
     for each in found:
         found += [process for process, parent in parents.items() if parent == each]
@@ -145,13 +147,13 @@ def _descendants() -> list[int]:
 
 
 def _become_candidate(limits: dict[str, Any], handle: int, parent: int) -> None:
-    """In the forked child: give up what a candidate must not have, then serve its judge."""
+    """In the forked child: drop what a candidate must not have, then serve its judge."""
     status = 1
     try:
         os.setsid()
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended before this was asked for
+        if os.getppid() != parent:  # it ended before prctl took effect
             os._exit(1)
         folder = limits["folder"]
         _redirect(os.path.join(folder, OUTPUT), handle)
@@ -173,10 +175,10 @@ def _become_candidate(limits: dict[str, Any], handle: int, parent: int) -> None:
 
 
 def _redirect(path: str, handle: int) -> None:
-    """Leave only nothing to read, a file for what is printed, and the judge's socket, as 3."""
+    """Keep only an empty stdin, a file for output, and the judge's socket as descriptor 3."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     printed = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    high = 500  # above the handles that these take the place of
+    high = 500  # above the descriptors that are replaced
     for i, each in enumerate((nothing, printed, printed, handle)):
         os.dup2(each, high + i, inheritable=False)
     for i in range(4):
@@ -185,7 +187,7 @@ def _redirect(path: str, handle: int) -> None:
 
 
 def _settle(folder: str) -> None:
-    """Have the folder for all that is written: it is removed afterwards."""
+    """Use the folder for all files that are written; it is removed afterwards."""
     os.chdir(folder)
     os.environ.update(
         HOME=folder,
@@ -198,9 +200,9 @@ def _settle(folder: str) -> None:
 
 
 def _limit(limits: dict[str, Any]) -> None:
-    """Set limits that the process cannot raise again; of its memory, `_watched` is the limit.
+    """Set limits that the process cannot raise again; `_watched` limits its memory.
 
-    Address space says little of that: the CPU engine and CUDA reserve much more than they use.
+    A limit of address space would not work: the CPU engine and CUDA reserve much more than they use.
     """
     processor = int(limits["seconds"] * (os.cpu_count() or 1)) + 1
     for each, most in (
@@ -215,15 +217,15 @@ def _limit(limits: dict[str, Any]) -> None:
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
-    """Root's rights to raise limits, and to read other processes' memory."""
+    """Drop root's privileges to raise limits and to read other processes' memory."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     libc.capset(header, (ctypes.c_uint32 * 6)())
 
 
 def warm_up() -> None:
-    """Import and compile once what candidates use: without threads, which a fork would not have, and without a GPU.
+    """Import and compile what candidates use: without threads, which a fork would lose, and without a GPU.
 
-    Where the driver has started, no forked process can use it.
+    Once the driver is initialized, forked processes cannot use it.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -233,7 +235,7 @@ def warm_up() -> None:
         kernel = RawKernel("__global__ void warm(const float* x, float* y) { *y = *x; }")
         x = torch.ones(1)
         kernel[1, 1](x, torch.empty(1))
-        with check(), filled_allocations():  # which imports more of torch, too
+        with check(), filled_allocations():  # which also imports more of torch
             kernel[1, 1](x, torch.empty(1))
         if before is None:
             del os.environ["RAWKERN_CACHE_DIR"]
@@ -241,4 +243,4 @@ def warm_up() -> None:
             os.environ["RAWKERN_CACHE_DIR"] = before
     candidate.prepare(threads)
     gc.collect()
-    gc.freeze()  # what is there already is not copied for being looked at
+    gc.freeze()  # so that garbage collection does not copy pages shared with the parent

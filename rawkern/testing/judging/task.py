@@ -1,4 +1,4 @@
-"""What candidates are to do: a reference, inputs, and how a kernel is launched on them."""
+"""The task of candidates: a reference, inputs, and the launch of a kernel on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EVERY = 7  # elements from one special value to the next
 
 @dataclass(frozen=True)
 class Configuration:
-    """How a kernel is launched; each may be a function of the arguments."""
+    """The launch of a kernel; each value may be a function of the arguments."""
 
     grid: Any = None
     block: Any = None
@@ -35,7 +35,7 @@ class Configuration:
 
     @property
     def fixed(self) -> bool:
-        """Whether the number of threads does not follow the arguments."""
+        """Whether the number of threads is independent of the arguments."""
         return any(each is not None and not callable(each) for each in (self.grid, self.forall))
 
     def of(self, args: Sequence[Any], outputs: Sequence[int]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Task:
     device: torch.device
     tolerance: float | None
     seed: int
-    size: int | None = None  # what a function of a size is called with for the sample
+    size: int | None = None  # the size of the sample if inputs is a function of a size
     _samples: dict[tuple[int, int | None], Sample] = field(default_factory=dict)
 
     @property
@@ -67,7 +67,7 @@ class Task:
         return Target(self.reference, self.reference, "the candidate", self.tolerance)
 
     def sample(self, number: int, size: int | None = None) -> Sample:
-        """The inputs of that number: drawn anew from a function; of a sample the values, in another order."""
+        """The inputs of a seed number: from the function called again, or the sample's values permuted."""
         size = self.size if size is None else size
         if (number, size) not in self._samples:
             args = self._drawn(number, size) if callable(self.inputs) else self.inputs
@@ -83,17 +83,17 @@ class Task:
 
     def _made(self, args: Sequence[Any]) -> Sample:
         if not isinstance(args, (list, tuple)):
-            raise TypeError(f"judge: inputs are a {type(args).__name__}; they are a list or tuple of arguments")
+            raise TypeError(f"judge: inputs is a {type(args).__name__}; pass a list or tuple of arguments")
         for name, positions in (("outputs", self.outputs), ("mutates", self.mutates)):
             for p in positions:
                 if not -len(args) <= p < len(args) or not isinstance(args[p], torch.Tensor):
-                    raise ValueError(f"judge: {name} names argument {p}, which is no tensor of the inputs")
+                    raise ValueError(f"judge: {name} names argument {p}, which is not a tensor of the inputs")
         places = [p % len(args) for p in (*self.outputs, *self.mutates)]
         named: Any = self.reference if not self.outputs else None
         return make_sample(named, args, {}, places, "judge")
 
     def places(self, sample: Sample, positions: Sequence[int]) -> list[int]:
-        """Which of the sample's tensors stand at some positions of the arguments."""
+        """The sample's tensors at the given positions of the arguments."""
         args = self.arguments(sample)
         starts = [0]
         for each in args:
@@ -105,7 +105,7 @@ class Task:
         return sample.filled(sample.tensors)[0]
 
     def trial(self, sample: Sample) -> Trial:
-        """A call of the reference: without the arguments that are outputs alone."""
+        """The arguments of a call of the reference: without those that are only outputs."""
         count = len(sample.args)
         left = {p % count for p in self.outputs}
         args = tuple(each for p, each in enumerate(sample.args) if p not in left)
@@ -113,17 +113,17 @@ class Task:
         return Trial("", replace(sample, args=args, written=written), CPU)
 
     def exact(self, sample: Sample) -> Outcome:
-        """What a call should give: the reference in float64."""
+        """The expected results of a call: the reference in float64."""
         return exact(self.target, self.trial(sample))
 
     def native(self, sample: Sample) -> tuple[Outcome, bool] | None:
-        """What the reference gives in the inputs' own dtype, and whether that is memory of an input; None: it fails."""
+        """The reference's results in the inputs' dtype, and whether they share an input's memory; None if it fails."""
         trial = self.trial(sample)
         tensors = [t.clone() for t in sample.tensors]
         try:
             with torch.no_grad():
                 found = call(self.reference, trial.sample, tensors, False)
-        except Exception:  # a CPU has not all operators of half types
+        except Exception:  # the CPU lacks some operators for half types
             return None
         inputs = {t.untyped_storage().data_ptr() for t in tensors if t.numel()}
         returned = found.results[: len(found.results) - len(trial.sample.written)]
@@ -132,7 +132,7 @@ class Task:
     # Variations -------------------------------------------------------------------------------------------------------
 
     def resized(self, sizes: Sequence[int], kernel: bool) -> Iterator[tuple[str, Sample]]:
-        """Samples with each size at others that the reference takes, which is tried with other values."""
+        """Samples with each size replaced by others that the reference accepts, which is tried with other values."""
         if self.size is not None:
             yield from ((f"size {size}", self.sample(0, size)) for size in sizes if size != self.size)
             return
@@ -146,7 +146,7 @@ class Task:
                     break
 
     def special(self, kind: str) -> Sample | None:
-        """A sample with special values in the floating-point inputs; None where there are none."""
+        """A sample with special values in the floating-point inputs; None if there are no such inputs."""
         sample = self.sample(0)
         outputs = set(self.places(sample, self.outputs))
         changed = [
@@ -159,7 +159,7 @@ class Task:
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Have torch's generator, which all threads share, begin with a seed; as it was behind the block."""
+    """Seed torch's generator, which all threads share, for the duration of the block."""
     with _generator, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -174,12 +174,12 @@ def sized(inputs: Any) -> bool:
 
 
 def runs_on(reference: Any, init: Sequence[Any], device: torch.device, seed: int) -> Callable[..., Any]:
-    """A reference as a function: a module in the dtype of its inputs, what writes nothing on the device."""
+    """A reference as a function: a module is converted to the dtype of its inputs and runs on the device."""
     if inspect.isclass(reference):
         with _seeded(seed):
             reference = reference(*init)
     if not callable(reference):
-        raise TypeError(f"judge: reference is a {type(reference).__name__}; it is a function, a module or its class")
+        raise TypeError(f"judge: reference is a {type(reference).__name__}; pass a function, a module or its class")
     if not isinstance(reference, torch.nn.Module):
         return reference
     module, kept = reference, {}
@@ -199,7 +199,7 @@ def runs_on(reference: Any, init: Sequence[Any], device: torch.device, seed: int
 
 
 def _shuffled(sample: Sample, seed: int) -> Sample:
-    """The floating-point values in another order; integers may be indices or counts, and stay."""
+    """Permute the floating-point values; integers may be indices or counts, and do not change."""
     generator = torch.Generator().manual_seed(seed)
     tensors = []
     for t in sample.tensors:
@@ -218,6 +218,6 @@ def _special(t: torch.Tensor, kind: str) -> torch.Tensor:
         flat[::_EVERY] = float("nan")
     elif kind == "inf":
         flat[:: 2 * _EVERY], flat[_EVERY :: 2 * _EVERY] = float("inf"), -float("inf")
-    else:  # their squares are numbers, sums of a few squares are not
+    else:  # their squares are finite, sums of a few squares overflow
         flat[::_EVERY] = torch.finfo(t.dtype).max ** 0.5 / 2
     return made

@@ -1,4 +1,4 @@
-"""What `judge` says of a candidate, as data."""
+"""The verdict of `judge` on a candidate, as data."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ CHECKS = (
     "compiles", "signature", "runs", "right", "sizes", "special", "deterministic", "output", "findings", "order",
     "honest",
 )  # fmt: skip
-#: Those that are named as tampering, by kind.
+#: Descriptions of tampering, by kind.
 KINDS = {
     "no launch": "launches no kernel",
-    "unused launches": "gives the same without what its kernels compute",
+    "unused launches": "gives the same results when its kernels do not run",
     "returned input": "returns the memory of an input",
     "changed input": "changes an input",
-    "cached output": "gives what a call with other values in the same memory has given",
-    "lazy result": "returns what is no plain tensor",
-    "wrong device": "returns a tensor of another device",
-    "wrong dtype": "returns a tensor of another dtype",
-    "replaced function": "replaces functions that it is measured with",
-    "other stream": "works on another stream than the current one",
-    "timer": "takes longer by the judge's clock than it says",
-    "worker": "breaks into the process that tries it, or what that says",
+    "cached output": "returns the results of an earlier call with other values in the same memory",
+    "lazy result": "returns something that is not a plain tensor",
+    "wrong device": "returns a tensor on another device",
+    "wrong dtype": "returns a tensor with another dtype",
+    "replaced function": "replaces functions that are used to measure it",
+    "other stream": "works on a stream other than the current one",
+    "timer": "takes longer by the judge's clock than it reports",
+    "worker": "manipulates the process that runs it, or its messages",
 }
 
 
 @dataclass(frozen=True)
 class Check:
-    """What came of one check.
+    """The result of one check.
 
     Attributes
     ----------
     state : str
         "passed", "failed" or "not run".
     text : str
-        What is wrong, or why it was not run.
+        What is wrong, or why the check was not run.
     """
 
     state: str
@@ -48,14 +48,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Tampering:
-    """A way in which a candidate only seems to do its work.
+    """A way in which a candidate only pretends to do its work.
 
     Attributes
     ----------
     kind : str
         Such as "no launch", "cached output", "replaced function".
     text : str
-        What was seen.
+        The evidence.
     """
 
     kind: str
@@ -64,37 +64,37 @@ class Tampering:
 
 @dataclass
 class Verdict:
-    """What `judge` found out about a candidate.
+    """The verdict of `judge` on a candidate.
 
     Attributes
     ----------
     entry, signature : str
-        The kernel, function or class that was called, and how; empty where none was found.
+        The kernel, function or class that was called, and its signature; empty if none was found.
     device : str
         Where it ran.
     checks : dict of str to Check
-        By name: compiles, signature (it can be called so), runs (it ends by itself, within its limits), right (several
-        seeds), sizes, special (zeros, NaN, infinities, large numbers), deterministic, output (it writes all of it, and
-        reads none of it before), findings (of checks in full), order (it does not depend on the order of threads),
-        honest (there is no tampering).
+        By name: compiles, signature (it accepts the arguments), runs (it ends by itself within its limits), right
+        (several seeds), sizes, special (zeros, NaN, infinities, large numbers), deterministic, output (it writes the
+        whole output and does not read it before), findings (of `rawkern.check`), order (it does not depend on the
+        order of threads), honest (no tampering).
     tampering : list of Tampering
-        What is not honest.
+        Evidence of tampering.
     findings : list of dict
-        Of `rawkern.check`: error, message, file, line.
+        Findings of `rawkern.check`: error, message, file, line.
     launches : dict of str to int
-        Kernels that one call launches through rawkern, and how often.
+        The kernels that one call launches through rawkern, with counts.
     gpu_seconds : float or None
-        The median time of a call by the GPU's clock, as the candidate's process says; None where there is no GPU.
+        The median time of a call by the GPU's clock, as reported by the candidate's process; None without a GPU.
     call_seconds : float or None
-        The time of a call by the judge's clock, with the host's part.
+        The time of a call by the judge's clock, including host time.
     seconds : float
-        What the judgement took.
+        The total time of the judge.
     memory : int
-        The most bytes that the candidate's process has used.
+        The peak memory of the candidate's process in bytes.
     left : int
-        Processes that it had started and that still ran at its end; they were ended.
+        The number of processes that it left running; they were ended.
     printed : str
-        The last that it has printed.
+        The end of its output.
     """
 
     entry: str = ""
@@ -113,16 +113,16 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether the candidate was called, and no check has failed."""
+        """Whether the candidate was called and no check failed."""
         return self.checks["right"].state == PASSED and not self.failed
 
     @property
     def failed(self) -> list[str]:
-        """The names of the checks that have failed."""
+        """The names of the checks that failed."""
         return [name for name, check in self.checks.items() if check.state == FAILED]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it.
+        """The verdict as plain data for JSON.
 
         Returns
         -------
@@ -141,20 +141,20 @@ class Verdict:
             lines.append(f"  {check:13} {found.state}{text}")
         return "\n".join(lines)
 
-    # How it is made ---------------------------------------------------------------------------------------------------
+    # Construction ---------------------------------------------------------------------------------------------------
 
     def settle(self, name: str, problem: str | None) -> None:
-        """Note what came of a check; the first problem of several stays."""
+        """Record the result of a check; the first problem is kept."""
         if self.checks[name].state != FAILED:
             self.checks[name] = Check(PASSED) if problem is None else Check(FAILED, problem)
 
     def leave_out(self, name: str, why: str) -> None:
-        """Note why a check was not run, unless something came of it already."""
+        """Record why a check was not run, unless it already has a result."""
         if self.checks[name] == Check(NOT_RUN):
             self.checks[name] = Check(NOT_RUN, why)
 
     def accuse(self, kind: str, text: str = "") -> None:
-        """Note tampering of a kind, once."""
+        """Record tampering, once per kind."""
         assert kind in KINDS
         if all(each.kind != kind for each in self.tampering):
             self.tampering.append(Tampering(kind, text or KINDS[kind]))

@@ -1,4 +1,4 @@
-"""Values and tensors through a socket, as JSON and bytes: nothing that is read can run code of the other side's."""
+"""Sends values and tensors through a socket as JSON and bytes, so that reading a message cannot run code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_DIMENSIONS = 64
 
 
 class Broken(Exception):
-    """The other side says what is no message, or more than it may."""
+    """The other side sent an invalid or too large message."""
 
 
 class Late(Exception):
@@ -29,7 +29,7 @@ class Late(Exception):
 
 
 def encoded(value: Any, tensors: list[torch.Tensor], what: str = "the argument") -> Any:
-    """A value as JSON has it; its tensors are appended to the list. TypeError for what has no such form."""
+    """A value for JSON; its tensors are appended to the list. TypeError for unsupported types."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, torch.Tensor):
@@ -52,7 +52,7 @@ def encoded(value: Any, tensors: list[torch.Tensor], what: str = "the argument")
 
 
 def decoded(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """The value that `encoded` has made this of."""
+    """The inverse of `encoded`."""
     if not isinstance(value, dict):
         return value
     ((kind, held),) = value.items()
@@ -81,7 +81,7 @@ def dtype_of(name: Any) -> torch.dtype:
 def send(
     to: socket.socket, head: dict[str, Any], tensors: Sequence[torch.Tensor] = (), until: float | None = None
 ) -> None:
-    """Send one message: values as JSON has them, and tensors, in order, contiguous. `until` is of `time.monotonic`."""
+    """Send one message: values as JSON, then contiguous tensors in order. `until` is a time of `time.monotonic`."""
     plain = [t.detach().cpu().contiguous() for t in tensors]
     told = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in plain]
     text = json.dumps({**head, "tensors": told}).encode()
@@ -97,9 +97,9 @@ def send(
 
 
 def receive(of: socket.socket, most: int, until: float | None = None) -> tuple[dict[str, Any], list[torch.Tensor]]:
-    """Read one message, with at most so many bytes of tensors.
+    """Read one message with a limit on the bytes of its tensors.
 
-    EOFError where the other side is gone, `Late` after `until`, `Broken` for what is no message.
+    EOFError if the other side has closed, `Late` after `until`, `Broken` for an invalid message.
     """
     length, nbytes = _SIZE.unpack(_read(of, _SIZE.size, until))
     if length > _MOST_TEXT or nbytes > most:
@@ -108,11 +108,11 @@ def receive(of: socket.socket, most: int, until: float | None = None) -> tuple[d
         head = json.loads(bytes(_read(of, length, until)))
         told = [(dtype_of(name), [int(n) for n in shape]) for name, shape in head["tensors"]]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        raise Broken(f"a message that is none: {error}") from None
+        raise Broken(f"an invalid message: {error}") from None
     if any(n < 0 or len(shape) > _MOST_DIMENSIONS for _, shape in told for n in shape):
-        raise Broken("a tensor of no possible shape")
+        raise Broken("a tensor with an impossible shape")
     if sum(dtype.itemsize * math.prod(shape) for dtype, shape in told) != nbytes:
-        raise Broken("tensors of another size than the message says")
+        raise Broken("tensors whose size differs from the message's")
     tensors = []
     for dtype, shape in told:
         t = torch.empty(shape, dtype=dtype)
@@ -147,7 +147,7 @@ def _read_into(of: socket.socket, room: memoryview, until: float | None) -> None
 
 
 def _wait(on: socket.socket, until: float | None) -> None:
-    """Let the next call on a socket take no longer than to that time."""
+    """Limit the next call on a socket to that time."""
     if until is None:
         on.settimeout(None)
         return

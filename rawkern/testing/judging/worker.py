@@ -1,4 +1,4 @@
-"""The judge's side of the worker: a process of its own, and the candidates that it forks one after the other."""
+"""The judge's side of the worker process, which forks candidates one after the other."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rawkern.base.nested import mapped
 from rawkern.errors import LaunchError
 from rawkern.testing.judging import wire
 
-_STARTS = 120.0  # seconds that importing torch may take on a busy machine
-_ENDS = 30.0  # seconds for the worker to end what a candidate has started
-_BY_ITSELF = 1.0  # seconds that a process whose socket is closed may take to end
-_OUTPUT = 4000  # characters of what is printed that are kept
+_STARTS = 120.0  # seconds for importing torch on a busy machine
+_ENDS = 30.0  # seconds for the worker to end a candidate's processes
+_BY_ITSELF = 1.0  # seconds for a process to exit after its socket is closed
+_OUTPUT = 4000  # characters of output that are kept
 _EMPTY = {"error": None, "entry": "", "signature": "", "launches": {}, "notes": [], "changed": [], "times": []}
-# What libraries need to be found and set; the rest may be secrets.
+# Variables that libraries need; others may be secrets.
 _ENVIRONMENT = (
     "PATH", "TMP", "LD_", "LANG", "LC_", "TZ", "CUDA", "NVIDIA", "NVRTC", "CUPY", "OMP_", "MKL_", "OPENBLAS", "TORCH",
     "PYTORCH", "TRITON", "RAWKERN", "CC", "CXX", "CONDA", "VIRTUAL_ENV",
@@ -41,17 +41,17 @@ server.main({handle})
 
 
 class Worker:
-    """A process that candidates are forked from, so that each judgement does without importing torch: some seconds.
+    """A process that candidates are forked from, which saves each call of `judge` the seconds of importing torch.
 
-    It imports what a candidate needs and runs no code of candidates itself. It knows neither references nor the program
-    that asks, and has only the variables of its environment that libraries need. Use it in a ``with`` block, and hand
-    it to `judge`; several threads may share one, they take turns. At the end of the block no process and no file of it
-    is left.
+    It imports what candidates need and runs none of their code itself. It has no access to references or to the calling
+    program, and only the environment variables that libraries need. Use it in a ``with`` block and pass it to
+    `judge`; threads that share one take turns. At the end of the block all of its processes and files are
+    removed.
 
     Raises
     ------
     LaunchError
-        The process does not start.
+        The process cannot be started.
     """
 
     def __init__(self) -> None:
@@ -68,11 +68,11 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The process's id; None while there is none."""
+        """The process's id; None if it is not running."""
         return None if self._process is None else self._process.pid
 
     def close(self) -> None:
-        """End the process, with all that it has started."""
+        """End the process and all processes that it started."""
         with self._lock:
             self._stop()
 
@@ -93,12 +93,12 @@ class Worker:
         self._stop()
 
     def _started(self) -> socket.socket:
-        """The socket to the process, which is started if there is none."""
+        """The socket to the process, which is started if needed."""
         if self._control is not None and self._process is not None and self._process.poll() is None:
             return self._control
         self._stop()
         mine, theirs = socket.socketpair()
-        # Isolated: the program's own folder, where references stand, is no place to import from.
+        # Isolated: the worker must not import from the program's folder, which has the references.
         places = list(dict.fromkeys(str(Path(sys.modules[m].__file__ or "").parents[1]) for m in ("rawkern", "torch")))
         program = _PROGRAM.format(places=places, handle=theirs.fileno())
         with theirs:
@@ -112,12 +112,14 @@ class Worker:
             wire.receive(mine, 0, monotonic() + _STARTS)
         except (EOFError, wire.Late, wire.Broken):
             self._kill()
-            raise LaunchError("the process that candidates run in does not start; what it says is above") from None
+            raise LaunchError(
+                "the process that candidates are forked from did not start; see its output above"
+            ) from None
         return mine
 
     @contextlib.contextmanager
     def candidate(self, limits: dict[str, Any]) -> Iterator[Candidate]:
-        """Start a candidate's process, with a folder of its own; end both behind the block."""
+        """Start a candidate's process with its own folder; remove both at the end of the block."""
         with self._lock:
             folder = tempfile.mkdtemp(prefix="rawkern-judge-")
             try:
@@ -133,7 +135,7 @@ class Worker:
                 remove(folder)
 
     def _forked(self, limits: dict[str, Any], folder: str) -> tuple[socket.socket, socket.socket]:
-        """Have a candidate's process forked; the worker's socket, and one to that process."""
+        """Fork a candidate's process; returns the worker's socket and one to that process."""
         control = self._started()
         mine, theirs = socket.socketpair()
         try:
@@ -141,7 +143,7 @@ class Worker:
                 wire.send(control, {**limits, "folder": folder})
                 socket.send_fds(control, [b"."], [theirs.fileno()])
             wire.receive(control, 0, monotonic() + _ENDS)
-        except BaseException as error:  # Ctrl-C, too: nobody knows what the process has read
+        except BaseException as error:  # including Ctrl-C: it is unknown what the process has read
             mine.close()
             self._kill()
             if isinstance(error, Exception):
@@ -159,14 +161,14 @@ class Worker:
 
 
 class Candidate:
-    """A candidate's process, as its judge sees it.
+    """A candidate's process, seen from the judge.
 
     Attributes
     ----------
     gone : bool
-        Whether it has closed its socket, or says what is no message.
+        Whether it closed its socket or sent an invalid message.
     ended, printed
-        How it has ended, and the last that it has printed.
+        How it ended, and the end of its output.
     """
 
     def __init__(self, to: socket.socket, folder: str, limits: dict[str, Any]) -> None:
@@ -177,11 +179,11 @@ class Candidate:
         self._until = monotonic() + limits["seconds"]
 
     def ask(self, request: dict[str, Any], tensors: Sequence[torch.Tensor] = ()) -> tuple[dict[str, Any], list[Any]]:
-        """Send a request and wait for what comes back.
+        """Send a request and wait for the answer.
 
-        EOFError where the process has ended, `Late` when its time is up, `Broken` for an answer that is none.
+        EOFError if the process has ended, `Late` if its time is up, `Broken` for an invalid answer.
         """
-        number = secrets.randbits(60)  # an answer that was there before its request does not have it
+        number = secrets.randbits(60)  # an answer sent before the request cannot contain it
         try:
             said = {**request, "number": number, "left": self._until - monotonic()}
             wire.send(self._to, said, tensors, self._until)
@@ -189,11 +191,11 @@ class Candidate:
         except (BrokenPipeError, ConnectionResetError, EOFError):
             self.gone = True
             raise EOFError from None
-        folder = self.folder + os.sep  # of no meaning once it is removed
+        folder = self.folder + os.sep  # meaningless after it is removed
         if head.pop("number", None) != number or not _sound(head):
-            raise wire.Broken("it is not made as answers are")
+            raise wire.Broken("it does not have the form of an answer")
 
-        def text(_: Any, value: Any) -> Any:  # without half characters, which nobody can print
+        def text(_: Any, value: Any) -> Any:  # without lone surrogates, which cannot be printed
             return (
                 value.replace(folder, "").encode(errors="backslashreplace").decode()
                 if isinstance(value, str)
@@ -204,7 +206,7 @@ class Candidate:
 
 
 def _sound(head: dict[str, Any]) -> bool:
-    """Whether an answer has what answers have: it comes from a process of the candidate's."""
+    """Whether an answer has the right form: it comes from the candidate's process."""
 
     def error(e: Any) -> bool:
         return e is None or (
@@ -236,7 +238,7 @@ def _tail(path: str) -> str:
 
 
 def remove(folder: str) -> None:
-    """Remove a candidate's folder, also what it has taken rights from."""
+    """Remove a candidate's folder, including parts whose permissions were removed."""
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.isdir(folder):
         os.chmod(folder, 0o700)

@@ -175,5 +175,16 @@ def test_wgmma(device: str) -> None:
     with rawkern.check():
         kernel[1, 128](a, b, again := torch.full_like(d, float("nan")), 0)
     assert torch.equal(d, again)
+    for seed in (0, 1):  # whichever warp runs first, it has the same rows
+        with rawkern.order(seed):
+            kernel[1, 128](a, b, again := torch.full_like(d, float("nan")), 0)
+        assert torch.equal(d, again)
+    alone = rawkern.RawKernel(
+        GEMM.replace("    float c[4] = {};", "    float c[4] = {};\n    if (threadIdx.x >= 96) return;")
+    )
+    with pytest.raises(
+        LaunchError, match=r"line 19: .*a product of its warp group \(wgmma\) that another warp .* without"
+    ):
+        alone[1, 128](a, b, d, 0)
     with pytest.raises(LaunchError, match=r"wgmma.*leads out of the block's shared memory"):
         kernel[1, 128](a, b, d, 0x3000)

@@ -144,7 +144,7 @@ TAMPERING = {
 ENDS = {
     "exits": (beginning("raise SystemExit(3)"), "status 3"),
     "crashes": (beginning("import ctypes; ctypes.string_at(0)"), "SIGSEGV"),
-    "closes its socket": (beginning("import os, time; os.close(3); time.sleep(60)"), "closed what it answers through"),
+    "closes its socket": (beginning("import os, time; os.close(3); time.sleep(60)"), "closed its connection"),
     "uses memory": (beginning("big = [torch.ones(1 << 26) for _ in range(99)]"), "more than 500000000 bytes"),
     "has another process use memory": (
         beginning(
@@ -154,5 +154,5 @@ ENDS = {
         ),
         "more than 500000000 bytes",
     ),
-    "sleeps": (beginning("import time; time.sleep(60)"), "not ended after 3 s"),
+    "sleeps": (beginning("import time; time.sleep(60)"), "did not finish within 3 s"),
 }

@@ -1,4 +1,4 @@
-"""What goes between a judge and a candidate's process: all of it comes back, and what is no message is refused."""
+"""What goes between a judge and a candidate's process: everything arrives, and invalid messages raise."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def packed(head: str, data: bytes = b"", length: int | None = None, nbytes: int 
     [
         (packed("", length=1 << 40), "a message of 1099511627776 bytes"),
         (packed("{}", nbytes=1 << 40), "1099511627776 bytes of tensors"),
-        (packed("no JSON"), "a message that is none"),
-        (packed("[" * 100_000), "a message that is none"),
-        (packed("{}"), "a message that is none: 'tensors'"),
-        (packed("[]"), "a message that is none"),
+        (packed("no JSON"), "an invalid message"),
+        (packed("[" * 100_000), "an invalid message"),
+        (packed("{}"), "an invalid message: 'tensors'"),
+        (packed("[]"), "an invalid message"),
         (packed('{"tensors": [["Tensor", [1]]]}'), "there is no dtype 'Tensor'"),
-        (packed('{"tensors": [["float32", [-1]]]}'), "no possible shape"),
-        (packed('{"tensors": [["float32", [1e999]]]}'), "a message that is none"),
-        (packed(json.dumps({"tensors": [["int8", [1] * 99]]}), b"1"), "no possible shape"),
-        (packed('{"tensors": [["float32", [2]]]}', b"1234"), "another size than the message says"),
-        (packed('{"tensors": [["float32", [1099511627776, 0]]]}', b"1234"), "another size than the message says"),
+        (packed('{"tensors": [["float32", [-1]]]}'), "an impossible shape"),
+        (packed('{"tensors": [["float32", [1e999]]]}'), "an invalid message"),
+        (packed(json.dumps({"tensors": [["int8", [1] * 99]]}), b"1"), "an impossible shape"),
+        (packed('{"tensors": [["float32", [2]]]}', b"1234"), "size differs from the message's"),
+        (packed('{"tensors": [["float32", [1099511627776, 0]]]}', b"1234"), "size differs from the message's"),
     ],
 )
 def test_no_messages(message: bytes, says: str) -> None:

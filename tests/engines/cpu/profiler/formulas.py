@@ -47,7 +47,7 @@ def summed(requests: Iterable[Request]) -> dict[str, int]:
         found[f"{space}_bytes"] += len(lanes) * size
         found[f"{space}_bytes_{8 * size}b"] += len(lanes) * size
         if op in ("atom", "red"):
-            found["atomic_meets"] += max(Counter(lanes.values()).values())
+            found["atomic_conflicts"] += max(Counter(lanes.values()).values())
         if space == "global":
             touched, ideal, lines = sectors(list(lanes.values()), size)
             found[f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum"] += 1

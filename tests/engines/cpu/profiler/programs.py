@@ -198,7 +198,7 @@ def difference(seed: int) -> str:
     with rawkern.profile() as report:
         rawkern.RawKernel(program.source)[program.blocks, program.block](*arrays, n)
     launch, requests = report.as_dict()["launches"][0], program.expected(n)
-    found = {k: v for k, v in launch["counters"].items() if re.search("global|shared|atomic_meets", k) and v}
+    found = {k: v for k, v in launch["counters"].items() if re.search("global|shared|atomic_conflicts", k) and v}
     expected: dict[str, Any] = summed(requests)
     distinct = {f"a{array}": count for array, count in touched(requests).items()}
     if found == expected and launch["distinct_sectors"] == distinct:
