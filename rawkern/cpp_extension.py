@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.extensions.cpp.devices import Switch
 from rawkern.extensions.extension import Extension, Host, summary
 from rawkern.extensions.modules import Source
@@ -56,7 +56,7 @@ def _said(extension: Extension, verbose: bool) -> Extension:
     return extension
 
 
-@border
+@api_boundary
 def load(
     name: str,
     sources: str | PathLike | Sequence[PathLike],
@@ -128,7 +128,7 @@ is_standalone, keep_intermediates
     return _said(Extension(host), verbose)
 
 
-@border
+@api_boundary
 def load_inline(
     name: str,
     cpp_sources: str | Sequence[str],
@@ -210,7 +210,7 @@ def _restored(cpp_extension: Any, before: tuple[Any, Any]) -> Iterator[None]:
         cpp_extension.load, cpp_extension.load_inline = before
 
 
-@border
+@api_boundary
 def patch() -> contextlib.AbstractContextManager[None]:
     """Replace ``torch.utils.cpp_extension.load`` and ``load_inline`` by those of this module.
 
@@ -226,7 +226,7 @@ def patch() -> contextlib.AbstractContextManager[None]:
     return _restored(cpp_extension, before)
 
 
-@border
+@api_boundary
 def take_cpu_tensors(take: bool = True) -> None:
     """Set whether CPU tensors pass checks for CUDA tensors: ``x.is_cuda()``, ``CHECK_CUDA`` and the like.
 
