@@ -95,8 +95,13 @@ def read_signature(unit: Unit, function: Function, node: Any) -> None:
                 one.name in whole
                 or (one.name in compound and one.type.kind != "tensor")
                 or (one.type.number and one.name in assigned_names(body))
+                or (one.type.kind == "dim3" and re.search(_MEMBER_SET.format(one.name), text_of(body)))
             ):
                 function.rebinds.add(one.name)
+
+
+# An assignment to a member of a dim3, which is immutable in Python.
+_MEMBER_SET = r"\b{0}\s*\.\s*[xyz]\s*(?:[-+*/%&|^]?=(?!=)|<<=|>>=|\+\+|--)|(?:\+\+|--)\s*{0}\s*\."
 
 
 def _definition(root: Any) -> Any:

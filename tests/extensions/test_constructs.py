@@ -780,3 +780,15 @@ torch::Tensor f(c10::optional<torch::Tensor> x) {
     f = load(tmp_path, source).f
     assert f(None).tolist() == [7, 7, 7]
     assert f(torch.arange(3.0, device=f(None).device)).tolist() == [0, 1, 2]
+
+
+def test_members_of_a_grid_that_is_passed_by_reference(tmp_path: Path, device: torch.device) -> None:
+    source = """
+__global__ void k(int* n) { if (threadIdx.x == 0 && threadIdx.y == 0) atomicAdd(n, blockDim.x * 100 + blockDim.y); }
+void sizes(int n, dim3& block, dim3& grid) { block.x = n; block.y = 2; grid.x = 3; }
+void around(int n, dim3& block, dim3& grid) { sizes(n, block, grid); }
+void f(torch::Tensor n) { dim3 block, grid; around(8, block, grid); k<<<grid, block>>>(n.data_ptr<int>()); }
+"""
+    n = torch.zeros(1, dtype=torch.int32, device=device)
+    load(tmp_path, source).f(n)
+    assert n.item() == 3 * 802
