@@ -1,6 +1,6 @@
 """What the CPU engine takes of PTX: the share of what public kernels use, and the page of all it supports.
 
-``python -m benchmarks.coverage`` prints the share; ``--write`` makes docs/ptx-support.md anew from the lowering tables.
+``python -m benchmarks.coverage`` prints the share; ``--write`` rebuilds docs/ptx-support.md from the lowering tables.
 The data counts, for each mnemonic, how many of 1,680 kernels of public repositories use it.
 """
 

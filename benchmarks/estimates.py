@@ -188,7 +188,7 @@ def predicted() -> list[Row]:
 
 
 def measured(row: Row) -> dict[str, float]:
-    """Microseconds of a row on the current GPU: medians of 10, behind a kernel that waits; cold: caches overwritten."""
+    """Microseconds of a row on the current GPU: medians of 10, after a kernel that waits; cold: caches overwritten."""
     go, args = launcher_of(row), arguments(row, "cuda")
     other = torch.empty(1 << 27, device="cuda")
     for _ in range(3):

@@ -50,7 +50,7 @@ def failed(error: BaseException | str) -> Timing:
 
 
 def sample(run: Callable[[], Any], calls: int, finish: Callable[[], Any] | None = None) -> float:
-    """Seconds per call of `calls` calls; `finish` (a GPU's synchronisation) is not timed."""
+    """Seconds per call of `calls` calls; `finish` (a GPU's synchronization) is not timed."""
     if finish is not None:
         finish()
     start = time.perf_counter()
@@ -99,7 +99,7 @@ def compare(
     timer : callable
         Seconds per call, given a contender and a number of calls.
     patience : float
-        Rounds in which other programs kept a core busy are taken anew, for up to this many seconds.
+        Rounds in which other programs kept a core busy are repeated, for up to this many seconds.
     """
     errors: dict[str, BaseException] = {}
     calls: dict[str, int] = {}
@@ -218,7 +218,7 @@ class Report:
         self.idle.append(quiet(limit))
 
     def add(self, table: Table, numbers: Any) -> None:
-        """Add a table and the numbers behind it; it is shown at once."""
+        """Add a table and its raw numbers; it is shown at once."""
         self.tables.append(table)
         self.data[table.title] = plain(numbers)
         print(clean(table.markdown()), end="\n\n", flush=True)

@@ -1,4 +1,4 @@
-"""Many judgements in a row with one worker: what each takes, and what they leave behind."""
+"""Many calls of `judge` in a row with one worker: the time of each, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.harness import Report, Table
 from rawkern.base import cache
 from rawkern.testing import Verdict, Worker, judge
 
-WARM = 30  # judgements before what is there is counted
+WARM = 30  # calls before memory and files are counted
 SECONDS = 2.0  # of those that do not end
 KERNEL = """
 extern "C" __global__ void square(int n, const float* x, float* y) {{
@@ -110,7 +110,7 @@ def state(worker: int) -> dict[str, int]:
 
 def main(options: argparse.Namespace) -> None:
     times: dict[str, list[float]] = defaultdict(list)
-    report = Report("judging", "Judgements in a row")
+    report = Report("judging", "Calls of judge in a row")
     with tempfile.TemporaryDirectory() as folder, Worker() as worker:
         tempfile.tempdir = folder
         os.environ["RAWKERN_CACHE_DIR"] = os.path.join(folder, "cache")
@@ -129,16 +129,16 @@ def main(options: argparse.Namespace) -> None:
                 print(number + 1, state(pid), flush=True)
         after = state(pid)
         if worker.pid != pid:
-            raise SystemExit("the worker was started anew")
+            raise SystemExit("the worker was restarted")
     left = Table("What is left", ("", f"after {WARM}", f"after {WARM + options.count}"))
     left.rows = [(name, str(before[name]), str(after[name])) for name in before]
-    took = Table("Time of a judgement", ("candidate", "judgements", "median", "90 % take at most"))
+    took = Table("Time of a call of judge", ("candidate", "calls", "median", "90 % take at most"))
     for name, each in times.items():
         ninth = statistics.quantiles(each, n=10)[-1] if len(each) > 1 else each[0]
         took.rows.append((name, str(len(each)), f"{statistics.median(each) * 1e3:.0f} ms", f"{ninth * 1e3:.0f} ms"))
     mean = statistics.mean(second for each in times.values() for second in each)
     report.notes.append(
-        f"{options.count} judgements, one after the other, with one worker: candidates of all kinds in turns, no two "
+        f"{options.count} calls of judge, one after the other, with one worker: all kinds in turn, no two "
         f"the same, {mean * 1e3:.0f} ms each; one in 50 does not end and takes its limit, {SECONDS:g} s. On the CPU."
     )
     busy = os.getloadavg()[0] / (os.cpu_count() or 1)

@@ -75,7 +75,7 @@ def launches(report: Report, rounds: int, builds: bool) -> dict[str, float]:
 
 
 def addresses(report: Report, rounds: int) -> None:
-    """Launches on the CPU whose pointers stand in a struct or a table, with the default checks and without."""
+    """Launches on the CPU whose pointers are in a struct or a table, with the default checks and without."""
     module = rawkern.RawModule(sources.ADDRESSES)
     for n in (256, 65536):
         tensors = [torch.randn(n) for _ in range(3)] + [torch.empty(n)]
@@ -151,7 +151,7 @@ def built(
 
 
 def launch_time(run: Callable[[], Any], calls: int) -> float:
-    """Seconds per call on the host's clock, without the time that the GPU is behind."""
+    """Seconds per call on the host's clock, without the time that the GPU needs to catch up."""
     return sample(run, calls, finish)
 
 

@@ -24,8 +24,8 @@ RESULT = ROOT / "results" / "ncu.md"
 
 _LOOPS = "ptxas unrolls the loop: other branches, for several rounds at a time"
 _PREDICATED = "ptxas predicates one or two instructions in place of a branch around them"
-_JOINED = "ptxas joins neighbouring loads of shared memory into wider ones"
-_SUNK = "ptxas moves the last addition behind the branch to the one lane that needs its result"
+_JOINED = "ptxas joins adjacent loads of shared memory into wider ones"
+_SUNK = "ptxas moves the last addition into the branch of the one lane that needs its result"
 _BRANCHES = ("smsp__sass_branch_targets", "smsp__sass_inst_executed_op_branch")
 _BRANCHES = ("smsp__sass_branch_targets", "smsp__sass_inst_executed_op_branch")
 #: Why counts differ, by kernel and the beginning of the counter's name.

@@ -138,7 +138,7 @@ def over(timings: dict[str, Timing], base: str, title: str, note: str, goals: di
 
 
 def squares(report: Report, rounds: int, note: str) -> None:
-    """A ready-made operator and a formula beside torch's."""
+    """A built-in operator and an elementwise expression next to torch's."""
     functions = {"torch.square": torch.square, "rawkern.square": rawkern.square}
     functions["an elementwise formula"] = rawkern.elementwise("T x", "T y", "y = x * x", "square_of")
     x, grad = torch.randn(N, device=DEVICE), torch.randn(N, device=DEVICE)

@@ -1,6 +1,6 @@
 """Makes docs/benchmarks.md, its pictures and the tables of `times` from the results in `results/`; needs no GPU.
 
-The page's prose stays as it is; what stands between ``<!-- NAME -->`` and ``<!-- /NAME -->`` is made anew from the
+The page's prose is kept; the text between ``<!-- NAME -->`` and ``<!-- /NAME -->`` is rebuilt from the
 numbers, so that none is copied by hand. The pictures need matplotlib.
 """
 
@@ -256,7 +256,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def rendered(text: str) -> str:
-    """The page with its blocks made anew.
+    """The page with its blocks rebuilt.
 
     Raises
     ------

@@ -214,7 +214,7 @@ STRUCTS: dict[str, Callable[[torch.Tensor], dict]] = {
     "fresh_arrays/fail/struct_float": lambda p: {"p": p},
     "fresh_arrays/fail/struct_nested": lambda p: {"v": {"p": p}},
 }
-#: Files that GPUVerify fails for a race, or for a barrier that threads miss, on some input: by reading them. Others
+#: Files that GPUVerify fails for a race, or for barrier divergence, on some input: by reading them. Others
 #: that it fails have an assertion, a null pointer or a write to constants.
 RACY = frozenset((
     "atomics/add_tid", "atomics/add_zero", "cooperative_groups/fail/block_divergence_grid_group",

@@ -172,7 +172,7 @@ PLANTED = {
         "__shared__ float s[64]; s[threadIdx.x] = x[threadIdx.x]; x[threadIdx.x] = s[63 - threadIdx.x];",
         "shared memory read before a barrier",
     ),
-    "initcheck": ("x[threadIdx.x] += 1.0f;", "a read of memory that nobody wrote"),
+    "initcheck": ("x[threadIdx.x] += 1.0f;", "a read of uninitialized memory"),
     "synccheck": (
         "if (threadIdx.x % 32 < 16) { __syncwarp(0xffff0000u); x[threadIdx.x] = 1.0f; }",
         "a __syncwarp by lanes that its mask leaves out",
@@ -205,7 +205,7 @@ def inside(tool: str, planted: bool) -> None:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a tool reports: findings in rawkern's kernels, in others (torch's), and refusals of driver calls."""
+    """What a tool reports: findings in rawkern's kernels, in others (torch's), and rejected driver calls."""
 
     own: dict[str, int]
     others: dict[str, int]
@@ -263,7 +263,7 @@ def watched(sanitizer: str, tool: str, planted: bool, limit: float) -> dict[str,
         "failure": failure or ("" if found.finished else "no summary"),
         "in rawkern's kernels": found.own,
         "in other kernels": found.others,
-        "refused calls": found.calls,
+        "rejected calls": found.calls,
     }
 
 
@@ -294,12 +294,12 @@ def main() -> None:
             for planted in (False, True)
         }
         results = {key: job.result() for key, job in jobs.items()}
-    columns = ("tool", "ran", "findings in rawkern's kernels", "in torch's kernels", "refused calls", "seconds")
+    columns = ("tool", "ran", "findings in rawkern's kernels", "in torch's kernels", "rejected calls", "seconds")
     table = Table("Operators, forward and backward, over ragged shapes", columns)
     for tool in TOOLS:
         r = results[tool, False]
         ran = ", ".join(f"{n} {what}" for what, n in r["ran"].items()) or r["failure"]
-        kinds = ("in rawkern's kernels", "in other kernels", "refused calls")
+        kinds = ("in rawkern's kernels", "in other kernels", "rejected calls")
         table.rows.append((tool, ran, *(listed(r[kind]) for kind in kinds), f"{r['seconds']:.0f}"))
     report.add(table, {tool: results[tool, False] for tool in TOOLS})
     table = Table("A planted mistake, which each tool should find", ("tool", "mistake", "found"))

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(MOST_THREADS<P, G>)
     if (r >= rows) return;
     const long long y = target[r];
     const bool counts = y != ignore;
-    assert(!counts || (y >= 0 && y < n && "cross_entropy: a target is no class"));
+    assert(!counts || (y >= 0 && y < n && "cross_entropy: target index out of range"));
     const Row<T, V, P, G> row(x, r, n, inner);
     const MaxSum<C> found = max_and_sum(row);
     const C log_sum = C(log(found.sum)), all = found.max + log_sum;

@@ -21,7 +21,7 @@ __device__ __forceinline__ Words philox(unsigned long long seed, unsigned long l
 }
 
 // out[i] = word i < drop ? 0 : in[i] * scale. Words have 32 bits, or 16 for half types, which come twice as fast: so a
-// counter is enough for C = 4 or 8 elements. A thread does C neighbouring ones. Grid: 1-D, at least ceil(n / C) threads.
+// counter is enough for C = 4 or 8 elements. A thread does C neighboring ones. Grid: 1-D, at least ceil(n / C) threads.
 template <typename T>
 __global__ void dropout(const T* in, T* out, const long long* seed, unsigned int drop, compute_t<T> scale, long long n) {
     constexpr int C = sizeof(T) == 2 ? 8 : 4, LOAD = 16 / sizeof(T) < C ? 16 / sizeof(T) : C;  // elements of a load

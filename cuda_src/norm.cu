@@ -130,7 +130,7 @@ template <typename C, int V, int P, int G> struct Columns {
 };
 
 // grad_x, plus grad_summed if that is not null; and of each group the sums over its rows of what weight and bias get
-// (each groups x n, null where nobody wants them). Grid: any. Half types have registers left to load the next row while
+// (each groups x n, null if not wanted). Grid: any. Half types have registers left to load the next row while
 // one is computed.
 template <typename T, int V, int P, int G, bool RMS>
 __global__ void __launch_bounds__(G == BLOCK ? 512 : 128)

@@ -1,4 +1,4 @@
-// Elementwise maps that read and write 16 bytes at a time. A thread does V neighbouring elements; V = 1 is the plain
+// Elementwise maps that read and write 16 bytes at a time. A thread does V neighboring elements; V = 1 is the plain
 // map.
 #pragma once
 #include <cuda_bf16.h>

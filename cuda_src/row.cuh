@@ -1,5 +1,5 @@
 // What kernels over rows share. A row is n elements that are `inner` apart; a group of threads does it:
-// G = 1, one thread (neighbouring threads do neighbouring rows: for rows whose elements lie far apart);
+// G = 1, one thread (neighboring threads do neighboring rows: for rows whose elements lie far apart);
 // G = WARP, a warp (blocks of 32 x rows); G = BLOCK, a block of one dimension, whole warps.
 // A thread loads packs of V elements; it keeps P of them in registers, or with P = 0 reads memory at each pass.
 #pragma once

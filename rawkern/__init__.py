@@ -46,9 +46,9 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def _find_operators() -> None:
-    """Have ``torch.ops.rawkern`` import a ready-made operator that it is asked for, as by a saved program.
+    """Make ``torch.ops.rawkern`` import a built-in operator at its first use, for example by a saved program.
 
-    It stands in the module of the public name that it begins with.
+    Its module is that of the public name with which its name begins.
     """
     import torch
 
@@ -65,7 +65,7 @@ def _find_operators() -> None:
                 if name.startswith("_"):
                     raise
             beginnings = [known for known in homes if name.startswith(known)]
-            if beginnings:  # the others cannot be among the ready-made ones
+            if beginnings:  # other names cannot be built-in operators
                 importlib.import_module(homes[max(beginnings, key=len)])
             return super().__getattr__(name)
 

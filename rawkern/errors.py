@@ -15,8 +15,8 @@ class CompileError(RawkernError, RuntimeError):
     Attributes
     ----------
     file : str or None
-        The file the compiler complains about; for a source that is a string, the file and line of Python that it stands
-        in, ``train.py:12``.
+        The file the compiler complains about; for a source string, its file and line of Python,
+        ``train.py:12``.
     line, column : int or None
         Where in that file or string, counted from 1. NVRTC reports no column for some errors.
     excerpt : str
@@ -91,7 +91,7 @@ class OutOfBoundsError(CheckError):
 
 
 class MisalignedError(CheckError):
-    """A thread uses an address that is no multiple of what it reads or writes there."""
+    """A thread uses an address that is not a multiple of what it reads or writes there."""
 
 
 class FreedMemoryError(CheckError):
@@ -103,7 +103,7 @@ class ReadOnlyError(CheckError):
 
 
 class UninitializedReadError(CheckError):
-    """A thread uses what nobody has written: a shared or local variable before its first write."""
+    """A thread reads uninitialized memory: a shared or local variable before its first write."""
 
 
 class RaceError(CheckError):
@@ -127,4 +127,4 @@ class MissingDependencyError(RawkernError, ImportError):
 
 
 class NotDifferentiable(RawkernError):
-    """A formula or kernel from which no derivative can be derived; the message says why and what to do."""
+    """An expression or kernel whose derivative cannot be derived; the message says why and what to do."""

@@ -92,10 +92,10 @@ def to_torch(a: Any) -> torch.Tensor:
     Raises
     ------
     ValueError
-        For read-only memory (torch would allow writing to it), for negative strides, and for strides that are no
-        multiple of the element size (fields of structured arrays).
+        For read-only memory (torch would allow writing to it), for negative strides, and for strides that are not
+        multiples of the element size (fields of structured arrays).
     TypeError
-        For foreign byte order, structured and object arrays, and dtypes torch has not.
+        For foreign byte order, structured and object arrays, and dtypes that torch does not have.
     """
     if isinstance(a, torch.Tensor):
         return a
@@ -155,7 +155,7 @@ def _check_array(a: Any, dtype: np.dtype) -> None:
     if any(s < 0 for s in a.strides):
         raise ValueError("to_torch: the array has a negative stride, which torch cannot hold; pass a.copy()")
     if dtype.itemsize and any(s % dtype.itemsize for s, n in zip(a.strides, a.shape, strict=True) if n > 1):
-        raise ValueError("to_torch: a stride is no multiple of the element size; pass a.copy()")
+        raise ValueError("to_torch: a stride is not a multiple of the element size; pass a.copy()")
 
 
 def _numpy_dtype(name: str) -> np.dtype:

@@ -164,7 +164,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         Raises
         ------
         TypeError, ValueError
-            For what is no size or switch, and clusters that no device runs. What the kernel and its device do not take
+            For values that are not sizes or switches, and unsupported clusters. What the kernel or its device rejects
             raises at the launch.
         """
         key = cluster, cooperative, programmatic
@@ -192,7 +192,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         grid, block : int or tuple of 1 to 3 ints
             Blocks of the grid, threads of a block; 1 by default, and 0 is 1, as CuPy has it.
         args : tuple
-            The kernel's arguments. A pointer may be given as its address, ``x.data_ptr()``. On a GPU nobody checks it;
+            The kernel's arguments. A pointer may be given as its address, ``x.data_ptr()``. On a GPU it is not checked;
             on the CPU it has to be in the memory of a live tensor.
         shared_mem : int
             Bytes of dynamic shared memory.

@@ -195,7 +195,9 @@ class RawModule(OfUnit):
             try:
                 entries = build.program().entries
             except CompileError as error:
-                if error.line is not None or not templates:  # templates alone make no program, and are no mistake
+                if (
+                    error.line is not None or not templates
+                ):  # a source with only templates has no program, which is not an error
                     raise
                 entries = ()
             return tuple(dict.fromkeys((*(entry.name for entry in entries), *templates)))
@@ -256,7 +258,7 @@ class RawModule(OfUnit):
         Raises
         ------
         ValueError
-            It is no constant expression, or its type is no number; the message has the compiler's words.
+            It is not a constant expression, or its type is not a number; the message has the compiler's words.
         CompileError
             The source does not compile.
         """
@@ -300,7 +302,7 @@ class RawModule(OfUnit):
         Raises
         ------
         CompileError
-            It does not compile; launches raise the same until it is mended.
+            It does not compile; launches raise the same until it is fixed.
         """
         self.unit.reload()
 

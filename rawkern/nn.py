@@ -293,7 +293,7 @@ class RotaryEmbedding(nn.Module):
         Raises
         ------
         TypeError
-            For an input that is no strided tensor.
+            For an input that is not a strided tensor.
         ValueError
             For more positions than ``max_seq_len``, or another last dimension than ``dim``.
         """

@@ -31,7 +31,7 @@ def register(shell: Any) -> None:
         try:
             shell.push(_names(line, cell, frames.caller()))
         except Exception as error:
-            if meant(error):  # the message has the place in the cell; the way there through IPython helps nobody
+            if meant(error):  # the message has the place in the cell; frames of IPython do not help
                 hide(error)
                 shown = shell.InteractiveTB.get_exception_only(type(error), error)
                 error._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
@@ -45,7 +45,7 @@ def _names(line: str, cell: str, place: frames.Place | None) -> dict[str, Any]:
     words = shlex.split(line)
     given = words.pop(0) if words and not words[0].startswith("-") else None
     if given is not None and not _is_name(given):
-        raise ValueError(f"%%cuda {line}: {given!r} is no name for the cell's module; write %%cuda [name] [options]")
+        raise ValueError(f"%%cuda {line}: {given!r} is not a name for the cell's module; write %%cuda [name] [options]")
     settings: dict[str, Any] = {_SETTINGS[word]: True for word in words if word in _SETTINGS}
     options = tuple(word for word in words if word not in _SETTINGS)
     # The first line is the magic's: with an empty one in its place, the source's lines are those of the cell.

@@ -71,7 +71,7 @@ def _package(name: str) -> Path:
         raise ValueError(f"{name!r} is a module and no package, which has a folder for kernels{hint}")
     found = next((folder for folder in folders if folder.is_dir()), None)
     if found is None:
-        raise ValueError(f"the package {name!r} lies in {folders[0]}, which is no folder on disk; install it unzipped")
+        raise ValueError(f"the package {name!r} is in {folders[0]}, which is not a folder on disk; install it unzipped")
     return found
 
 

@@ -34,7 +34,7 @@ class Module(Protocol):
 def instance_name(name: str, arguments: Sequence[Any]) -> str:
     """The name of an instance: ``("axpy", (torch.float32, 4))`` is ``"axpy<float, 4>"``.
 
-    TypeError for an argument that is no dtype, number or text.
+    TypeError for an argument that is not a dtype, number or string.
     """
     return f"{name}<{', '.join(_spelled(name, each) for each in arguments)}>" if arguments else name
 
@@ -149,7 +149,7 @@ class TemplateKernel:
         fitting = [one for one in declared if len(one.params) == count]
         if len({(one.template_params, one.types) for one in fitting}) != 1:
             forms = "; ".join(f"{self.name}({', '.join(one.types)})" for one in declared)
-            raise TypeError(f"no one template {self.name} takes {count} arguments: {forms}")
+            raise TypeError(f"{count} arguments do not select one overload of template {self.name}: {forms}")
         one = fitting[0]
         for name in kwargs:
             if name not in one.params:

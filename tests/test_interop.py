@@ -117,7 +117,7 @@ def test_to_torch_refuses() -> None:
             "the array has the byte order of another machine (>f8); pass a.astype(a.dtype.newbyteorder('='))",
         ),
         (pairs, TypeError, "torch has no dtype for structured; pass a.view(numpy.uint8) for the bytes"),
-        (pairs["b"], ValueError, "a stride is no multiple of the element size; pass a.copy()"),
+        (pairs["b"], ValueError, "a stride is not a multiple of the element size; pass a.copy()"),
         (np.array([None]), TypeError, "torch has no dtype for object; pass a.view(numpy.uint8) for the bytes"),
         ([1, 2], TypeError, "got list; pass a NumPy or CuPy array, or an object with __dlpack__"),
     ]

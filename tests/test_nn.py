@@ -212,7 +212,7 @@ def test_refusals() -> None:
         rotary(torch.zeros(9, 4))
     with pytest.raises(ValueError, match=r"input has shape \(9, 6\); it has to be \(\.\.\., 4\)"):
         rotary(torch.zeros(9, 6))
-    with pytest.raises(ValueError, match="embedding: max_norm, scale_grad_by_freq and sparse are not there"):
+    with pytest.raises(ValueError, match="embedding: max_norm, scale_grad_by_freq and sparse are not supported"):
         nn.Embedding(4, 4, sparse=True)(torch.tensor([1]))
     with pytest.raises(TypeError, match=r"cross_entropy: target is torch\.float32, it must be int64 class indices"):
         nn.CrossEntropyLoss()(torch.zeros(2, 3), torch.zeros(2, 3))

@@ -101,7 +101,7 @@ def test_findings_name_the_line_of_the_cell(shell: Any, capsys: pytest.CaptureFi
         ),
         ("%%cuda\n__global__ void lambda() {}", "lambda cannot be one name in Python"),
         ("%%cuda halve\n__global__ void halve() {}", "the cell has a kernel 'halve'; give its module another name"),
-        ("%%cuda a.b\n__global__ void halve() {}", "'a.b' is no name for the cell's module"),
+        ("%%cuda a.b\n__global__ void halve() {}", "'a.b' is not a name for the cell's module"),
         ("%%cuda --no-such-option\n__global__ void halve() {}", "--no-such-option"),
         ("%%cuda -arch=sm_90\n__global__ void halve() {}", "the tensors' device decides the architecture"),
         ("%%cuda\n__device__ int x;", "no kernel"),

@@ -47,7 +47,7 @@ def accessor_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
 
 
 def native_accessor(e: Emit, ctype: CType, accessor: Accessor, tensor: str, at: str) -> None:
-    """The same behind the address, in native code: of the DLTensor of a tensor that has passed the rules."""
+    """The same after the address, in native code: of the DLTensor of a tensor that has passed the rules."""
     e.ask(
         "rk_put_sizes", tensor, at, room=ctype.size, dims=accessor.dims, loose=int(accessor.loose),
         size=struct.calcsize(accessor.code), most=accessor.most if accessor.most < 1 << 63 else -1,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rawkern.arguments.signature import Signature
 
 HOLDERS = (torch.int64, torch.uint64, torch.uint8)  # dtypes of tensors in which addresses may stand
-_LOWEST = 1 << 16  # smaller numbers are no addresses
+_LOWEST = 1 << 16  # smaller numbers are not addresses
 _known: dict[int, weakref.ref[torch.Tensor]] = {}  # tensors that addresses were found in
 
 
@@ -28,7 +28,7 @@ class Address:
 
     value: int
     device: int  # CUDA index, -1 for the CPU
-    tensor: torch.Tensor | None  # a live one that has its memory there; on a GPU nobody looks
+    tensor: torch.Tensor | None  # a live one that has its memory there; not searched on a GPU
 
 
 def resolve(signature: Signature, args: Sequence[Any]) -> tuple[Any, ...] | None:

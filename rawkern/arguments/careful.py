@@ -49,7 +49,7 @@ class Bound(NamedTuple):
     #: operator's fake implementation and there is nothing to launch.
     device: torch.device | None
     values: tuple[Any, ...]  # for `struct.pack(signature.format, *values)`
-    written: tuple[torch.Tensor, ...]  # tensors behind non-const pointers; their versions have been bumped
+    written: tuple[torch.Tensor, ...]  # tensors passed to non-const pointers; their versions have been incremented
     keep: tuple[Any, ...]  # objects that must live until the launch has been issued
     tensors: tuple[torch.Tensor, ...]  # every torch tensor whose memory the kernel gets, for `tensors.record`
     pieces: tuple[Piece, ...] = ()  # the memory that each argument leads to
@@ -128,7 +128,7 @@ class Arguments:
         self.pieces.append(piece)
 
     def extents(self, param: Param, address: Any) -> tuple[int, int]:
-        """How much of the memory that was found last, for a parameter, lies behind its address."""
+        """How much of the memory that was found last, for a parameter, follows its address."""
         passed = param.address
         if passed is None or not self.pieces:
             return 0, 0
@@ -179,7 +179,7 @@ class Arguments:
                     f"{where} is a list of tensors, and {error}, which would not keep the table made of it; "
                     "pass an int64 tensor of addresses made before"
                 )
-            # From pinned memory the copy needs no synchronisation, and torch keeps the page until it is done.
+            # From pinned memory the copy needs no synchronization, and torch keeps the page until it is done.
             host = torch.tensor(addresses, dtype=torch.int64, device="cpu", pin_memory=True)
             table = host.to(torch.device("cuda", self.device), non_blocking=True)
             self.tensors.append(table)
@@ -237,7 +237,7 @@ def bind(
     Raises
     ------
     TypeError, ValueError, OverflowError
-        For arguments that do not fit the parameters; the message names the argument and the call that mends it.
+        For arguments that do not fit the parameters; the message names the argument and the call that fixes it.
     LaunchError
         For launches that autograd or a tracer would lose.
     """

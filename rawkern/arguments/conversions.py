@@ -1,4 +1,4 @@
-"""The ways out where memory has another dtype than a kernel reads: conversions, and views of the same bytes."""
+"""What to pass if memory has another dtype than a kernel reads: a conversion, or a view of the same bytes."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _capsule(value: Any, where: str) -> Any:
 
 
 def check_gpu(where: str) -> None:
-    """Refuse GPU memory where torch, and so rawkern, has no GPU."""
+    """Reject GPU memory if torch, and so rawkern, has no GPU."""
     if not torch.cuda.is_available():
         why = "this torch is built without CUDA" if torch.version.cuda is None else "torch sees no GPU"
         raise LaunchError(f"{where} is GPU memory, and {why}; `rawkern doctor` says more; pass an array on the CPU")

@@ -1,4 +1,4 @@
-"""What lies behind a pointer argument: tensors and arrays of every kind as one record, or an error that names them."""
+"""The memory of a pointer argument: tensors and arrays of every kind as one record, or an error that names them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Piece:
 
     `parameter` is the offset of its address among the kernel's parameters, where it stands there; `itemsize` the bytes
     of an element. Elements of a strided tensor lie in `size` bytes from the first to the last. `read_only`: the kernel
-    may not write it here, and if it is `locked`, its owner lets nobody. `followed`: races are looked for.
+    may not write it here, and if it is `locked`, its owner forbids writes. `followed`: races are looked for.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Piece:
 
     @property
     def given_as(self) -> str:
-        """The parameter that it stands in, if it is an argument's."""
+        """The parameter that it belongs to, if it is an argument."""
         return self.name.split(".")[0].split("[")[0]
 
 
@@ -136,20 +136,20 @@ def _unknown(pointer: int, device: int, owner: Any) -> Memory:
 def _not_memory(value: Any, where: Where, need: str) -> TypeError:
     verb = "takes a reference to device memory" if need.endswith("&") else "takes a pointer"
     if isinstance(value, np.generic):
-        mend = "pass a tensor or an array, not one element of it"
+        fix = "pass a tensor or an array, not one element of it"
     elif isinstance(value, bool | int | float | complex):
-        mend = (
+        fix = (
             f"pass the tensor itself, {where.expr} and not {where.expr}.data_ptr()"
             if isinstance(value, int) and value > 0xFFFF
             else (f"pass a tensor, such as torch.tensor([{value!r}])")
         )
     elif isinstance(value, (list, tuple)):
-        mend = f"pass torch.tensor({where.expr})"
+        fix = f"pass torch.tensor({where.expr})"
     elif isinstance(value, (bytes, bytearray, memoryview)):
-        mend = f"pass torch.frombuffer(bytearray({where.expr}), dtype=torch.uint8)"
+        fix = f"pass torch.frombuffer(bytearray({where.expr}), dtype=torch.uint8)"
     else:
-        mend = "pass a torch tensor, a CuPy or NumPy array, or an object with __dlpack__"
-    return TypeError(f"{where} is {shown(value)}, the kernel {verb} ({need}); {mend}")
+        fix = "pass a torch tensor, a CuPy or NumPy array, or an object with __dlpack__"
+    return TypeError(f"{where} is {shown(value)}, the kernel {verb} ({need}); {fix}")
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -221,23 +221,23 @@ def refuse_layout(op: str, name: str, t: torch.Tensor) -> None:
 
 
 def check_class(t: torch.Tensor, where: Where, need: str = "") -> None:
-    """Refuse subclasses and layouts whose memory is not the tensor's elements in order."""
+    """Reject subclasses and layouts whose memory is not the tensor's elements in order."""
     other = other_layout(t)
     if other is not None:
         raise TypeError(f"{where} {other[0]}{need}; pass {where.expr}.{other[1]}")
     if type(t) in private.PLAIN or not private.has_dispatch(t):
         return
     name = type(t).__name__
-    mend = {"DTensor": "to_local()", "AsyncCollectiveTensor": "wait()"}.get(name)
-    rest = f"pass {where.expr}.{mend}" if mend else "pass the plain tensor inside it, or wrap this in rawkern.op"
+    fix = {"DTensor": "to_local()", "AsyncCollectiveTensor": "wait()"}.get(name)
+    rest = f"pass {where.expr}.{fix}" if fix else "pass the plain tensor inside it, or wrap this in rawkern.op"
     raise TypeError(f"{where} is a {name}, a tensor subclass that keeps its memory elsewhere; {rest}")
 
 
-def check_bits(t: torch.Tensor, where: Where, why: str = "", mend: str = "") -> None:
-    """Refuse torch's lazy bits, with which the memory holds other values than the tensor."""
+def check_bits(t: torch.Tensor, where: Where, why: str = "", fix: str = "") -> None:
+    """Reject torch's lazy bits, with which the memory holds other values than the tensor."""
     for bit, lazy in (("conj", t.is_conj()), ("neg", t.is_neg())):
         if lazy:
-            raise ValueError(f"{where} has torch's lazy {bit} bit{why}; {mend or f'pass {where.expr}.resolve_{bit}()'}")
+            raise ValueError(f"{where} has torch's lazy {bit} bit{why}; {fix or f'pass {where.expr}.resolve_{bit}()'}")
 
 
 def _numpy_dtype(dtype: np.dtype) -> str:

@@ -72,7 +72,7 @@ def _ctypes_fields(kind: Any, at: int) -> Iterator[tuple[str, Any, int, bool]]:
 
 
 def check_names(ctype: CType, names: Mapping[Any, Any], where: Where) -> None:
-    """Refuse names that the struct has no members of, where its members are known."""
+    """Reject names that are not members of the struct, if its members are known."""
     if ctype.layout is None or ctype.layout.unknown:
         return
     members = {m.name for m in ctype.layout.members}
@@ -81,7 +81,7 @@ def check_names(ctype: CType, names: Mapping[Any, Any], where: Where) -> None:
         if name not in members and not str(name).startswith("_"):
             there = f"its members are{listed(ctype)}" if members else "it has no members"
             raise TypeError(
-                f"{where} has a member {name!r} that {ctype.name} has not; {there}{did_you_mean(name, members)}"
+                f"{where} has a member {name!r} that {ctype.name} does not have; {there}{did_you_mean(name, members)}"
             )
 
 

@@ -1,7 +1,7 @@
-"""The rules for arguments, one row each: how native code tests one, and how the careful way tests and explains it.
+"""The rules for arguments, one row each: how native code tests one, and how the slow path tests and explains it.
 
-A native reading leaves for `CAREFUL` where an argument may not do: it may refuse what the careful reading accepts, but
-never the other way round. A careful reading raises the error that names argument, rule, value and way out.
+A native reading leaves for `CAREFUL` if an argument may violate the rule: it may reject what the slow reading accepts,
+but never the reverse. The slow reading raises the error that names argument, rule, value and what to do.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ADDRESSES = ("int64", "uint64")  # dtypes of a table of pointers
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An argument for a pointer on the careful way: the parameter's type and the memory that was given."""
+    """An argument for a pointer on the slow path: the parameter's type and the memory that was given."""
 
     ctype: CType
     memory: Memory
@@ -93,7 +93,7 @@ class Call(Protocol):
 
 
 class Rule(NamedTuple):
-    """One rule for memory behind a pointer, in two readings."""
+    """One rule for a pointer's memory, in two readings."""
 
     native: Callable[[Emit, Native], None]
     careful: Callable[[Call, Pointer], None]
@@ -119,7 +119,7 @@ def _native_dtype(e: Emit, n: Native) -> None:
     if target.kind == "void":
         return
     names = ADDRESSES if target.kind == "pointer" else target.dtypes
-    if not names:  # structs, whose layout the careful way asks the compiler for
+    if not names:  # structs, whose layout the slow path asks the compiler for
         e.unless("false")
     found = e.load("i32", n.tensor, 20)
     tests = []
@@ -136,8 +136,8 @@ def _dtype(call: Call, p: Pointer) -> None:
         return
     if target.kind == "pointer":
         if memory.dtype not in ADDRESSES:
-            mend = "pass an int64 tensor of addresses or a list of tensors"
-            raise TypeError(f"{where} is {memory.dtype}, {p.does}; {mend}")
+            fix = "pass an int64 tensor of addresses or a list of tensors"
+            raise TypeError(f"{where} is {memory.dtype}, {p.does}; {fix}")
         return
     if target.dtypes:
         if memory.dtype not in target.dtypes:
@@ -158,7 +158,7 @@ def _dtype(call: Call, p: Pointer) -> None:
             f"{where} has {memory.count} bytes, {p.does}, whose size is {target.size}; pass a multiple of that"
         )
     if target.align > 1 and memory.pointer % target.align:
-        raise ValueError(f"{where} starts at an address that is no multiple of {target.align} bytes, {p.does}")
+        raise ValueError(f"{where} starts at an address that is not a multiple of {target.align} bytes, {p.does}")
 
 
 def _numbers_of_structs(call: Call, p: Pointer, target: CType) -> None:
@@ -172,8 +172,8 @@ def _numbers_of_structs(call: Call, p: Pointer, target: CType) -> None:
     lanes = target.size // scalar.size
     pairs = (complex_of(scalar),) if lanes == 2 else ()
     if memory.dtype not in (*scalar.dtypes, *pairs):
-        mend = conversion(scalar, memory, where, p.writes)
-        raise TypeError(f"{where} is {memory.dtype}, {p.does}, of {lanes} {scalar.name} each; {mend}")
+        fix = conversion(scalar, memory, where, p.writes)
+        raise TypeError(f"{where} is {memory.dtype}, {p.does}, of {lanes} {scalar.name} each; {fix}")
     shape, size = (memory.owner if memory.tensor is None else memory.tensor).shape, memory.itemsize
     for n in reversed(shape if memory.count else ()):
         if size % target.size == 0 or target.size % size:
@@ -206,10 +206,10 @@ def _device(call: Call, p: Pointer) -> None:
     elif memory.device != call.device and not (memory.device < 0 and _pinned(memory)):
         assert call.first is not None
         there = "cpu" if call.device < 0 else f"cuda:{call.device}"
-        mend = f"{where.expr}.to({there!r})" if memory.tensor is not None else f"a copy of it on {there}"
+        fix = f"{where.expr}.to({there!r})" if memory.tensor is not None else f"a copy of it on {there}"
         raise ValueError(
             f"{where} is on {memory.place}, argument {call.first.position} '{call.first.expr}' is on {there}; "
-            f"a launch runs on one device: pass {mend}"
+            f"a launch runs on one device: pass {fix}"
         )
 
 
@@ -245,13 +245,13 @@ def _order(call: Call, p: Pointer) -> None:
     if memory.contiguous or call.strided:
         return
     if p.writes:
-        mend = "write into a contiguous tensor and copy it back, or make the kernel with strided=True"
+        fix = "write into a contiguous tensor and copy it back, or make the kernel with strided=True"
     else:
         copy = "contiguous()" if memory.tensor is not None else "copy()"
-        mend = f"pass {where.expr}.{copy}, or make the kernel with strided=True"
+        fix = f"pass {where.expr}.{copy}, or make the kernel with strided=True"
     t = memory.tensor
     strides = f" (shape {tuple(t.shape)}, strides {t.stride()})" if t is not None else ""
-    raise ValueError(f"{where} is not contiguous{strides}, {p.does}; {mend}")
+    raise ValueError(f"{where} is not contiguous{strides}, {p.does}; {fix}")
 
 
 # Whether it may be written ------------------------------------------------------------------------------------------
@@ -270,8 +270,8 @@ def _written(call: Call, p: Pointer) -> None:
     if not memory.writable:
         raise ValueError(f"{where} is a read-only {memory.kind}, {does}; pass a writable copy, {where.expr}.copy()")
     if memory.overlaps:
-        mend = f"pass {where.expr}.{_copy_call(memory)}"
-        raise ValueError(f"{where} has several elements at one address (stride 0), {does}; {mend}")
+        fix = f"pass {where.expr}.{_copy_call(memory)}"
+        raise ValueError(f"{where} has several elements at one address (stride 0), {does}; {fix}")
     t = memory.tensor
     if t is not None and t.requires_grad and torch.is_grad_enabled() and operator_state.state.level == 0:
         raise operator_state.not_inside_op(f"{where} requires grad, {does} and autograd would not know")
@@ -299,13 +299,13 @@ def native_address(e: Emit, n: Native) -> str:
 def _aligned(call: Call, p: Pointer) -> None:
     memory, where, align = p.memory, p.where, p.target.align
     if align > 1 and memory.pointer % align:
-        mend = "give it memory of its own" if p.writes else f"pass {where.expr}.{_copy_call(memory)}"
-        raise ValueError(f"{where} starts at an address that is no multiple of {align} bytes, {p.does}; {mend}")
+        fix = "give it memory of its own" if p.writes else f"pass {where.expr}.{_copy_call(memory)}"
+        raise ValueError(f"{where} starts at an address that is not a multiple of {align} bytes, {p.does}; {fix}")
 
 
 DTYPE = Rule(_native_dtype, _dtype)
 DEVICE = Rule(_native_device, _device)
-#: The rules for memory behind a pointer, in the order in which they are asked.
+#: The rules for a pointer's memory, in the order in which they are checked.
 POINTER = (
     Rule(_native_plain, _described),
     DTYPE,
@@ -352,7 +352,7 @@ def _native_vector(e: Emit, ctype: CType, value: str, at: str) -> None:
 
 
 def _native_struct(e: Emit, ctype: CType, value: str, at: str) -> None:
-    """The bytes that are passed; members are looked at the careful way."""
+    """The bytes that are passed; members are looked at the slow path."""
     e.ask("rk_put_bytes", "%table", value, at, size=ctype.size)
 
 

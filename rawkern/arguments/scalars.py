@@ -28,7 +28,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which argument an error is about: its words for the message, and the name to use in the call that mends it."""
+    """Which argument an error is about: its words for the message, and the name to use in the call that fixes it."""
 
     kernel: str
     position: int
@@ -73,8 +73,8 @@ def by_value(ctype: CType, value: Any, where: Where) -> Any:
     return _CONVERT[ctype.kind](ctype, value, where)
 
 
-def _wrong(ctype: CType, what: str, where: Where, mend: str) -> TypeError:
-    return TypeError(f"{where} is {what}, the kernel takes {ctype.name} by value; {mend}")
+def _wrong(ctype: CType, what: str, where: Where, fix: str) -> TypeError:
+    return TypeError(f"{where} is {what}, the kernel takes {ctype.name} by value; {fix}")
 
 
 def _out_of_range(ctype: CType, value: object, where: Where, limits: str) -> OverflowError:
@@ -112,8 +112,8 @@ def _scalar(ctype: CType, value: Any, where: Where) -> bool | int | float | comp
         return getattr(value, "ptr")  # noqa: B009  # an attribute of CuPy's
     if value is None:
         raise _wrong(ctype, "None", where, "pass a number (only pointers can be None)")
-    mend = f"pass {where.expr}.item(), which waits for the GPU" if hasattr(value, "__dlpack__") else "pass a number"
-    raise _wrong(ctype, shown(value), where, mend)
+    fix = f"pass {where.expr}.item(), which waits for the GPU" if hasattr(value, "__dlpack__") else "pass a number"
+    raise _wrong(ctype, shown(value), where, fix)
 
 
 def _tensor_scalar(ctype: CType, value: torch.Tensor, where: Where) -> bool | int | float | complex:
@@ -185,7 +185,7 @@ def _bool(ctype: CType, value: Any, where: Where) -> bool:
 
 
 def _number(ctype: CType, value: Any, where: Where) -> float:
-    """A real number as a Python float; complex ones are refused."""
+    """A real number as a Python float; complex ones raise."""
     number = _scalar(ctype, value, where)
     if isinstance(number, complex):
         raise _wrong(ctype, f"the complex {number!r}", where, f"pass {where.expr}.real")

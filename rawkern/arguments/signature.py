@@ -98,7 +98,7 @@ class Signature:
         return tuple(Where(self.name, param.index + 1, param.name) for param in self.params)
 
     def numbers(self, values: tuple[Any, ...]) -> list[Any]:
-        """Return those of bound values that are no pointer's: numbers, and structs as bytes."""
+        """Return the bound values of parameters that are not pointers: numbers, and structs as bytes."""
         return [value for param, value in zip(self.params, values, strict=True) if not param.is_pointer]
 
 
@@ -108,7 +108,7 @@ def make_signature(
     """The signature of a compiled kernel, which has `name` and `params` (C++ type spellings).
 
     Missing or empty names become arg0, arg1, ... `struct_layout` gives the layout of a struct by its C++ name; it is
-    called here for structs passed by value, and at a first launch for structs behind pointers.
+    called here for structs passed by value, and at a first launch for structs that pointers refer to.
     """
     params = []
     for index, text in enumerate(entry.params):

@@ -1,1 +1,1 @@
-"""What everything else stands on."""
+"""The foundation of all other modules."""

@@ -21,8 +21,8 @@ class use_torch_allocator:
     It holds from the call on, for all threads and devices; as a context, ``with rawkern.use_torch_allocator(): ...``,
     until its end. Arrays made meanwhile stay valid, and count in `torch.cuda.memory_allocated`.
 
-    An array's memory belongs to the stream that is CuPy's current one when it is made, and is used anew there only, as
-    in CuPy's own pool. Launches of rawkern on other streams are waited for before that, which CuPy's pool does not do.
+    An array's memory belongs to the stream that is CuPy's current one when it is made, and is reused only there, as
+    in CuPy's own pool. Unlike CuPy's pool, the allocator first waits for rawkern's launches on other streams.
     While a CUDA graph is captured, make CuPy's stream the one of the capture
     (``with cupy.cuda.Stream.from_external(torch.cuda.current_stream()): ...``): arrays then lie in the graph's pool.
 

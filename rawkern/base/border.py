@@ -1,6 +1,6 @@
-"""The border between rawkern and its users: what rawkern raises on purpose crosses it without rawkern's frames.
+"""The boundary of the API: errors that rawkern raises on purpose leave it without rawkern's frames.
 
-``RAWKERN_FULL_TRACEBACK=1`` keeps them. They stay in errors that nobody meant to raise: those are defects.
+``RAWKERN_FULL_TRACEBACK=1`` keeps them. Other errors always keep them: those are bugs.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _known_files(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def directory() -> Path:
-    """Return the cache directory, made and checked; it may be unwritable, but nobody else can write to it.
+    """Return the cache directory, made and checked; it may be unwritable, but other users cannot write to it.
 
     It is ``RAWKERN_CACHE_DIR`` where that is set, else ``rawkern`` in the platform's user cache folder. RawkernError
     if another user could put files into it: machine code read from there would run as this user.
@@ -294,7 +294,7 @@ _WAY_OUT = "set RAWKERN_CACHE_DIR to a directory that only you can write to"
 
 
 def _check_private(path: Path) -> None:
-    """Refuse a directory that another user can write to or replace."""
+    """Reject a directory that another user can write to or replace."""
     try:
         status = os.stat(path)
     except OSError:
@@ -313,7 +313,7 @@ def _check_private(path: Path) -> None:
 
 
 def _check_parent(path: Path, parent: Path) -> None:
-    """Refuse a parent in which another user could swap the directory for one of their own."""
+    """Reject a parent in which another user could replace the directory."""
     try:
         status = os.stat(parent)
     except OSError:

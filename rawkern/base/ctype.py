@@ -1,4 +1,4 @@
-"""The table of C parameter types: size, alignment, range, and the dtypes that lie behind a pointer to each."""
+"""The table of C parameter types: size, alignment, range, and the dtypes that a pointer to each accepts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CType:
     size: int = 0  # bytes; 0 for void, for functions, and for structs whose layout has not been asked for
     align: int = 0
     code: str = ""  # what `struct` packs a value by, after an explicit "<"; compound types are packed as bytes
-    dtypes: tuple[str, ...] = ()  # torch dtype names accepted behind a pointer to this type
+    dtypes: tuple[str, ...] = ()  # torch dtype names that a pointer to this type accepts
     low: int = 0  # range of integers
     high: int = 0
     element: CType | None = None  # of a vector, complex or array type, with their count
@@ -160,7 +160,7 @@ def _integer(name: str, code: str, dtypes: tuple[str, ...]) -> CType:
 
 
 def _vector(name: str, element: CType, lanes: int, align: int) -> CType:
-    # bool is no number here: uchar4* means four bytes, and a mask of bools is rarely meant.
+    # bool is not a number here: uchar4* means four bytes, and a mask of bools is rarely meant.
     dtypes = _I8[::-1] if element.name == "unsigned char" else element.dtypes
     if lanes == 2 and element.name in _COMPLEX_OF:
         dtypes += (_COMPLEX_OF[element.name],)

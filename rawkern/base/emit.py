@@ -56,6 +56,6 @@ class Emit:
         return self.value(f"load ptr, ptr {at}")
 
     def load(self, ty: str, pointer: str, offset: int = 0) -> str:
-        """What lies so many bytes behind an address."""
+        """The place at an offset in bytes from an address."""
         at = self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}") if offset else pointer
         return self.value(f"load {ty}, ptr {at}, align 1")

@@ -20,7 +20,7 @@ class EnvironmentVariableError(ValueError):
 
 
 def read(name: str, parse: Callable[[str, str], T], default: T) -> T:
-    """A variable's value by a function of its text and of what messages call it; the default where it is not set."""
+    """A variable's value, parsed by a function of its value and its name for messages; the default if it is not set."""
     text = os.environ.get(name, "").strip()
     if not text:
         return default

@@ -1,7 +1,7 @@
 """Locks and calls of compilers that other threads hold while the process forks: the child must not wait for them.
 
 A forked child has only the thread that forked. A lock that another one held stays locked for ever, in Python as inside
-LLVM and NVRTC. The first kind is made anew in the child; with the second the fork waits until no thread is in there.
+LLVM and NVRTC. The first kind is recreated in the child; with the second the fork waits until no thread is in there.
 """
 
 from __future__ import annotations

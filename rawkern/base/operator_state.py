@@ -23,7 +23,7 @@ state = _State()
 class inside_op(Scope):
     """Context in which launches belong to an operator, so that autograd and tracing know of them already.
 
-    Writing to tensors that require grad is then allowed, and active dispatch modes are no obstacle. With `fake=True`
+    Writing to tensors that require grad is then allowed, and active dispatch modes do not matter. With `fake=True`
     a launch checks its arguments for kind only and runs nothing: that is for an operator's fake implementation. With
     `composed=True` a launch raises `LaunchError`: what runs is to be differentiated, step by step. The state is the
     thread's own; contexts nest.

@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def stands_in(value: Any) -> bool:
-    """Whether something that is no tensor takes its place in torch's functions."""
+    """Whether an object that is not a tensor overrides torch's functions."""
     return not isinstance(value, torch.Tensor) and hasattr(type(value), "__torch_function__")
 
 

@@ -1,4 +1,4 @@
-"""Progress bars of work that takes over a second, by tqdm where that is installed; none where nobody watches."""
+"""Progress bars, by tqdm if it is installed, for work longer than a second; none without a terminal."""
 
 from __future__ import annotations
 

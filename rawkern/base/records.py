@@ -115,7 +115,7 @@ CPU, CUDA = 1, 2  # DLPack's kinds of devices
 
 
 def extents_at(size: int) -> int:
-    """Where behind `size` bytes of parameters their extents begin, two words of 64 bits for each.
+    """Where after `size` bytes of parameters their extents begin, two words of 64 bits for each.
 
     They say how many bytes from its address on may be read, and how many be written."""
     return -(-size // 8) * 8

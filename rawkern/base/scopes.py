@@ -43,7 +43,7 @@ class Scope(contextlib.ContextDecorator):
         except BaseException:
             self._end(token)
             raise
-        yield  # the one who resumes it is no one to tell that it has ended
+        yield  # whatever resumes it does not need to know that it has ended
 
     def _entered(self) -> Any:
         """What entering returns."""

@@ -22,7 +22,7 @@ def current_stream(device: torch.device | int) -> int:
 def stream_handle(stream: Any) -> int:
     """The raw handle of a torch stream, a CuPy stream, or any object with `__cuda_stream__`.
 
-    Integers are refused: nothing says which device they belong to, or whether they are still alive; wrap one in
+    Integers raise: their device is not known, nor whether the stream still exists; wrap one in
     `torch.cuda.ExternalStream(handle)`.
     """
     protocol = getattr(stream, "__cuda_stream__", None)

@@ -1,7 +1,7 @@
 """What native functions use of Python and torch, by address: one table for the process.
 
 torch's tensors are read where torch keeps them: `torch_private.tensor_layout` finds the places by comparing tensors
-with what torch says of them, so with a torch that keeps them elsewhere launches go the careful way.
+with what torch says of them, so with a torch that keeps them elsewhere launches take the slow path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PYTHON = (
     "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "PyWeakref_GetObject",
     "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
-#: `attention` counts what every launch has to go the careful way for. `keys_*` are the dispatch keys of plain tensors.
+#: `attention` counts what every launch has to take the slow path for. `keys_*` are the dispatch keys of plain tensors.
 #: `mode`: what is added to the CPU (`engines.cpu.mode.Mode.word`).
 #: `careful`, `finish`, `abandon`, `forward`, `relay` and `launcher_type` are `rawkern.launch.launcher`'s.
 TABLE = Record(
@@ -78,7 +78,7 @@ _reasons: set[int] = set()
 
 
 def attend(reason: object, there: bool) -> None:
-    """Have a reason, by its identity, for every launch to go the careful way, or have it no more."""
+    """Add or remove a reason, by its identity, for every launch to take the slow path."""
     with _lock:
         (_reasons.add if there else _reasons.discard)(id(reason))
         field("attention", len(_reasons))

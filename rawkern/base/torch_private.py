@@ -51,7 +51,7 @@ jit_tracing: Callable[[], bool] = _get("_C._is_tracing") or _get("jit.is_tracing
 increment_version: Callable[[tuple[torch.Tensor, ...]], None] = _get("_C._increment_version") or _increment_version
 # torch's current stream of a device as an integer: 0.07 us instead of 3.4. Missing in builds without CUDA.
 raw_stream: Callable[[int], int] = _get("_C._cuda_getCurrentRawStream") or _raw_stream
-# torch's current device without the initialisation check of the public function, which every launch would pay.
+# torch's current device without the initialization check of the public function, which every launch would pay.
 current_device: Callable[[], int] = _get("_C._cuda_getDevice") or torch.cuda.current_device
 
 # A new tensor on the CPU by size, strides and dtype, past the dispatcher: 0.35 us instead of 0.6.
@@ -80,7 +80,7 @@ forward_level = torch.autograd.forward_ad, "_current_level"
 profiler_flag = torch.autograd.profiler, "_is_profiler_enabled"
 # Whether two tensors share memory, fake ones included.
 same_memory: Callable[[torch.Tensor, torch.Tensor], bool] = _get("_C._is_alias_of")
-# torch's former vmap, which is behind is_grads_batched=True: whether it has batched a tensor, a tensor with its batch
+# torch's former vmap, which implements is_grads_batched=True: whether it has batched a tensor, a tensor with its batch
 # in front, and the way back. One level of it is ever active, the first.
 _former_key: Any = _get("_C._parse_dispatch_key")("Batched")
 _dispatch_keys: Callable[[torch.Tensor], Any] = _get("_C._dispatch_keys")
@@ -405,7 +405,7 @@ def wrapper_kind(t: torch.Tensor) -> str | None:
         return "functorch"
     try:
         return "zero" if is_zero(t) else None
-    except ValueError:  # an uninitialised parameter answers no question
+    except ValueError:  # an uninitialized parameter answers no question
         return None
 
 
@@ -413,5 +413,5 @@ def has_memory(t: torch.Tensor) -> bool:
     """Whether `t` is of a plain class and has an address; false for empty tensors too."""
     try:
         return type(t) in PLAIN and t.data_ptr() != 0
-    except (RuntimeError, ValueError):  # functorch wrappers, uninitialised parameters
+    except (RuntimeError, ValueError):  # functorch wrappers, uninitialized parameters
         return False

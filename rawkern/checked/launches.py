@@ -1,6 +1,6 @@
 """Checked launches: `check` turns them on, `launch` runs one and raises what it found.
 
-A checked launch runs on the CPU engine, on one thread, from a build of its own: compiled with fewer optimisations, so
+A checked launch runs on the CPU engine, on one thread, from its own build: compiled with fewer optimizations, so
 that each access of the source is there with its line, and with a call of the checker before each of them.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, tuple[str, ...]], Any]] = weakref.WeakKeyDictionary()
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
-LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
+LESS_OPTIMIZED = "--Ofast-compile=mid"  # keeps loops, and reads whose values are not used; still inlines
 UNOPTIMIZED = "-G"
 
 
@@ -244,7 +244,7 @@ class Launch:
 
 
 def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
-    """Refuse a block for whose registers the GPU has no room; only its machine code tells, where it can be made.
+    """Reject a block whose registers do not fit the GPU; only its machine code tells, where it can be made.
 
     That takes longer than all the rest, so it is not made for a kernel whose bounds the compiler keeps.
     """
@@ -272,7 +272,7 @@ def _kernel(state: State, build: str) -> Any:
         from rawkern.engines.cpu.checker.coverage import Coverage
         from rawkern.engines.cpu.checker.instrument import Checker
 
-        program = _program(state, UNOPTIMIZED if build == PLAIN else LESS_OPTIMISED)
+        program = _program(state, UNOPTIMIZED if build == PLAIN else LESS_OPTIMIZED)
         instrument = Coverage if build == COVERED else Checker
         known[build, state.asked] = program, Module(program.ptx, instrument, program.source.readable), {}
     program, module, kernels = known[build, state.asked]
@@ -294,7 +294,7 @@ def _variables(state: State, module: Any, device: torch.device) -> Iterator[list
         return
     usual, pairs = state.build.engine_module(device, state.asked), []
     for name in names:
-        with contextlib.suppress(KeyError):  # nobody uses it in the usual build
+        with contextlib.suppress(KeyError):  # not used in the usual build
             (theirs, size), (ours, same) = usual.global_view(name), module.global_view(name)
             if size == same:
                 pairs.append((theirs, ours, size))

@@ -34,7 +34,7 @@ def without_returns(found: Iterable[Finding], source: Source) -> list[Finding]:
 
 
 def _goes_past(lines: Sequence[tuple[str, int]], source: Source) -> bool:
-    """Whether what stands at a line, or where that was inlined, is a branch or a loop, and has no way to return."""
+    """Whether the code at a line, or where that was inlined, is a branch or a loop, and has no way to return."""
     statements = [node for file, line in lines for node in _outermost(tree.parse(text_of(file, source)), line)]
     return bool(statements) and not any(map(_returns, statements))
 

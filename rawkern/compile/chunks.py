@@ -1,6 +1,6 @@
 """The declarations at namespace scope of a CUDA source, found by brackets and words.
 
-A tree of syntax would ask for macros to be expanded first: `PYBIND11_MODULE(...) {` and `CHECK_INPUT(x)` are no C++.
+A syntax tree would need expanded macros: `PYBIND11_MODULE(...) {` and `CHECK_INPUT(x)` are not C++.
 Brackets and the words before them tell where a declaration ends and what it is, in every branch of an ``#if``.
 """
 
@@ -34,7 +34,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Parts:
-    """A text with what stands in it at namespace scope."""
+    """A text with its declarations at namespace scope."""
 
     text: str
     code: str  # the text with spaces over comments, literals and directives
@@ -190,7 +190,7 @@ def without_template(head: str) -> tuple[str, bool]:
 
 
 def _angle(text: str, at: int) -> int:
-    """One past the ``>`` that closes the ``<`` at a place; comparisons there stand in round brackets."""
+    """One past the ``>`` that closes the ``<`` at a place; comparisons inside must be in parentheses."""
     depth = rounds = 0
     for match in re.compile(r"[()<>]").finditer(text, at):
         c = match[0]

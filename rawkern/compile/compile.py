@@ -3,7 +3,7 @@
 One compilation gives code and types together: a kernel template is declared after the source, and for each extern "C"
 kernel and each template instance NVRTC is asked for the lowered name of ``&__rawkern_probe<decltype(kernel)>``, which
 spells the kernel's type in full, through typedefs and macros; being declared only, the probe leaves nothing in the
-code. Other kernels' types stand in their own mangled names. Which kernels there are is guessed from the text; where
+code. Other kernels' types are in their mangled names. Which kernels there are is guessed from the text; where
 the guess fails (``#if`` left one out), the source is compiled plainly first, and what its PTX holds is asked for.
 """
 
@@ -250,7 +250,7 @@ def _candidates(source: Source, symbol: str, guessed: dict[str, str]) -> list[st
     if symbol.startswith("_Z"):
         name, params, instance = split_function(demangle(symbol))
         plain = strip_anonymous(name)
-        # An overloaded name has no decltype; then the types that stand in its symbol are asked for.
+        # An overloaded name has no decltype; then the types come from its symbol.
         return (
             [_probe(plain)]
             if instance
@@ -277,7 +277,7 @@ def _no_kernel(source: Source, log: str) -> CompileError:
 
 
 def _tidy(ptx: str, source: Source) -> str:
-    """Drop the current directory from names that are no files: those of string sources and of NVRTC's own headers."""
+    """Drop the current directory from names that are not files: those of string sources and of NVRTC's own headers."""
     names = ["__nv_nvrtc_builtin_header.h"] if source.path is not None else ["__nv_nvrtc_builtin_header.h", source.name]
     found = "|".join(map(re.escape, names))
     return re.sub(rf'^(\s*\.file\s+\d+\s+)"[^"\n]*/({found})"', r'\1"\2"', ptx, flags=re.M) + "\n"

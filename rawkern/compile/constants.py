@@ -18,10 +18,10 @@ _SPELLED = re.compile(r"__rawkern_constant<(.*), (\d+)ull, (\d+)ull>")
 
 
 def value(source: Source, arch: str, expression: str, key: str) -> bool | int | float:
-    """Compute a constant expression with the names and macros of a source, as it stands at its end.
+    """Compute a constant expression with the names and macros of a source, as if written at its end.
 
-    `key` names the program in the cache. ValueError if it is no constant expression, or no number; CompileError if the
-    source does not compile.
+    `key` names the program in the cache. ValueError if it is not a constant expression or not a number; CompileError if
+    the source does not compile.
     """
     name = f"constant-{key}-{cache.digest(expression)}"
     type_name, low, high = cache.kept(name, lambda: _ask(source, arch, expression))
@@ -46,7 +46,7 @@ def _ask(source: Source, arch: str, expression: str) -> tuple[str, int, int]:
 
 
 def _refused(source: Source, arch: str, expression: str, type_of: str, log: str) -> Exception:
-    """Find out what is wrong: the source, a name in the expression, its type, or that it is no constant."""
+    """Find out what is wrong: the source, a name in the expression, its type, or that it is not constant."""
     plain = run_nvrtc(source, arch)
     if not plain.ok:
         return diagnostics.compile_error(source, plain.log, include_path(source))
@@ -59,7 +59,7 @@ def _refused(source: Source, arch: str, expression: str, type_of: str, log: str)
     found = diagnostics.problems(log if typed.ok else typed.log)
     says = found[0].text if found else "it cannot be parsed"
     return ValueError(
-        f"{expression!r} is no constant expression of {source.title}; the compiler says: {says}\n"
+        f"{expression!r} is not a constant expression of {source.title}; the compiler says: {says}\n"
         "  name what is constexpr, an enumerator or a macro in full, such as 'ns::Traits<float, 4>::kSize'; "
         "variables are read by get_global"
     )

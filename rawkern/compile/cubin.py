@@ -61,7 +61,7 @@ def resources(cubin: bytes, arch: str) -> dict[str, Resources]:
         own = dict(elf.records(cubin, section))
         bounds = own.get(_REQUIRED_THREADS) or own.get(_MAX_THREADS)
         if (bounds and len(bounds) < 12) or not own.get(_BARRIERS, b"?") or f".text.{kernel}" not in by_name:
-            raise elf.damaged(section.offset, f"section {name} has records that nobody knows, or a kernel without code")
+            raise elf.damaged(section.offset, f"section {name} has unknown records, or a kernel without code")
         x, y, z = struct.unpack_from("<3I", bounds) if bounds else (1024, 1, 1)
         shared = by_name.get(f".nv.shared.{kernel}")
         frame, stack = (of_functions[attribute].get(kernel, 0) for attribute in (_FRAME, _MIN_STACK))

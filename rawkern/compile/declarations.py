@@ -1,6 +1,6 @@
-"""What kernels a CUDA source declares, read from its text alone.
+"""The kernels that a CUDA source declares, found by a scan without the compiler.
 
-The compiler has the last word on types; this scan finds what it does not tell: templates that nobody instantiated yet,
+The compiler has the last word on types; this scan finds what it does not tell: templates that are not instantiated yet,
 and the names of parameters. It does not run the preprocessor, so a kernel may be found that ``#if`` leaves out, and
 one may be missed that a macro makes.
 """
@@ -214,7 +214,7 @@ def _declaration(code: str, start: int, end: int, scopes: list[str | None]) -> D
     head = code[max(code.rfind(c, 0, start) for c in ";{}") + 1 : start]
     template = re.search(r"\btemplate\b", head)
     if template and not re.search(r"\btemplate\s*<\s*[^>\s]", head):
-        return None  # an explicit specialisation or instantiation: the compiler lists those itself
+        return None  # an explicit specialization or instantiation: the compiler lists those itself
     namespaces = [part for scope in scopes if scope and scope != '"C"' for part in scope.replace(" ", "").split("::")]
     conditional = "#" in inner  # then the text does not tell which parameters there are
     parts = split_arguments(_MARK.sub("", inner))

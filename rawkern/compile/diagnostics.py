@@ -123,7 +123,7 @@ def is_for_device(problem: Problem, source: Source) -> bool:
 
 
 def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> CompileError:
-    """Make the error for the log with which NVRTC refused a source; `searched` are the include directories."""
+    """Make the error for the log with which NVRTC rejected a source; `searched` are the include directories."""
     log = log.strip("\0\n ")
     found = problems(log)
     end = _AT_END.search(log)
@@ -284,7 +284,7 @@ def excerpt_of(text: str, line: int, column: int | None) -> str:
 
 
 def _replaced(file: str, line: str, source: Source) -> str:
-    """Say which macro among the options stands in a line of a header."""
+    """Say which macro among the options occurs in a line of a header."""
     for option in source.options if file != source.name else ():
         macro = re.match(r"(?:-D|--define-macro=)([A-Za-z_]\w*)", option)
         if macro and re.search(rf"\b{macro[1]}\b", line):

@@ -1,4 +1,4 @@
-"""What nvcc takes and NVRTC refuses: read off NVRTC's log, and allowed in a second compilation.
+"""What nvcc accepts and NVRTC rejects: recognized in NVRTC's log, and enabled in a second compilation.
 
 Types and standard headers that nvcc includes by itself, or has from headers for the host; functions of <cmath> with
 integers or numbers of two types; function objects of older CUBs; constexpr functions without ``__device__`` and generic
@@ -83,7 +83,7 @@ class Dialect:
         """The declarations, empty where none is needed."""
         numbers = _NUMBER if any(name.endswith("()") for name in self.names) else ""
         std = "#include <rawkern/std.h>\n" if self.light else ""
-        # Headers come last: those of std take over what is declared before.
+        # Headers come last: those of std reuse what is declared before.
         return (
             numbers + std + "".join(sorted(map(_declaration, self.names), key=lambda text: text.startswith("#include")))
         )

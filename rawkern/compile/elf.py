@@ -39,7 +39,7 @@ class Section:
 def sections(cubin: bytes) -> list[Section]:
     """Return all sections; RawkernError if these are not the bytes of a cubin."""
     if cubin[:4] != MAGIC or cubin[4:6] != b"\x02\x01":
-        raise RawkernError("this is no cubin: it is not a 64-bit little-endian ELF file")
+        raise RawkernError("this is not a cubin: it is not a 64-bit little-endian ELF file")
     start, count, names = *unpack("<Q", cubin, 40), *unpack("<2H", cubin, 60)
     headers = [unpack("<IIQQQQIIQQ", cubin, start + 64 * i) for i in range(count)]
     if names >= count:
@@ -136,7 +136,7 @@ def replaced(cubin: bytes, number: int, content: bytes, shift: int) -> bytes:
         if header[1] in _RELOCATIONS and header[7] == number:
             for at in range(header[4], header[4] + header[5], header[9]):
                 struct.pack_into("<Q", made, at, struct.unpack_from("<Q", made, at)[0] + shift)
-    for k in range(of_programs):  # their places stand in bytes 8 to 15
+    for k in range(of_programs):  # their offsets are in bytes 8 to 15
         at = moved(programs) + size * k + 8
         struct.pack_into("<Q", made, at, moved(struct.unpack_from("<Q", made, at)[0]))
     struct.pack_into("<2Q", made, 32, moved(programs), moved(table))

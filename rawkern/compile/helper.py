@@ -1,7 +1,7 @@
-"""NVRTC in a process of its own: there is inline assembly on which it crashes, and ends the process that it runs in.
+"""NVRTC in a separate process: some inline assembly crashes it, which ends the process.
 
 A helper is started when it is first needed, and goes on to the next source, as starting one takes about as long as a
-small compilation. It is nobody's child, so that nothing waits for it, and ends with the pipe that it reads from, or
+small compilation. It is detached, so that no process waits for it, and ends with the pipe that it reads from, or
 when nothing has come for a while.
 """
 
@@ -115,7 +115,7 @@ def compiled(library: str, options: list[str], *program: Any) -> Compiled | None
     what, value = answer
     if what == "compiled":
         return value
-    if what == "refused":
+    if what == "rejected":
         raise NvrtcError(value)
     return None
 
@@ -136,7 +136,7 @@ def serve(library: str) -> None:
             os.chdir(here)
             answer = "compiled", nvrtc.compiled(*rest)
         except NvrtcError as error:
-            answer = "refused", str(error)
+            answer = "rejected", str(error)
         except Exception as error:
             answer = "failed", repr(error)
         _send(to, answer)

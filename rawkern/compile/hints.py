@@ -1,4 +1,4 @@
-"""What the compiler's words mean for somebody who has just moved a file from nvcc to here, and the way out."""
+"""Hints: what the compiler's messages mean for a file that was written for nvcc, and what to do."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def _with_headers_at_hand(words: str, searched: tuple[str, ...]) -> str:
 
 
 def _is_there(header: str, searched: Iterable[str]) -> bool:
-    if header.startswith(("torch/", "ATen/", "c10/")):  # what stands in for them is rawkern's own
+    if header.startswith(("torch/", "ATen/", "c10/")):  # rawkern replaces them by its own headers
         return True
     own = header in shims.needed(frozenset())
     return own or any(os.path.isfile(os.path.join(folder, header)) for folder in searched)

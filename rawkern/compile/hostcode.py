@@ -13,7 +13,7 @@ from rawkern.compile.files import read_text
 from rawkern.compile.source import Source
 from rawkern.compile.split import TORCH_HEADERS, Include, is_host_header, may_have_host_code, split_files
 
-#: What stands in for some of torch's headers, the first whose names fit; `torch` does for the others.
+#: Replacements of some of torch's headers, the first whose names fit; `torch` replaces the others.
 _SPECIAL = {
     "torch_accessor": ("ATen/core/TensorAccessor.h",),
     "torch_reduce": ("ATen/native/cuda/block_reduce",),
@@ -133,7 +133,7 @@ def _instead(one: Include, path: str | None, std: Set[str], torch: str) -> str |
 
 
 def stand_in(name: str, torch: str = "torch") -> str:
-    """The header that stands in for one of PyTorch's, "" for others; `torch` is for those without one of their own."""
+    """The header that replaces one of PyTorch's, "" for others; `torch` is for those without their own."""
     if not name.startswith(TORCH_HEADERS):
         return ""
     return f"rawkern/{next((stands for stands, names in _SPECIAL.items() if name.startswith(names)), torch)}.h"

@@ -34,7 +34,7 @@ def _names_in_text(source: Source, entry: Entry) -> tuple[str | None, ...] | Non
     name = entry.name.partition("<")[0]
     if not entry.params:
         return ()
-    # An extern "C" kernel's name comes without its namespace, and nobody writes anonymous namespaces.
+    # An extern "C" kernel's name comes without its namespace, and anonymous namespaces cannot be written.
     fitting = [
         kernel for kernel in declared(source)
         if len(kernel.params) == len(entry.params)

@@ -123,7 +123,7 @@ class Program:
         self._nvrtc.call("AddNameExpression", self._handle, _encoded(expression))
 
     def compile(self, options: Sequence[str]) -> None:
-        """Compile; NvrtcError if the source is refused, with the reasons in `log`."""
+        """Compile; NvrtcError if the source does not compile, with the reasons in `log`."""
         self._nvrtc.call("CompileProgram", self._handle, len(options), _texts(options))
 
     def symbol(self, expression: str) -> str:
@@ -170,4 +170,4 @@ def _encoded(text: str) -> bytes:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
         part = text[max(error.start - 40, 0) : error.end + 40]
-        raise ValueError(f"{part!r} has half of a surrogate pair, which is no character for a compiler") from None
+        raise ValueError(f"{part!r} has half of a surrogate pair, which is not a character") from None

@@ -75,7 +75,7 @@ def unknown(program: Program, name: str | None) -> str:
 
 
 def _meant(name: str | None, program: Program, templates: Sequence[str]) -> str:
-    """The kernels whose names are near, with what the user wrote behind the name."""
+    """The kernels whose names are near, with what the user wrote after the name."""
     if name is None:
         return ""
     known = [_bare(one.name)[0] for one in program.entries] + list(templates)
@@ -85,7 +85,7 @@ def _meant(name: str | None, program: Program, templates: Sequence[str]) -> str:
 
 
 def _bare(name: str) -> tuple[str, str]:
-    """A name, and the template arguments or parameter types behind it."""
+    """A name, and the template arguments or parameter types after it."""
     found = re.match(r"[^<(]*", name)
     assert found is not None
     return found[0], name[found.end() :]

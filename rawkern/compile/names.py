@@ -34,7 +34,7 @@ def _runtime() -> ctypes.CDLL:
 
 
 def demangle(symbol: str) -> str:
-    """Return the C++ name behind a symbol, or the symbol itself if it is not mangled (``extern "C"``)."""
+    """Return the C++ name of a symbol, or the symbol itself if it is not mangled (``extern "C"``)."""
     if not symbol.startswith("_Z"):
         return symbol
     library = _runtime()
@@ -128,7 +128,7 @@ def canonical_type(text: str) -> str:
 
 
 def strip_anonymous(name: str) -> str:
-    """Drop anonymous namespaces from a name: nobody writes them."""
+    """Drop anonymous namespaces from a name: they cannot be written."""
     return name.replace(_ANONYMOUS, "")
 
 

@@ -31,7 +31,7 @@ def run_nvrtc(
     source: Source, arch: str, expressions: Iterable[str] = (), *, append: str = "", extra: tuple[str, ...] = (),
     dialect: Dialect | None = None,
 ) -> Result:  # fmt: skip
-    """Compile a source, for the expressions' symbols, too; one that NVRTC refuses gives a result with its log.
+    """Compile a source, for the expressions' symbols, too; one that NVRTC rejects gives a result with its log.
 
     `append` is put after the source, on lines of its own; `extra` are more options. What nvcc takes and NVRTC does not
     costs a second run; with a `dialect`, there is one run, with that.
@@ -82,7 +82,7 @@ def include_path(source: Source) -> tuple[str, ...]:
     return (*source.include_dirs, *toolchain().include_dirs)
 
 
-# Keywords of the host compilers behind nvcc that NVRTC lacks; it knows __volatile__ and __inline__.
+# Keywords of nvcc's host compilers that NVRTC lacks; it knows __volatile__ and __inline__.
 _KEYWORDS = ("-D__asm__=asm", "-D__asm=asm", "-D__volatile=volatile")
 
 

@@ -88,7 +88,7 @@ def _read(path: str, data: bytes) -> Package:
             tuple(_code(**code) for code in found["codes"]),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RawkernError(f"{path} is no manifest that can be read ({error!r}): build it again") from None
+        raise RawkernError(f"{path} is not a valid manifest ({error!r}): build it again") from None
 
 
 #: What is in a manifest: lists of one shape, dicts of one shape by names, dicts with these keys, or one of some types.

@@ -103,11 +103,13 @@ def _of_cubin(cubin: bytes) -> dict[str, list[_Param]]:
         if section.name.startswith(_INFO):
             data = [each for attribute, each in elf.records(cubin, section) if attribute == _KPARAM_INFO]
             if any(len(each) != _KPARAM_SIZE for each in data):
-                raise elf.damaged(section.offset, f"section {section.name} tells of a parameter what nobody knows")
+                raise elf.damaged(section.offset, f"section {section.name} has unknown data of a parameter")
             read = (struct.unpack("<4xHHI", each) for each in data)
             places = sorted((ordinal, offset, word >> 18) for ordinal, offset, word in read)
             if [place[0] for place in places] != list(range(len(places))):
-                raise elf.damaged(section.offset, f"section {section.name} does not tell of each parameter once")
+                raise elf.damaged(
+                    section.offset, f"section {section.name} does not describe each parameter exactly once"
+                )
             found[section.name.removeprefix(_INFO)] = _aligned([place[1:] for place in places], section)
     return found
 
@@ -120,7 +122,7 @@ def _aligned(places: Sequence[tuple[int, int]], section: elf.Section) -> list[_P
         fitting = [align for align in (natural, 1, 2, 4, 8, 16, 32, 64, 128) if at + -at % align == offset]
         if not fitting:
             raise elf.damaged(
-                section.offset, f"section {section.name} has a parameter at {offset} behind one that ends at {at}"
+                section.offset, f"section {section.name} has a parameter at {offset} after one that ends at {at}"
             )
         found.append(_Param(size, fitting[0]))
         at = offset + size

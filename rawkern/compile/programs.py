@@ -118,7 +118,7 @@ def _declared(source: Source) -> tuple[Declaration, ...]:
 def own_files(source: Source) -> frozenset[str]:
     """Return the user's files, as the code's line tables call them.
 
-    Headers of rawkern's own are not among them, which formulas include.
+    They do not include rawkern's own headers, which elementwise expressions use.
     """
     if source.kind == "manifest":
         return frozenset(packages.package(source).sources)

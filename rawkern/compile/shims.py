@@ -51,7 +51,7 @@ def _libcudacxx() -> dict[str, list[str]]:
 
 
 def of_cpp() -> Set[str]:
-    """The headers of the C++ library that libcu++ stands in for."""
+    """The headers of the C++ library that libcu++ replaces."""
     return _libcudacxx().keys()
 
 

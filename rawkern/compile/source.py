@@ -64,7 +64,7 @@ class Source:
 
     @property
     def title(self) -> str:
-        """What messages call it: the file, or for a string where that stands in Python, ``train.py:12``."""
+        """Its name in messages: the file, or for a string its place in Python, ``train.py:12``."""
         return frames.spelled(self.origin) if self.origin else self.name
 
     @cached_property
@@ -132,7 +132,7 @@ def from_path(
 ) -> Source:
     """Make a Source from a file; its own directory is searched first for ``#include "..."``.
 
-    A file that is missing is waited for briefly: editors save by writing a new file and renaming it. FileNotFoundError
+    If the file is missing, this waits briefly: editors save by writing a new file and renaming it. FileNotFoundError
     if there is none; TypeError or ValueError as for `from_text`, also for a file that is not UTF-8 text.
     """
     kept, directories = settings(options, include_dirs)
@@ -141,7 +141,7 @@ def from_path(
     if _compiled(data):
         return _precompiled(full, data, kept, directories)
     if full.endswith((".cubin", ".fatbin")):
-        raise ValueError(f"{full} is no {full.rpartition('.')[2]}: its first bytes are {data[:4]!r}")
+        raise ValueError(f"{full} is not a {full.rpartition('.')[2]}: its first bytes are {data[:4]!r}")
     text = _decode(data, full)
     _check_text(text, full)
     return _source(text, full, kept, directories, os.path.dirname(full))
@@ -233,7 +233,7 @@ def _decode(data: bytes, path: str) -> str:
 
 
 def _check_text(text: str, found: frames.Place | str | None) -> None:
-    """Refuse what the compiler would stop at, or take for the end, without a word."""
+    """Reject text at which the compiler would silently stop."""
     if "\0" in text:
         name = frames.spelled(found) if isinstance(found, tuple) else found or STRING_NAME
         line = text.count("\n", 0, text.index("\0")) + 1

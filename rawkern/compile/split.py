@@ -24,7 +24,7 @@ class HostPart:
 
     kind: str  # "function", "template", "binding", "macro", "struct", "using", "variable", "declaration", "include"
     name: str  # with its namespaces, less those without a name: "ns::f"; "" where there is none
-    start: int  # where it stands in the text, from its first word (``template`` among them) to its end
+    start: int  # its place in the text, from its first word (``template`` among them) to its end
     end: int
 
 
@@ -94,7 +94,7 @@ def may_have_host_code(text: str) -> bool:
 
 
 def split(text: str, path: str | None = None, around: Iterable[str] = ()) -> Split:
-    """Split a text; `path` is the file it stands in, `around` the texts that are compiled with it."""
+    """Split a text; `path` is its file, `around` the texts that are compiled with it."""
     name = path or ""
     return _split(((name, text), *((f"{name}#{k}", other) for k, other in enumerate(around))))[name]
 

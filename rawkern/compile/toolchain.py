@@ -132,7 +132,7 @@ def _search(key: str) -> Toolchain:
         include_dirs, markers = (*include_dirs, cupy), [*markers, os.path.join(cupy, "cupy", "complex.cuh")]
     stamps = tuple(stamp for path in ((library, *markers) if library else markers) if (stamp := _stamp(path)))
     found = Toolchain(version, library, include_dirs, stamps)
-    if library:  # without its stamp nobody would see the library replaced
+    if library:  # without its stamp, a replaced library would go unnoticed
         cache.put_record(key, asdict(found))
     return found
 
@@ -242,7 +242,7 @@ def _pathfinder_roots() -> list[str]:
     for name in ("cudart", "nvcc", "cccl"):
         try:
             found = find_nvidia_header_directory(name)
-        except Exception:  # an unknown name, or headers in a state its checks refuse: others may have them
+        except Exception:  # an unknown name, or headers that its checks reject: others may have them
             continue
         if found:
             roots.append(found)

@@ -67,7 +67,7 @@ def shared_variables() -> Variables:
 def load_module(program: Program, *, device: torch.device | None, variables: Variables | None = None) -> Module:
     """Load a compiled program on one device, with variables of its own or of the module's programs.
 
-    LaunchError under CUDA graph capture, or when the driver refuses the program; MissingDependencyError if CuPy is not
+    LaunchError under CUDA graph capture, or when the driver rejects the program; MissingDependencyError if CuPy is not
     installed, or finds no GPU.
     """
     index = torch.cuda.current_device() if device is None or device.index is None else device.index
@@ -108,11 +108,11 @@ def _compiler_architectures() -> tuple[int, ...]:
 @functools.cache
 def _cuda() -> Any:
     """Import `cupy.cuda` and see that it finds a GPU."""
-    mend = pip.command()
+    fix = pip.command()
     try:
         import cupy
     except ImportError as error:
-        raise MissingDependencyError(f"a kernel on CUDA tensors needs CuPy ({error}); run: {mend}") from error
+        raise MissingDependencyError(f"a kernel on CUDA tensors needs CuPy ({error}); run: {fix}") from error
     cuda: Any = cupy.cuda
     try:
         count, reason = cuda.runtime.getDeviceCount(), ""
@@ -121,7 +121,7 @@ def _cuda() -> Any:
     if not count:
         raise MissingDependencyError(
             f"the tensors are on a GPU, but CuPy {cupy.__version__} finds none{reason}; its CUDA version has to fit "
-            f"the driver, as torch's does (CUDA {torch.version.cuda}); run: {mend}"
+            f"the driver, as torch's does (CUDA {torch.version.cuda}); run: {fix}"
         )
     return cuda
 
@@ -130,7 +130,7 @@ _LIMITS = {"malloc_heap_size": "cudaLimitMallocHeapSize", "stack_size": "cudaLim
 
 
 def set_limit(device: torch.device, name: str, value: int) -> None:
-    """Set a limit of `rawkern.set_limit` in bytes; LaunchError if the driver refuses it."""
+    """Set a limit of `rawkern.set_limit` in bytes; LaunchError if the driver rejects it."""
     runtime, index = _cuda().runtime, device.index
     try:
         _on_device(runtime, index, runtime.deviceSetLimit, getattr(runtime, _LIMITS[name]), value)
@@ -191,7 +191,7 @@ class Module:
         return self.driver.moduleLoadData(program.code)
 
     def kernel(self, symbol: str, signature: Signature, *, host: Any = None, mode: Any = None) -> EngineKernel:
-        """Make a compiled kernel ready for launches, by its symbol; nobody is asked while they run.
+        """Make a compiled kernel ready for launches, by its symbol; launches themselves query nothing.
 
         The mode of launches on the CPU means nothing here: a GPU has its own limits and order.
         """
@@ -299,7 +299,7 @@ class EngineKernel:
                 self.module.driver.funcSetAttribute(self.function, _NON_PORTABLE_CLUSTER, 1)
 
     def set_attribute(self, name: str, value: int) -> None:
-        """Set an attribute of the driver's; LaunchError if it refuses the value.
+        """Set an attribute of the driver's; LaunchError if it rejects the value.
 
         The limit of dynamic shared memory is not lowered there: launches that were prepared need theirs.
         """

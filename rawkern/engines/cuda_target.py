@@ -1,6 +1,6 @@
-"""Launches of a kernel on a GPU: the native ones' record and function, and the careful way through Python.
+"""Launches of a kernel on a GPU: the native ones' record and function, and the slow path through Python.
 
-Nothing here synchronises, or copies but for variables that several programs of a module have.
+Nothing here synchronizes, or copies but for variables that several programs of a module have.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _go() -> int:
 
 
 def _after_fork() -> None:
-    _forked.value = 1  # the next launch takes the careful way, and is told that CUDA is gone in a forked child
+    _forked.value = 1  # the next launch takes the slow path, and is told that CUDA is gone in a forked child
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SECTOR, GRANULE, LINE = 5, 6, 7  # bits: of a sector, of what memory moves at a time, of a line
 _KEY = 40  # bits of the number of a sector or granule, below that of one of the blocks that were run
 _PLACE = (1 << _KEY) - 1
-_NEAR = 4  # bits: of granules side by side, of which memory reads several at less than the price of each
+_NEAR = 4  # bits: of contiguous granules: memory reads several for less than the cost of each
 
 
 @dataclass
@@ -218,7 +218,7 @@ def _pieces(e: Evidence, granule: np.ndarray) -> np.ndarray:
 
 
 def clusters(block: np.ndarray, e: Evidence) -> np.ndarray:
-    """The first of the neighbours that were run with each block."""
+    """The first of the neighbors that were run with each block."""
     ids = distinct_of(block)
     wide = e.grid[0] if e.grid[1] > 1 and e.grid[0] > 1 else 2
     starts = list(ids[:1])

@@ -28,7 +28,7 @@ class Constants:
     warp_latency: float = 10.8  # cycles more for each of its warps
     block_interval: float = 0.593  # ns between the starts of blocks, all multiprocessors together
     l2_lines: float = 0.6075  # lines per cycle that a multiprocessor reads from L2
-    scattered: float = 1.35  # times the bytes side by side that take as long as those that lie alone, to be read
+    scattered: float = 1.35  # cost of reading scattered bytes, relative to contiguous ones
     scattered_writes: float = 1.95  # and to be written
     hot: float = 1.755  # ns between additions of floating-point numbers at one address
     step: float = 0.732  # ns between updates of one sector, or of its neighbors in 512 bytes

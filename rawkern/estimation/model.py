@@ -122,7 +122,7 @@ def _floating(text: str) -> bool:
 def joins(block: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[int, tuple[float, float]]:
     """Loads of shared memory that ptxas makes one wider load of: for each its share of that, and of its wavefronts.
 
-    They lie side by side from one register on, and their address is a multiple of the width as far as is known.
+    They are contiguous from one register on, and their address is a multiple of the width as far as is known.
     """
     groups: dict[tuple[str, int], dict[int, int]] = {}
     stores = 0
@@ -232,7 +232,7 @@ def time_of(n: Needs, card: Card, cold: bool) -> Times:
 
 
 def _memory(n: Needs, card: Card, cold: bool, at_once: int) -> tuple[float, float]:
-    """Bytes that are read from memory, and the time of all that move, in bytes of those that lie side by side.
+    """Bytes that are read from memory, and the time of all that move, in equivalents of contiguous bytes.
 
     `at_once`: blocks that run at a time.
     """

@@ -8,13 +8,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.dynamo import untraced
+from rawkern.compile.files import read_text
 from rawkern.extensions.cpp import Kernels
 from rawkern.extensions.exports import OTHER
 from rawkern.extensions.modules import Source, translated
 from rawkern.extensions.program import Translation
+from rawkern.extensions.units import read_of
 
 _EVERY = 0.1  # seconds between looks at the files
 
@@ -43,7 +46,7 @@ class Host:
     def read(self) -> None:
         """Translate the sources and run the module."""
         with self.lock:
-            found = translated(
+            found = self._again() or translated(
                 self.sources,
                 options=self.options,
                 include_dirs=self.include_dirs,
@@ -52,12 +55,26 @@ class Host:
             )
             files = [*(one.path for one in self.sources if one.path), *found.files]
             self.stamps = {file: _stamp(file) for file in files}
+            for file, text in found.texts.items():  # an edit since then is seen at the next look
+                if read_text(file) != text:
+                    self.stamps[file] = None
             shown = f"<rawkern extension {self.name}>"
             linecache.cache[shown] = (len(found.code), None, found.code.splitlines(keepends=True), shown)
             namespace: dict[str, Any] = {"__name__": self.name, "__file__": shown}
             exec(compile(found.code, shown, "exec"), namespace)
             self.translation, self.namespace = found, namespace
             self.next = time.monotonic() + _EVERY
+
+    def _again(self) -> Translation | None:
+        """The translation of before, where an edit has left what it is made of alone."""
+        texts = {file: read_text(file) for file in self.translation.texts}
+        reads = [self._reads(file, text) for file, text in texts.items()]
+        if not texts or reads != [self._reads(file, text) for file, text in self.translation.texts.items()]:
+            return None
+        return replace(self.translation, texts=texts)
+
+    def _reads(self, file: str, text: str) -> Any:
+        return read_of(file, text, self.include_dirs)
 
     def look(self) -> None:
         """Read the sources again if one has changed."""

@@ -62,7 +62,9 @@ def translated(
         reader.finish(words)
     writer = _Writer(units, sources, options, include_dirs, name, functions)
     writer.link()
-    return writer.module(title)
+    found = writer.module(title)
+    found.texts = {file: reader.texts[file][0] for reader in readers for file in reader.unit.files}
+    return found
 
 
 def _defined(options: Sequence[str]) -> dict[str, str]:
@@ -239,7 +241,6 @@ class _Writer:
             parts += ["", "", *exports]
         self.found.code = re.sub(r"\n{4,}", "\n\n\n", "\n".join(parts)).strip("\n") + "\n"
         self.found.notes = [note for unit in self.units for note in unit.notes]
-        self.found.files = list(dict.fromkeys(file for unit in self.units for file in unit.files))
         return self.found
 
     def _bodies(self) -> list[str]:

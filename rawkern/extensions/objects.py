@@ -16,7 +16,7 @@ from rawkern.extensions.overloads import chosen
 from rawkern.extensions.own import call_own
 from rawkern.extensions.program import Function, Struct, python_field
 from rawkern.extensions.refusal import Refused
-from rawkern.extensions.spelling import type_of
+from rawkern.extensions.spelling import template_struct, type_of
 from rawkern.extensions.types import Type
 from rawkern.extensions.values import Value, copy_of
 
@@ -61,6 +61,10 @@ def call_method(f: Context, node: Any, value: Value, name: str, of: list[Any] | 
 
 def call_inside(f: Context, node: Any, name: str, of: list[Any] | None, nodes: list[Any]) -> Value | None:
     """``name(...)`` of a method inside of another one, or ``Struct::name(...)``; None for another function."""
+    called = node.child_by_field_name("function")
+    scope = called.child_by_field_name("scope") if called.type == "qualified_identifier" else None
+    if scope is not None and scope.type == "template_type":
+        return _static_of_template(f, node, scope, name.rpartition("::")[2], of, nodes)
     around, _, bare = name.rpartition("::")
     owner = f.function.owner
     struct = f.unit.structs.get(around.rsplit("::", 1)[-1]) if around else owner
@@ -82,6 +86,19 @@ def call_inside(f: Context, node: Any, name: str, of: list[Any] | None, nodes: l
         head, _, rest = found.code.partition("(")
         return replace(found, code=f"{head}(self{'' if rest == ')' else ', '}{rest}")
     return call_own(f, node, functions, of, nodes, prefix="self.")
+
+
+def _static_of_template(
+    f: Context, node: Any, scope: Any, name: str, of: list[Any] | None, nodes: list[Any]
+) -> Value | None:
+    """``Struct<T>::name(...)``; None for what is not a template of the source."""
+    template = f.unit.structs.get(text_of(scope.child_by_field_name("name")))
+    functions = find_methods(f, template, name)
+    if template is None or not functions or not all(one.static for one in functions):
+        return None
+    type_ = template_struct(f, scope, template, named(scope.child_by_field_name("arguments")))
+    known = {one.name: of_ for one, of_ in zip(template.parameters, type_.of, strict=False)}
+    return call_own(f, node, functions, of, nodes, prefix=f"{type_.name}.", of=known)
 
 
 def overloaded(f: Context, node: Any, operator: str, values: list[Value]) -> Value:

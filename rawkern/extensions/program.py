@@ -206,6 +206,10 @@ class Translation:
     functions: list[str] = field(default_factory=list)  # translated, by their names in C++
     refused: dict[str, str] = field(default_factory=dict)  # the others, with the reason
     notes: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)  # everything that was read
+    texts: dict[str, str] = field(default_factory=dict)  # the files that were read
     exports: list[str] = field(default_factory=list)
     reasons: dict[str, Refused] = field(default_factory=dict)
+
+    @property
+    def files(self) -> list[str]:
+        return list(self.texts)

@@ -134,7 +134,7 @@ def _qualified(f: Context, node: Any) -> Type:
             raise Refused(f"`{text_of(node)}`: an owner of an object", node)
         return Type("pointer", of=(owned,))
     if bare in f.unit.structs and f.unit.structs[bare].template and _made(f.unit.structs[bare]):
-        return _template_struct(f, node, f.unit.structs[bare], arguments)
+        return template_struct(f, node, f.unit.structs[bare], arguments)
     return Type("opaque", instance(f, node), spelled=text_of(node))
 
 
@@ -143,7 +143,7 @@ def _made(struct: Struct) -> bool:
     return bool(struct.fields or struct.constructors or struct.autograd)
 
 
-def _template_struct(f: Context, node: Any, struct: Struct, arguments: list[Any]) -> Type:
+def template_struct(f: Context, node: Any, struct: Struct, arguments: list[Any]) -> Type:
     """An instance of a template of structs: its class is a call of a function with the template's arguments."""
     codes, types = [], []
     given = [*arguments, *(one.default for one in struct.parameters[len(arguments) :])]
@@ -235,7 +235,15 @@ def kernel_instance(f: Context, node: Any, kernel: Kernel, arguments: list[Any])
     """The same for an instance of a kernel, with the namespaces that it stands in."""
     pieces: list[tuple[bool, str]] = [(False, f"{kernel.name}<")]
     for k, one in enumerate(arguments):
-        pieces += [*([(False, ", ")] if k else []), *pieces_of(f, one)]
+        made = pieces_of(f, one)
+        of = (
+            kernel.template[k].type.spelled
+            if k < len(kernel.template) and kernel.template[k].keyword == "value"
+            else ""
+        )
+        if of.rpartition("::")[2] in f.unit.enums and not made[0][1].startswith("("):
+            made = [(False, f"({of})"), *made]
+        pieces += [*([(False, ", ")] if k else []), *made]
     return quoted([*pieces, (False, ">")])
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 from typing import Any
 
 _WIDTH = 120
 
 
+@functools.lru_cache(maxsize=1024)  # an edit leaves most functions as they are
 def tidy(code: str) -> str:
     """Python without what is superfluous, in lines that are not too long."""
     tree = ast.parse(code)

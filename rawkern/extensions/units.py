@@ -60,6 +60,31 @@ class Postponed:
     unknown: str  # a condition of the preprocessor in it that is not understood
 
 
+def own_header(path: str, name: str, include_dirs: Sequence[str]) -> str | None:
+    """The file of an own header that a file includes."""
+    if is_host_header(name):
+        return None
+    folders = (os.path.dirname(path), *include_dirs)
+    files = (os.path.normpath(os.path.join(folder, name)) for folder in folders)
+    return next((file for file in files if os.path.isfile(file)), None)
+
+
+def read_of(path: str, text: str, include_dirs: Sequence[str]) -> tuple[Any, ...]:
+    """What a translation takes of a file: its text less the bodies of kernels and what else is for the device alone.
+
+    Where this is the same after an edit, the translation is, too.
+    """
+    parts = split(text, path).host
+    spans = [(part.start, part.end) for part in parts] + [(one.start, one.end) for one in blanked(text)[1]]
+    pieces, at = [], 0
+    for start, end in sorted(spans):
+        if end > at:
+            pieces += ["\n" * text.count("\n", at, start), text[max(start, at) : end]]
+            at = end
+    headers = [own_header(path, part.name, include_dirs) for part in parts if part.kind == "include"]
+    return "".join(pieces), declarations(text), _MEMBER.findall(text), _ALIAS.findall(text), headers
+
+
 class Reader:
     """Reads a source and its headers into a unit."""
 
@@ -145,12 +170,7 @@ class Reader:
         self.outcomes[path] = self.conditionals.pass_through(directives, include)
 
     def _header(self, path: str, name: str) -> str | None:
-        """The file of an own header that a file includes."""
-        if is_host_header(name):
-            return None
-        folders = (os.path.dirname(path), *self.include_dirs)
-        files = (os.path.normpath(os.path.join(folder, name)) for folder in folders)
-        return next((file for file in files if os.path.isfile(file)), None)
+        return own_header(path, name, self.include_dirs)
 
     def _macro(self, text: str) -> None:
         found = define(text)

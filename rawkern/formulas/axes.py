@@ -1,4 +1,4 @@
-"""Arrays of any strides as kernels get them: neighbouring dimensions joined, in a struct of sizes and steps."""
+"""Arrays of any strides as kernels get them: neighboring dimensions joined, in a struct of sizes and steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACK_BYTES = 16  # what one thread loads at a time on a GPU
 def joined(
     shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], dims: Sequence[int]
 ) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Sizes of some dimensions, innermost first, and each array's steps; neighbours are one where they are one run."""
+    """Sizes of some dimensions, innermost first, and each array's steps; contiguous dimensions are joined."""
     sizes: list[int] = []
     steps: list[tuple[int, ...]] = []
     for d in dims:

@@ -1,4 +1,4 @@
-"""Errors of the compiler in what a formula was made into, told of the formula itself."""
+"""Maps the compiler's errors in generated code to the user's expression."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rawkern.formulas.statements import closed
 def in_formula(
     error: CompileError, name: str, source: str, parts: Mapping[str, str], inputs: Sequence[Parameter]
 ) -> CompileError:
-    """The error with the formula in place of the source that was made of it; the same where it is not in a part of it.
+    """The error with the user's expression instead of the generated source; unchanged if it is elsewhere.
 
-    `parts` are the user's texts by what they are called; each stands in the source as `closed` has it.
+    `parts` are the user's texts by description; the source has each as `closed` returns it.
     """
     if error.line is None:
         return error

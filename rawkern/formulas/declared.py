@@ -28,8 +28,8 @@ def declared(make: Callable[..., Any], *key: Any) -> Any:
         ``make(qualified, *key)`` returns an object with attributes ``key`` and ``operator``.
     *key
         The declaration, which begins with whether the operator has just the name that follows, a namespace, and a name.
-        A name that is not fixed is followed by a hash of the declaration's text: then formulas of different origins may
-        be called alike, and a saved program finds the one that it was made with.
+        A name that is not fixed is followed by a hash of the declaration's text: then different declarations may
+        have the same name, and a saved program finds the one that it was made with.
     """
     fixed, namespace, name, *rest = key
     text = repr([[str(p) for p in part] if isinstance(part, tuple) else part for part in rest])
@@ -43,7 +43,7 @@ def declared(make: Callable[..., Any], *key: Any) -> Any:
 
 
 def check_texts(kind: str, **given: Any) -> None:
-    """Refuse with TypeError what is not text, of the arguments by name; those that may be left out are None then."""
+    """Raise TypeError for arguments that are not text; optional ones may be None."""
     for name, value in given.items():
         if not isinstance(value, str) and not (value is None and name in ("backward", "reduce_type")):
             raise TypeError(f"{kind}: {name} is {shown(value)}; pass {_TEXTS.get(name, 'CUDA C as a string')}")
@@ -63,11 +63,11 @@ def qualified_name(kind: str, name: str, example: str) -> tuple[bool, str, str]:
     Raises
     ------
     ValueError
-        One of them is no identifier.
+        One of them is not an identifier.
     """
     namespace, _, short = name.rpartition("::")
     if not (short.isidentifier() and (not namespace or namespace.isidentifier())):
-        raise ValueError(f"{kind}: the name {name!r} is no identifier; write '{example}' or 'mylib::{example}'")
+        raise ValueError(f"{kind}: the name {name!r} is not an identifier; write '{example}' or 'mylib::{example}'")
     return bool(namespace), namespace or f"rawkern_{kind}", short
 
 
@@ -92,14 +92,14 @@ def read_parameters(
         if any(q.name == p.name for q in inputs):
             raise ValueError(f"{name}: {p.name} is an input and an output; give the output a name of its own")
         if p.generic and not given_outputs and not any(q.type == p.type for q in inputs):
-            raise ValueError(f"{name}: no input says what {p.type} is, the type of the output {p.name}")
+            raise ValueError(f"{name}: no input determines {p.type}, the type of the output {p.name}")
     return inputs, outputs
 
 
 def check_assigned(
     name: str, inputs: Sequence[Parameter], outputs: Sequence[Parameter], what: str, text: str, backward: str | None
 ) -> None:
-    """Refuse statements ``text``, called ``what``, that miss an output, and a backward that misses a gradient."""
+    """Raise for statements ``text``, called ``what``, that miss an output, and a backward that misses a gradient."""
     for p in outputs:
         if p.name not in names_in(text):
             raise ValueError(f"{name}: {what} does not assign the output {p.name}")

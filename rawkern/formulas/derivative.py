@@ -1,4 +1,4 @@
-"""Derivatives of the C statements of a formula: those of a kernel of one thread, whose numbers are the parameters."""
+"""Derivatives of C statements for one element: those of a kernel of one thread, with the numbers as parameters."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def derive(
     """Return C statements that assign ``grad_X`` for each X of `wanted`, given ``grad_Y`` for each output Y.
 
     Outputs start at 0, as those do that a call makes. ``grad_X`` is the sum over the outputs of ``grad_Y * dY/dX``;
-    where two branches meet the formula decides which one counts, and fmax/fmin of two variables share their gradient
-    equally where they are equal, as torch.maximum does.
+    at the boundary of two branches the statements decide which one counts, and fmax/fmin of two variables share their
+    gradient equally where they are equal, as torch.maximum does.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def derive(
 
 
 class _Formula(Where):
-    """A formula, for messages."""
+    """An elementwise expression, for messages."""
 
     def refuse(self, node: Any, reason: str, way_out: str) -> NotDifferentiable:
         return NotDifferentiable(

@@ -1,4 +1,4 @@
-"""`rawkern.elementwise`: a differentiable operator from a formula for one element."""
+"""`rawkern.elementwise`: a differentiable operator from statements for one element."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rawkern.formulas.statements import names_in
 from rawkern.formulas.updated import updated
 from rawkern.operators import op
 
-#: Where no input is looped over, one of this size is, which nobody reads.
+#: If no input is looped over, a dummy input of this size is, which no statement reads.
 SIZE = Parameter("size_", "bool")
 _IND_SIZE = re.compile(r"\b_ind\s*\.\s*size\s*\(\s*\)")  # CuPy's name of n
 
@@ -100,7 +100,7 @@ def elementwise(
         "elementwise", in_params=in_params, out_params=out_params, operation=operation, name=name, backward=backward,
         preamble=preamble,
     )  # fmt: skip
-    settings(options, ())  # refuses what is not options
+    settings(options, ())  # raises for values that are not options
     qualified = qualified_name("elementwise", name, "silu")
     inputs, outputs = read_parameters("an elementwise operator", name, in_params, out_params, given_outputs=True)
     if all(p.raw for p in inputs):
@@ -118,14 +118,16 @@ def _check_parameters(
     if backward is None:
         return
     if raw := [p.name for p in outputs if p.raw]:
-        raise ValueError(f"{name}: {raw[0]} is a raw output, which has no gradient; leave backward out")
+        raise ValueError(f"{name}: {raw[0]} is a raw output, which has no gradient; remove backward")
     for p in (*inputs, *outputs):
         if p.name.startswith("grad_"):
-            raise ValueError(f"{name}: {p.name} is a parameter, in backward= it means a gradient; rename the parameter")
+            raise ValueError(
+                f"{name}: {p.name} is a parameter, but in backward= that name means a gradient; rename the parameter"
+            )
     formula = Formula(name, inputs, outputs)
     allowed = {p.name for p in (*formula.input_grads, *formula.output_grads)}
     for each in sorted(n for n in names_in(backward) if n.startswith("grad_") and n not in allowed):
-        raise ValueError(f"{name}: backward names {each}; there are {', '.join(sorted(allowed))}")
+        raise ValueError(f"{name}: backward names {each}; choose from {', '.join(sorted(allowed))}")
 
 
 class Elementwise(Shared):
@@ -251,7 +253,9 @@ class Elementwise(Shared):
         if self._sized:
             args = with_size(self.name, len(self.loop.inputs) - 1, args, self.loop.outputs, out, size)
         elif size is not None:
-            raise ValueError(f"{self.name}: size is for operators with raw inputs only; broadcasting settles it here")
+            raise ValueError(
+                f"{self.name}: size is only for operators whose inputs are all raw; here broadcasting determines it"
+            )
         if torch.compiler.is_dynamo_compiling():
             return self._prepared_call(*args, out=out)
         return self.loop.fast.call(*args) if out is None else self._guarded(*args, out=out)
@@ -269,10 +273,10 @@ class Elementwise(Shared):
             raise TypeError(f"{self.name}() takes {len(named)} arguments ({', '.join(named)}), got {got}")
         if loop.raw_outputs and out is None:
             p = next(p for p in loop.outputs if p.raw)
-            raise TypeError(f"{self.name}: nothing says how large {p.name} is, which is raw; pass it after the inputs")
+            raise TypeError(f"{self.name}: the size of the raw output {p.name} is not known; pass it after the inputs")
         if self._open and out is None:
             p = next(p for p in loop.outputs if p.type in self._open)
-            raise TypeError(f"{self.name}: no input says what {p.type} is; pass the output {p.name} after the inputs")
+            raise TypeError(f"{self.name}: no input determines {p.type}; pass the output {p.name} after the inputs")
         if self._plain and out is None and one_dtype(args, bool(self._floats)):  # then there is nothing to prepare
             try:
                 return self.operator(*args)
@@ -309,7 +313,7 @@ class Elementwise(Shared):
         if len(self.loop.outputs) != 1:
             raise TypeError(f"{self.name} has {len(self.loop.outputs)} outputs; only one can go into {self._first}")
         if self.operator is None or self._sized:
-            raise TypeError(f"{self.name}: the inputs do not settle what would be written; pass out=")
+            raise TypeError(f"{self.name}: the inputs do not determine the output; pass out=")
         tensors, dtypes = self._prepared((x, *rest))
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             x.copy_(self.operator(x.clone() if tensors[0] is x else tensors[0], *tensors[1:]))

@@ -99,7 +99,7 @@ class Gradient:
     def backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         loop, needs = self.loop, ctx.needs_input_grad
         if self.derived:
-            refuse_complex(loop, (*grads, *ctx.saved_tensors))
+            reject_complex(loop, (*grads, *ctx.saved_tensors))
         if self.straight and all(needs) and not composing():
             found = self.grad_loop.fast.run(*grads, *ctx.saved_tensors)
             many = (found,) if isinstance(found, torch.Tensor) else found
@@ -139,7 +139,7 @@ class Gradient:
     def jvp(self, ctx: Any, *tangents: torch.Tensor | None) -> Any:
         loop = self.loop
         if self.derived:
-            refuse_complex(loop, (*tangents, *ctx.saved_tensors))
+            reject_complex(loop, (*tangents, *ctx.saved_tensors))
         known = [(p, t) for p, t in zip(loop.inputs, tangents, strict=True) if t is not None and differentiable(p)]
         for p, t in zip(loop.inputs, tangents, strict=True):
             if p.raw and t is not None:
@@ -165,11 +165,11 @@ class Gradient:
         return tuple(next(found) if floating(p) else None for p in loop.outputs)
 
 
-def refuse_complex(formula: Formula, tensors: Sequence[torch.Tensor | None]) -> None:
-    """Raise NotDifferentiable where a letter of a formula that is derived stands for a complex dtype."""
+def reject_complex(expression: Formula, tensors: Sequence[torch.Tensor | None]) -> None:
+    """Raise NotDifferentiable if a letter of an expression that is derived stands for a complex dtype."""
     if any(t is not None and t.is_complex() for t in tensors):
-        name = next((p.name for p in formula.inputs if p.generic), formula.inputs[0].name)
-        raise NotDifferentiable(f"{formula.name}: {NO_COMPLEX.format(name)}")
+        name = next((p.name for p in expression.inputs if p.generic), expression.inputs[0].name)
+        raise NotDifferentiable(f"{expression.name}: {NO_COMPLEX.format(name)}")
 
 
 def with_letters(inputs: Sequence[Parameter], names: Collection[str], known: Collection[str]) -> list[Parameter]:

@@ -22,7 +22,7 @@ class Statements(Formula):
 
     The statements see the inputs as constants and the outputs as variables, in the type they are computed in (float
     for the half types), the index ``i`` and the number of elements ``n``. Statements after them may set outputs as
-    well; an output that nobody wants is a variable that is not stored.
+    well; an output that is not wanted is a variable that is not stored.
     """
 
     operation: str
@@ -201,7 +201,7 @@ template <{letters}int V> __global__ void {name}({", ".join([*parameters, "long 
 // The sizes of the result, innermost dimension first (size[0] counts packs), and each array's steps along them.
 struct Layout {{ long long dims, size[{MAX_DIMS}], step[{columns}][{MAX_DIMS}]; }};
 
-// Arrays of any strides. Grid: 1-D, at least n / V = packs threads, V neighbours of the innermost dimension each. Index
+// Arrays of any strides. Grid: 1-D, at least n / V = packs threads, V neighbors of the innermost dimension each. Index
 // is the type that all indices fit.
 template <{letters}int V, typename Index, {ways}>
 __global__ void {name}_strided({", ".join([*parameters, "const Layout layout", "long long packs", "long long n"])}) {{

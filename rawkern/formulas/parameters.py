@@ -70,16 +70,18 @@ def parse_parameters(text: str, what: str) -> tuple[Parameter, ...]:
         raw = words[0] == "raw"
         words = [w for w in words[raw:] if w != "const"]
         if len(words) != 2 or not re.fullmatch(r"[A-Za-z_]\w*", words[1]):
-            raise ValueError(f"{what}: '{part}' is no parameter; write a type and a name, as in 'T x' or 'float32 a'")
+            raise ValueError(
+                f"{what}: '{part}' is not a parameter; write a type and a name, as in 'T x' or 'float32 a'"
+            )
         kind, name = _ALIASES.get(words[0], words[0]), words[1]
         if kind not in DTYPES and not re.fullmatch(r"[A-Za-z]", kind):
             raise ValueError(f"{what}: '{part}' has no known type; a type is a letter or one of {', '.join(DTYPES)}")
         if taken := {kind, name} & {"i", "n", "_ind"} or {kind} & _TAKEN:
-            raise ValueError(f"{what}: '{part}' takes a name that the loop has: {taken.pop()}; take another")
+            raise ValueError(f"{what}: '{part}' uses the reserved name {taken.pop()}; choose another")
         if keyword.iskeyword(name):
-            raise ValueError(f"{what}: '{part}' takes a keyword of Python as a name; write {name}_")
+            raise ValueError(f"{what}: '{part}' is named like a Python keyword; write {name}_")
         if any(p.name == name for p in found):
-            raise ValueError(f"{what}: the name {name} stands twice")
+            raise ValueError(f"{what}: the name {name} is used twice")
         found.append(Parameter(name, kind, raw))
     return tuple(found)
 
@@ -141,7 +143,7 @@ def c_name(what: str, dtype: torch.dtype) -> str:
 
 
 def check_dtype(what: str, about: str, dtype: torch.dtype) -> None:
-    """Raise for a dtype that formulas have not; `about` is what the message says before it."""
+    """Raise for a dtype that is not supported; `about` begins the message."""
     name = dtype_name(dtype)
     if name not in DTYPES:
         raise TypeError(f"{what}: {about} {name}; there is one for {', '.join(DTYPES)}")

@@ -14,7 +14,7 @@ from rawkern.arguments.memory import dtype_name, refuse_layout
 from rawkern.formulas.parameters import Parameter, check_dtype
 
 Argument = torch.Tensor | complex | np.generic  # an int, a bool and a float are complex to type checkers
-Result = torch.Tensor | Any  # a tensor, or a tuple of them where a formula has several outputs, which no type tells
+Result = torch.Tensor | Any  # a tensor, or a tuple of them for several outputs, which no type expresses
 
 
 def joint_shape(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
@@ -103,7 +103,7 @@ def _number(name: str, p: Parameter, value: complex, dtype: torch.dtype, device:
         info = torch.iinfo(dtype)
         wrong = wrong or isinstance(value, float) or not info.min <= value <= info.max  # type: ignore[operator]
     if wrong:
-        raise TypeError(f"{name}: {p.name} is {value!r}, which is no {dtype_name(dtype)}")
+        raise TypeError(f"{name}: {p.name} is {value!r}, which does not fit {dtype_name(dtype)}")
     return torch.full((), value, dtype=dtype, device=device)
 
 
@@ -179,9 +179,9 @@ def with_size(
     given = [t for t, p in zip(every, outputs, strict=False) if not p.raw]
     if size is None and not given:
         way = "pass size=" if all(p.raw for p in outputs) else "pass size=, or the outputs"
-        raise ValueError(f"{name}: no input says how many elements there are; {way}")
+        raise ValueError(f"{name}: no input determines the number of elements; {way}")
     if size is not None and (not isinstance(size, (int, torch.SymInt)) or size < 0):
-        raise ValueError(f"{name}: size is {size!r}; it is the number of elements, 0 or more")
+        raise ValueError(f"{name}: size is {size!r}; pass the number of elements, 0 or more")
     shape = (size,) if size is not None else joint_shape(name, [t.shape for t in given if isinstance(t, torch.Tensor)])
     one = torch.zeros((), dtype=torch.bool, device=tensors[0].device if tensors else None)
     return *args[:many], one.expand(shape), *args[many:]

@@ -15,7 +15,7 @@ from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.elementwise import Elementwise, make_elementwise
-from rawkern.formulas.gradient import refuse_complex, with_letters, without_grads
+from rawkern.formulas.gradient import reject_complex, with_letters, without_grads
 from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_loop import ReduceLoop
@@ -184,7 +184,7 @@ class ReduceGradient:
             False, self.namespace, f"{self.loop.name}_{name}", inputs, outputs, text, None, preamble
         ), names
 
-    @functools.cache  # noqa: B019 - there are as many as formulas, which are kept
+    @functools.cache  # noqa: B019 - there are as many as declarations, which are kept
     def _extreme_steps(self, dtype: torch.dtype, wanted: tuple[bool, ...]) -> tuple[Any, Any, Any, Any]:
         """What each element is mapped to, the greatest or least of that, the gradient of it, and those of the inputs.
 
@@ -241,7 +241,7 @@ class ReduceGradient:
     def run(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         loop = self.loop
         if self.backward is None:
-            refuse_complex(loop, (*grads, *ctx.saved_tensors))
+            reject_complex(loop, (*grads, *ctx.saved_tensors))
         shapes = ctx.shapes[: len(loop.inputs)]
         full = joint_shape(loop.name, shapes)
 
@@ -273,7 +273,7 @@ class ReduceGradient:
             known["_J"] = index.reshape([size if d in ctx.axis else 1 for d, size in enumerate(full)])
         if self._extreme:
             dtype = loop.accumulator_dtype(loop.dtypes([saved[p.name] for p in loop.inputs]))
-            assert dtype is not None  # it is no struct
+            assert dtype is not None  # it is not a struct
             found = self._of_extreme(ctx.axis, dtype, wanted, few, known)
         else:
             first, (operator, names) = self._first_step, self._last_step(wanted)

@@ -107,7 +107,7 @@ return {closed(loop.reduce)}
 {closed(loop.post)}
 }}
 
-// Reduces {many} array(s). A thread has VK neighbouring results and takes VR neighbouring elements at a time, one of
+// Reduces {many} array(s). A thread has VK neighboring results and takes VR neighboring elements at a time, one of
 // the two is 1. ROWS: threadIdx.x goes along the reduced elements and threadIdx.y along the results, else the other way
 // round. FLAT: the reduced elements are one dimension, and a thread loads several packs before it uses the first. Grid:
 // x over the results, y over `chunk` packs of reduced elements each; with several of these the results are in `partial`

@@ -162,7 +162,7 @@ class Reduction(Shared):
 
     @property
     def backward_source(self) -> str:
-        """The statements of the backward for one element: as given, or as derived of a sum, a maximum or a minimum.
+        """The statements of the backward for one element: as given, or derived for a sum, maximum or minimum.
 
         Raises
         ------
@@ -202,7 +202,7 @@ class Reduction(Shared):
         Raises
         ------
         TypeError
-            For a wrong number of arguments, one that is no tensor, a dtype other than declared, or both names of an
+            For a wrong number of arguments, one that is not a tensor, a dtype other than declared, or both names of an
             option.
         ValueError
             For tensors on several devices, or an ``out`` that doesn't fit.
@@ -211,7 +211,7 @@ class Reduction(Shared):
         """
         if dim is not None:
             if axis is not None:
-                raise TypeError(f"{self.name}: axis is {axis} and dim is {dim}, which mean the same; pass one of them")
+                raise TypeError(f"{self.name}: axis is {axis} and dim is {dim}, which are synonyms; pass only one")
             axis = dim
         keepdims = keepdims or keepdim
         if any(map(stands_in, args)):

@@ -29,7 +29,7 @@ def updated(operation: str, outputs: Sequence[str]) -> tuple[str, ...]:
 
 
 def _set_at_once(operation: str, y: str) -> bool:
-    """Whether the first statement that names an output sets it, which a glance tells of most formulas."""
+    """Whether the first statement that names an output sets it, which a quick look shows for most expressions."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", operation, flags=re.S)
     if re.search(r"[#{}]|\b(?:for|while|do|switch|case|goto|return|asm)\b", text):
         return False

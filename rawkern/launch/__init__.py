@@ -1,1 +1,1 @@
-"""Launches: their configuration, the native function that makes one, and the careful way beside it."""
+"""Launches: their configuration, the native function that makes one, and the slow path."""

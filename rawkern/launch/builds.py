@@ -184,7 +184,7 @@ class Unit:
         return Unit, (self.settings,)
 
     def standing(self, origin: frames.Place | None, structs: Mapping[str, StructLayout] = MappingProxyType({})) -> Unit:
-        """The same source, not read yet, as one that stands in another place of Python, with structs that are known."""
+        """The same source, not read yet, for another place in Python, with known structs."""
         return Unit(replace(self.settings, origin=origin, structs=dict(structs)))
 
     def current(self) -> Build:
@@ -247,9 +247,9 @@ def make_unit(
 
 
 def _implied(first: Source, include_dirs: Sequence[PathLike]) -> tuple[str, ...]:
-    """Include directories that came as -I options, which are no options any more.
+    """Include directories that came as -I options, which are no longer options.
 
-    The current directory of a string is not among them: it is found anew where the unit is unpickled.
+    The current directory of a string is not among them: it is determined again where the unit is unpickled.
     """
     given = {os.path.abspath(os.fspath(folder)) for folder in include_dirs}
     implied = os.getcwd() if first.path is None else None

@@ -66,7 +66,7 @@ def make_config(name: str, grid: Any, block: Any, shared_mem: Any = 0, attribute
     """Check what a user gave for a launch of the kernel ``name``.
 
     Grid and block are an int or a tuple of 1 to 3 positive ints; missing axes are 1. Shared memory is dynamic, in bytes
-    of a block. TypeError for a value that is no int, ValueError for a number that no CUDA device accepts.
+    of a block. TypeError for a value that is not an int, ValueError for a number that no CUDA device accepts.
     """
     grid3 = _dim3(name, "grid", grid, MAX_GRID)
     block3 = _dim3(name, "block", block, MAX_BLOCK)
@@ -82,7 +82,7 @@ def make_config(name: str, grid: Any, block: Any, shared_mem: Any = 0, attribute
 def make_attributes(name: str, before: Attributes, *, cluster: Any, cooperative: Any, programmatic: Any) -> Attributes:
     """Check launch attributes; where one is None, that from before stays.
 
-    TypeError for what is no size or switch, ValueError for a cluster that no CUDA device accepts.
+    TypeError for a value that is not a size or switch, ValueError for a cluster that no CUDA device accepts.
     """
     blocks = before.cluster if cluster is None else _dim3(name, "cluster", cluster, _MAX_CLUSTER)
     if (together := prod(blocks or ())) > MAX_CLUSTER:
@@ -115,7 +115,7 @@ def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, attributes: Attributes 
     if size is None:
         raise TypeError(f"{name}: the block of forall is an int (it launches one dimension), got {_describe(block)}")
     if not 1 <= size <= MAX_THREADS:
-        raise ValueError(f"{name}: the block of forall is {size}, allowed are 1 to {MAX_THREADS} threads")
+        raise ValueError(f"{name}: the block of forall is {size}; pass 1 to {MAX_THREADS} threads")
     along = attributes.cluster[0] if attributes.cluster else 1
     blocks = max(-(-n // (size * along)), 1) * along
     if blocks > MAX_GRID[0]:
@@ -127,7 +127,7 @@ def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, attributes: Attributes 
 
 
 def check_kernel_limits(name: str, config: LaunchConfig, kernel: Limited) -> None:
-    """Compare a launch with what the compiled kernel and its device allow; the error names limit and way out.
+    """Compare a launch with what the compiled kernel and its device allow; the error names the limit and what to do.
 
     ValueError for a block or its shared memory, LaunchError for a kernel that no launch can be made of.
     """
@@ -196,7 +196,7 @@ def check_cluster(name: str, config: LaunchConfig, kernel: Clustered) -> None:
 
 
 def check_grid(name: str, config: LaunchConfig) -> None:
-    """Refuse a grid that is not made of whole clusters."""
+    """Reject a grid that is not made of whole clusters."""
     for axis, size, along in zip(AXES, config.grid, config.attributes.cluster or (), strict=False):
         if size % along:
             raise ValueError(
@@ -215,7 +215,7 @@ def auto_block(max_threads: int) -> int:
 def _dim3(name: str, what: str, value: Any, limits: Dim3) -> Dim3:
     axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(axes) <= 3:
-        raise ValueError(f"{name}: {what} has {len(axes)} axes, allowed are 1 to 3: {what}={tuple(axes)!r}")
+        raise ValueError(f"{name}: {what} has {len(axes)} axes; pass 1 to 3: {what}={tuple(axes)!r}")
     sizes: list[int] = []
     for axis, size, limit in zip(AXES, axes, limits, strict=False):
         number = _integer(size)
@@ -237,7 +237,7 @@ def _dim3(name: str, what: str, value: Any, limits: Dim3) -> Dim3:
 
 
 def _smaller(what: str, number: int, limits: Dim3) -> str:
-    """The way out of a size over its axis' limit."""
+    """What to do if a size exceeds its axis' limit."""
     if what == "cluster":
         return "use a smaller cluster"
     if number <= limits[0]:

@@ -132,6 +132,6 @@ def _seeing() -> tuple[_Hooked, ...]:
 
 
 def start(launcher: Launcher, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Any) -> None:
-    """Make a launch on its careful way, through the hooks."""
+    """Make a launch on its slow path, through the hooks."""
     mine = (None, get_ident())
     Launch(launcher, args, kwargs, stream, tuple(h.hook for h in _seeing() if h.thread in mine)).proceed()

@@ -1,4 +1,4 @@
-"""Launchers, and the careful way of a launch: arguments bound, kernel found for their device, launched on a stream.
+"""Launchers, and the slow path of a launch: arguments bound, kernel found for their device, launched on a stream.
 
 The native function (`native`) makes the launches whose arguments are plain. What comes here is everything else, and the
 first launches of a kernel, which find out what that function needs to know.
@@ -232,7 +232,7 @@ class _Launcher:
         """Make a launch that no hook wants to see any more."""
         plan, kernel = self.plan, self.plan.kernel
         if stream is not None and not isinstance(stream, torch.cpu.Stream):
-            streams.stream_handle(stream)  # what no GPU takes is refused on the CPU, too
+            streams.stream_handle(stream)  # what no GPU accepts also raises on the CPU
         state = kernel.current(args, kwargs)
         given = arrange(state.signature, args, kwargs)
         if stream is None and not intercept.active() and ((numbers := _numbers(state, given)) is not None or kwargs):

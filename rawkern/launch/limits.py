@@ -1,4 +1,4 @@
-"""Limits that kernels run into: the heap behind ``malloc`` in kernels, the stack of a thread, time."""
+"""Limits of kernels: the heap of ``malloc``, the stack of a thread, time."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _NAMES = ("malloc_heap_size", "stack_size")
 @untraced
 @border
 def set_limit(name: str, nbytes: int, device: torch.device | str | int | None = None) -> None:
-    """Set how much memory kernels get on a device for ``malloc``, or for the calls of a thread.
+    """Set a device's heap size for ``malloc`` in kernels, or the stack size of a thread.
 
     Parameters
     ----------
     name : str
         ``"malloc_heap_size"``: the bytes that all kernels together may hold of the device heap; beyond, ``malloc`` in a
-        kernel returns a null pointer. ``"stack_size"``: the bytes of a thread's stack, which functions that call
-        themselves use up.
+        kernel returns a null pointer. ``"stack_size"``: the bytes of a thread's stack, which recursive functions
+        use up.
     nbytes : int
         The limit, in bytes. On a GPU the driver may round it up.
     device : torch.device, str or int, optional
-        Whose limit; by default the current CUDA device's if there is one, else the CPU's.
+        The device; by default the current CUDA device's if there is one, else the CPU's.
 
     Raises
     ------
     TypeError, ValueError
-        There is no such limit, or the value is not one.
+        The name or the value is invalid.
     LaunchError
-        The driver refuses it. A GPU's heap is settled by the first kernel there that uses ``malloc``.
+        The driver rejects it. The first kernel on a GPU that uses ``malloc`` fixes the size of its heap.
 
     Notes
     -----
     Corresponds to ``cudaDeviceSetLimit``. A GPU starts with a heap of 8 MiB and stacks of 1 KiB, the CPU engine with 16
-    GiB and 248 KiB; there the stack is a limit for functions that call themselves only.
+    GiB and 248 KiB; there only recursive functions are limited by the stack.
     """
     _check_name(name)
     try:
@@ -63,7 +63,7 @@ def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
     name : str
         ``"malloc_heap_size"`` or ``"stack_size"``, as for `set_limit`.
     device : torch.device, str or int, optional
-        Whose limit; by default the current CUDA device's if there is one, else the CPU's.
+        The device; by default the current CUDA device's if there is one, else the CPU's.
 
     Returns
     -------
@@ -81,28 +81,28 @@ def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
 
 
 class time_limit(Asking):
-    """Let no launch on the CPU take longer: ``with rawkern.time_limit(10): ...``, or as a decorator of a function.
+    """Abort CPU launches that exceed a time limit: ``with rawkern.time_limit(10): ...``, or as a decorator.
 
-    A launch that does is ended, and raises a `LaunchTimeoutError`, which names the kernel and the CUDA lines at which
-    its warps are, and whether they compute, wait in a loop for other threads or wait at a barrier. Ctrl-C says the
-    same, as a note of the `KeyboardInterrupt`. What the launch has written until then stays written; the next one is
-    right.
+    Such a launch raises a `LaunchTimeoutError` that names the kernel and, for its warps, the CUDA lines and whether
+    they compute, wait in a loop for other threads or wait at a barrier. Ctrl-C reports the
+    same in a note of the `KeyboardInterrupt`. Memory keeps what the launch has written until then; later launches
+    work normally.
 
     The environment variable ``RAWKERN_TIME_LIMIT`` sets the limit for a whole program, and pytest's option
-    ``--rawkern-time-limit`` for all tests. The limit is the whole process's: while one thread is inside, the launches
-    of all threads have it; of several contexts the one that was entered last holds. Launches on a GPU have no limit:
-    a kernel that runs there cannot be ended.
+    ``--rawkern-time-limit`` for all tests. The limit applies to the whole process: while one thread is inside, it holds
+    for the launches of all threads; of several contexts the one entered last counts. Launches on a GPU have no limit:
+    a running GPU kernel cannot be aborted.
 
     Parameters
     ----------
     seconds : float
-        Elapsed time that each launch may take, compiling not counted; ``inf`` for no limit. A launch looks at the clock
-        at the turns of its loops and between blocks, so it may end some milliseconds late.
+        Elapsed time that each launch may take, without compilation; ``inf`` for no limit. A launch checks the clock
+        in its loops and between blocks, so it may end some milliseconds late.
 
     Raises
     ------
     TypeError, ValueError
-        It is no number above 0.
+        It is not a number above 0.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -114,4 +114,4 @@ class time_limit(Asking):
 
 def _check_name(name: str) -> None:
     if name not in _NAMES:
-        raise ValueError(f"{name!r} is no limit; there are {' and '.join(map(repr, _NAMES))}")
+        raise ValueError(f"{name!r} is not a limit; choose {' or '.join(map(repr, _NAMES))}")

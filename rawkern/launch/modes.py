@@ -75,7 +75,7 @@ class order(Asking):
 
     Notes
     -----
-    In kernels whose threads may wait for those of other blocks (spin loops) only 64 neighbours are mixed, so that what
+    In kernels whose threads may wait for those of other blocks (spin loops) only 64 neighbors are mixed, so that what
     waits for blocks before it goes on.
     """
 

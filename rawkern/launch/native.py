@@ -1,7 +1,7 @@
 """The function that makes a launch in machine code: one for each list of parameter types, for both engines.
 
 It has the signature of Python's vectorcall. Arguments that are plain, as `rawkern.arguments.rules` has it, are packed
-and handed to the engine; for all others, and whatever else a launch has to do, it calls the careful way (`launcher`),
+and handed to the engine; for all others, and whatever else a launch has to do, it calls the slow path (`launcher`),
 which is the way of all launches until the function is there.
 """
 
@@ -49,7 +49,7 @@ _RECORDS = (LAUNCHER, PLAN, TARGET, TABLE)
 _functions: dict[tuple[Any, ...], int | None] = {}
 _lock = Lock()
 _making: dict[tuple[Any, ...], Making] = {}
-#: Whether a function is found by a thread, while launches go the careful way.
+#: Whether a function is found by a thread, while launches take the slow path.
 in_background = True
 
 
@@ -127,7 +127,7 @@ os.register_at_fork(before=lambda: wait(WAIT_SECONDS / 10))
 
 
 def function(signature: Signature) -> int | None:
-    """The address of the function for a signature's parameter types; None where every launch goes the careful way."""
+    """The address of the function for a signature's parameter types; None where every launch takes the slow path."""
     key = _types(signature)
     if key not in _functions:
         try:
@@ -178,7 +178,7 @@ def _text(signature: Signature) -> str:
 
 
 def _memory(e: Emit, param: Param, passed: CType, value: str, at: str, extents: str) -> None:
-    """A tensor for a pointer or an accessor, which begins with one: its address, what is behind that, its extents."""
+    """A tensor for a pointer or an accessor, which begins with one: its address, what follows it, its extents."""
     done = e.label("passed")
     if param.ctype.kind == "pointer":
         null, some = e.label("null"), e.label("some")

@@ -19,9 +19,9 @@ _LOWEST, _HIGHEST = 1 << 16, 1 << 56  # of what may be an address
 
 
 def tensors_behind(given: Iterable[torch.Tensor], device: str) -> list[torch.Tensor]:
-    """Live tensors, one of each storage, that hold an address which stands in the `given` ones; and so on from those.
+    """Live tensors, one per storage, whose addresses the `given` ones contain; and so on from those.
 
-    An address of memory that no tensor of Python's has (NumPy's, or what has been freed) leads to nothing.
+    An address of memory that no Python tensor owns (NumPy's, or freed memory) leads to nothing.
     """
     given = list(given)
     return reached(given, (), device, {storage(t)[0] for t in given})
@@ -60,7 +60,7 @@ def reached(
 
 
 def still_reached(known: Iterable[torch.Tensor], values: Iterable[int | bytes]) -> list[torch.Tensor]:
-    """Those of tensors found before whose memory an address leads to that stands in values."""
+    """The tensors among those found before to whose memory an address in `values` leads."""
     words, found = _numbers(values), []
     for t in known:
         start, size = storage(t)
@@ -70,7 +70,7 @@ def still_reached(known: Iterable[torch.Tensor], values: Iterable[int | bytes]) 
 
 
 def _numbers(values: Iterable[Any]) -> np.ndarray:
-    """Values of arguments, integers and bytes, as 64-bit numbers; without those that are no addresses."""
+    """Values of arguments, integers and bytes, as 64-bit numbers; without those that cannot be addresses."""
     parts = [np.empty(0, np.uint64)]
     for value in values:
         if isinstance(value, bytes):
@@ -101,7 +101,7 @@ def _mapped(words: np.ndarray) -> np.ndarray:
 class Copies:
     """Copies of CUDA arrays in host memory; those that share memory share it in the copies, too.
 
-    Addresses of GPU memory that stand in int64 tensors are made those of the copies.
+    Addresses of GPU memory in int64 tensors are replaced by those of the copies.
     """
 
     def __init__(self, given: Any) -> None:

@@ -27,9 +27,9 @@ class Access:
     ----------
     file, line
         Where in the CUDA source, counted from 1; the innermost line of the user's own files. None and 0 where the
-        compiler does not say. The file of a source that is a string is where that stands in Python, ``train.py:12``.
+        compiler does not say. For a source string, the file is the string's place in Python, ``train.py:12``.
     excerpt : str
-        That line with its neighbours.
+        That line with its neighbors.
     thread, block : tuple of 3 ints
         Indices of the thread in its block and of the block in the grid, x first.
     where : str
@@ -210,14 +210,14 @@ def _signed(value: int) -> int:
 def _misaligned(it: _Case, f: Finding) -> str:
     size, need = f.place.site["size"], f.place.site["align"]
     if f.piece is not None:
-        there = f"{it.what}, {f.offset} bytes behind the start of {it.name}"
+        there = f"{it.what}, {f.offset} bytes after the start of {it.name}"
     elif it.space in ("local", "shared"):
         array = f.place.site["array"]
         of = "a local array" if array else "its local variables" if it.space == "local" else "shared memory"
         there = f"byte {_signed(f.offset) - (array[0] if array else 0)} of {of}"
     else:
-        return f"{it.does} {size} bytes at {it.what}, which is no multiple of {need}"
-    return f"{it.does} {size} bytes at {there}; the address is no multiple of {need}"
+        return f"{it.does} {size} bytes at {it.what}, which is not a multiple of {need}"
+    return f"{it.does} {size} bytes at {there}; the address is not a multiple of {need}"
 
 
 def _uninitialized(it: _Case, f: Finding) -> str:
@@ -271,14 +271,14 @@ KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding],
     "UNINITIALIZED": (errors.UninitializedReadError, _uninitialized),
     "RACE": (errors.RaceError, _race),
     "DIVERGENT_BARRIER": (errors.BarrierError,
-        "waits at a barrier that other threads of its warp do not come to; __syncthreads() may stand in a branch only "
+        "waits at a barrier that other threads of its warp do not reach; __syncthreads() may be in a branch only "
         "if all threads of the block take it"),
     "SKIPPED_BARRIER": (errors.BarrierError,
-        "ends without this barrier, to which other threads of its warp come; __syncthreads() may stand in a branch "
+        "ends without this barrier, which other threads of its warp reach; __syncthreads() may be in a branch "
         "only if all threads of the block take it"),
     "DIFFERENT_BARRIERS": (errors.BarrierError,
         "waits at this barrier while {it.other.who} waits at the one of {it.other.where}; all threads of the block "
-        "have to come to the same one"),
+        "must reach the same one"),
     "NOT_BEGUN": (errors.BarrierError,
         "accesses shared memory of another block of its cluster before that block runs; the blocks have to meet at the "
         "barrier of the cluster first (cluster.sync())"),

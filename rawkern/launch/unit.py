@@ -152,9 +152,9 @@ class State:
         return [storage(t) for t in level.also() if t.device.type == "cpu"]
 
     def behind(self, address: int, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
-        """The same of live tensors that addresses lead to which stand in values; `address` is the one wanted.
+        """The same for live tensors to which addresses in `values` lead; `address` is the one wanted.
 
-        To look through all objects of Python takes long, so what was found before is tried first.
+        Searching all Python objects is slow, so tensors found before are tried first.
         """
         from rawkern.launch import reachable
 

@@ -117,7 +117,7 @@ _Asked = tuple[str, str, str]  # a variable's symbol, its type in full, and a `V
 
 
 def _ask_all(build: Build) -> dict[str, _Asked]:
-    """What the compiler says of all variables of a plain name that the source declares; none if it refuses any."""
+    """What the compiler says of all variables of a plain name that the source declares; none if it rejects any."""
     ptx = _ptx(build)
     managed = set(_MANAGED.findall(ptx))
     said = {word for text in build.source.texts() for word in re.findall(r"\w+", text)}
@@ -243,7 +243,7 @@ def every(state: State, device: torch.device, spaces: Sequence[str] = ("global",
     for symbol in there:
         try:
             address, nbytes = module.global_view(symbol)
-        except (KeyError, LaunchError):  # in this architecture's code nobody uses it
+        except (KeyError, LaunchError):  # this architecture's code does not use it
             continue
         if nbytes:
             found.append(_bytes(address, nbytes, device, module))

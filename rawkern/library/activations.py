@@ -12,7 +12,7 @@ from rawkern.library.instances import floating
 
 
 class _Pair:
-    """One formula as two operators: for half types the functions in it are cheaper (`fast.cuh`)."""
+    """One expression as two operators: the one for half types uses faster functions (`fast.cuh`)."""
 
     def __init__(self, inputs: str, operation: str, backward: str, name: str, half: str | None = None) -> None:
         self.full = elementwise(inputs, "T y", operation, f"rawkern::{name}", backward=backward)

@@ -100,7 +100,7 @@ def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
     for name, t in (("params", p), *others.items()):
         refuse_layout("adamw_", f"{name}[{k}]", t)
         if type(t) not in PLAIN or t.is_neg() or t.is_meta:
-            raise TypeError(f"adamw_: {name}[{k}] is no plain tensor ({type(t).__name__})")
+            raise TypeError(f"adamw_: {name}[{k}] is not a plain tensor ({type(t).__name__})")
     averages = others["exp_avgs"].dtype
     for name, t in others.items():
         allowed = (p.dtype,) if name == "grads" else (p.dtype, torch.float32)

@@ -30,7 +30,7 @@ def cross_entropy(
 ) -> Tensor:
     """Return the cross entropy of logits and class indices; differentiable once, with respect to the logits.
 
-    No tensor of probabilities is kept: the backward reads the logits again, with one number for each row. The formula,
+    No tensor of probabilities is kept: the backward reads the logits again, with one number for each row. The loss,
     with smoothing e and class weights w, is that of `torch.nn.functional.cross_entropy`:
     (1 - e) * w[y] * (lse - x[y]) + e / C * sum(w * (lse - x)), where lse = log(sum(exp(x))).
 
@@ -58,7 +58,7 @@ def cross_entropy(
     Raises
     ------
     TypeError
-        For another dtype (class probabilities as targets are not there), or something that is no tensor.
+        For another dtype (class probabilities as targets are not supported), or something that is not a tensor.
     ValueError
         For shapes that do not fit, or options that do not exist.
     IndexError

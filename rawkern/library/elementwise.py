@@ -1,4 +1,4 @@
-"""square, scale, relu and mul: loops of formulas as operators, differentiable any number of times.
+"""square, scale, relu and mul: elementwise loops as operators, differentiable any number of times.
 
 A call with plain tensors is one native call (`Map`); everything else goes through the operator.
 """
@@ -62,7 +62,7 @@ def square(x: Tensor) -> Tensor:
     Raises
     ------
     TypeError
-        For another dtype, or something that is no tensor.
+        For another dtype, or something that is not a tensor.
     """
     return _checked("square", _square, x) if is_dynamo_compiling() else _SQUARE.fast.call(x)
 
@@ -114,7 +114,7 @@ def scale(x: Tensor, s: float) -> Tensor:
     Raises
     ------
     TypeError
-        For another dtype, an x that is no tensor or an s that is no real number.
+        For another dtype, an x that is not a tensor or an s that is not a real number.
     """
     return _any_scale(x, s) if is_dynamo_compiling() else _SCALE.fast.call(x, s)
 
@@ -165,7 +165,7 @@ def relu(x: Tensor) -> Tensor:
     Raises
     ------
     TypeError
-        For another dtype, or something that is no tensor.
+        For another dtype, or something that is not a tensor.
     """
     return _checked("relu", _relu, x) if is_dynamo_compiling() else _RELU.fast.call(x)
 
@@ -187,7 +187,7 @@ def relu_(x: Tensor) -> Tensor:
     Raises
     ------
     TypeError
-        For another dtype, or something that is no tensor.
+        For another dtype, or something that is not a tensor.
     RuntimeError
         For a leaf that requires grad, or a view of one, while gradients are recorded, as in torch.
     """
@@ -248,7 +248,7 @@ def mul(a: Tensor, b: Tensor) -> Tensor:
     Raises
     ------
     TypeError
-        For a promoted dtype other than those four, or an argument that is no tensor (`rawkern.scale` takes a number).
+        For another promoted dtype, or an argument that is not a tensor (`rawkern.scale` takes a number).
     ValueError
         For tensors on two devices.
     RuntimeError

@@ -54,9 +54,9 @@ def embedding(
     Raises
     ------
     TypeError
-        For other dtypes, or something that is no tensor.
+        For other dtypes, or something that is not a tensor.
     ValueError
-        For another shape of the table, a padding_idx outside it, or an option that is not there.
+        For another shape of the table, a padding_idx outside it, or an option that is not supported.
     IndexError
         For an index outside the table, on the CPU; on a GPU its assertion fails, which later calls tell of.
     """
@@ -70,7 +70,7 @@ def embedding(
         raise ValueError(f"embedding: weight has shape {tuple(weight.shape)}, it must be (entries, n)")
     if max_norm is not None or scale_grad_by_freq or sparse:
         raise ValueError(
-            "embedding: max_norm, scale_grad_by_freq and sparse are not there; use torch's embedding for them"
+            "embedding: max_norm, scale_grad_by_freq and sparse are not supported; use torch's embedding for them"
         )
     padding = -1
     if padding_idx is not None:

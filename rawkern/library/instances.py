@@ -64,6 +64,6 @@ def check_index(op: str, name: str, index: torch.Tensor, size: int, what: str, s
 
 
 def not_a_tensor(name: str, *values: Any) -> NoReturn:
-    """Raise for an argument that is no tensor."""
+    """Raise for an argument that is not a tensor."""
     wrong = next(value for value in values if not isinstance(value, torch.Tensor))
     raise TypeError(f"{name} takes torch tensors, got {type(wrong).__name__}")

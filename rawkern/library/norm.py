@@ -52,7 +52,7 @@ def layer_norm(
     Raises
     ------
     TypeError
-        For another dtype, or something that is no tensor.
+        For another dtype, or something that is not a tensor.
     ValueError
         For shapes that do not fit.
     """

@@ -77,7 +77,7 @@ def plan(
 def pack_width(n: int, *tensors: Tensor, cpu: int = CPU_WIDTH) -> int:
     """Return the elements of a pack where rows of `n` elements of all tensors consist of aligned packs, else 1.
 
-    A pack has 16 bytes on a GPU; on the CPU, where neighbouring threads become vectors by themselves, `cpu` elements.
+    A pack has 16 bytes on a GPU; on the CPU, where neighboring threads become vectors by themselves, `cpu` elements.
     """
     x = tensors[0]
     full = PACK_BYTES // x.element_size() if x.is_cuda else cpu
@@ -89,7 +89,7 @@ def pack_width(n: int, *tensors: Tensor, cpu: int = CPU_WIDTH) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _plan(rows: int, n: int, inner: int, itemsize: int, on_gpu: bool, width: int, held: int, most_threads: int) -> Plan:
-    if inner != 1:  # neighbouring threads do neighbouring rows
+    if inner != 1:  # neighboring threads do neighboring rows
         block = 128 if on_gpu else WARP
         return Plan(1, 0, 1, -(-rows // block), block)
     if not on_gpu:

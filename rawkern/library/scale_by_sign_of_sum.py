@@ -22,7 +22,7 @@ def scale_by_sign_of_sum(x: Tensor) -> Tensor:
     """Return 2 * x if the sum of x is positive, else -2 * x; differentiable any number of times.
 
     The sum is taken in float32 (float64 for float64) and never leaves the device: nothing waits for it, and
-    ``torch.compile(fullgraph=True)`` takes the operator, where it refuses an ``if`` on a sum. A sum that is zero or NaN
+    ``torch.compile(fullgraph=True)`` accepts the operator, but not an ``if`` on a sum. A sum that is zero or NaN
     is not positive.
 
     Parameters
@@ -38,7 +38,7 @@ def scale_by_sign_of_sum(x: Tensor) -> Tensor:
     Raises
     ------
     TypeError
-        For another dtype, or something that is no tensor.
+        For another dtype, or something that is not a tensor.
     """
     if not isinstance(x, Tensor):
         not_a_tensor("scale_by_sign_of_sum", x)

@@ -37,7 +37,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
     Raises
     ------
     TypeError
-        For another dtype, or something that is no tensor.
+        For another dtype, or something that is not a tensor.
     IndexError
         There is no such dimension.
     """

@@ -64,7 +64,7 @@ def sum(
     Raises
     ------
     TypeError
-        For another dtype, or something that is no tensor.
+        For another dtype, or something that is not a tensor.
     IndexError, ValueError
         There is no such dimension, or it is named twice.
     """

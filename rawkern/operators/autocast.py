@@ -13,16 +13,16 @@ from rawkern.operators.declaration import Declaration
 
 
 def check_autocast(decl: Declaration) -> None:
-    """Raise for what is no rule."""
+    """Raise for an invalid rule."""
     for device, rule in _rules(decl).items():
         if device not in _KEYS:
-            raise ValueError(f"{decl.qualified}: autocast names the device {device!r}; there are 'cpu' and 'cuda'")
+            raise ValueError(f"{decl.qualified}: autocast names the device {device!r}; choose 'cpu' or 'cuda'")
         if not (rule in ("lower", "widest") or (isinstance(rule, torch.dtype) and rule.is_floating_point)):
             raise ValueError(
-                f"{decl.qualified}: autocast is {rule!r}; it is a floating-point dtype, 'lower' or 'widest'"
+                f"{decl.qualified}: autocast is {rule!r}; pass a floating-point dtype, 'lower' or 'widest'"
             )
     if decl.autocast is not None and decl.mutated:
-        raise ValueError(f"{decl.qualified}: what is changed in place cannot be cast; leave autocast out")
+        raise ValueError(f"{decl.qualified}: arguments that are changed in place cannot be cast; remove autocast")
 
 
 def register_autocast(decl: Declaration, library: torch.library.Library, name: str, overload: Any) -> None:
@@ -55,7 +55,7 @@ def _cast_and_call(
 
 
 def _castable(t: torch.Tensor, device: str) -> bool:
-    """As torch's own operators: float64 is left alone."""
+    """Like torch's own operators: float64 is not cast."""
     return t.is_floating_point() and t.dtype is not torch.float64 and t.device.type == device
 
 

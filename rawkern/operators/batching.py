@@ -89,7 +89,9 @@ def run_formerly_batched(name: str, rule: Callable[..., Any], *args: Any, **kwar
             return t
         t = private.with_former_batch(t)
         if private.formerly_batched(t):
-            raise NotImplementedError(f"{name}: batched gradients of batched gradients are not there; use torch.func")
+            raise NotImplementedError(
+                f"{name}: batched gradients of batched gradients are not supported; use torch.func"
+            )
         size = len(t)
         return t
 
@@ -136,7 +138,7 @@ def batched(strided: bool, is_tensor: Sequence[bool], size: int, dims: Sequence[
 
 
 def without_batch(dims: Sequence[Any], args: Sequence[Any]) -> list[torch.Size | None]:
-    """The shapes of one item of the batch, flat; None for what is no tensor."""
+    """The shapes of one item of the batch, flat; None for a parameter that is not a tensor."""
     found: list[torch.Size | None] = []
 
     def look(t: torch.Tensor, dim: int | None) -> torch.Tensor:
@@ -153,7 +155,7 @@ def _item(t: torch.Tensor, dim: int | None) -> torch.Size:
 
 
 def _each(dims: Sequence[Any], args: Sequence[Any], call: Callable[..., Any]) -> list[Any]:
-    """Call with each tensor and its dimension of the batch; what is no tensor stays."""
+    """Call with each tensor and its batch dimension; other values are unchanged."""
     found: list[Any] = []
     for dim, value in zip(dims, args, strict=True):
         if isinstance(value, (list, tuple)):

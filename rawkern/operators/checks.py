@@ -91,12 +91,12 @@ def no_aliases(decl: Declaration, result: Any, args: Sequence[Any]) -> None:
             return
     given = [(name, t) for name, _, t in named(decl, args)]
     results = list(zip(decl.returned, result if isinstance(result, tuple) else (result,), strict=True))
-    mend = "return a new tensor, or name what it changes in mutates_args and return None"
+    fix = "return a new tensor, or name what it changes in mutates_args and return None"
     for i, (name, t) in enumerate(results):
-        for others, way_out in ((given, mend), (results[:i], "return tensors with memory of their own")):
+        for others, what_to_do in ((given, fix), (results[:i], "return tensors with memory of their own")):
             for other, memory in others:
                 if private.same_memory(t, memory):
-                    raise ValueError(f"{decl.qualified} returned memory of {other} as {name}; {way_out}")
+                    raise ValueError(f"{decl.qualified} returned memory of {other} as {name}; {what_to_do}")
 
 
 def changed(decl: Declaration, args: Sequence[Any]) -> list[torch.Tensor]:
@@ -111,7 +111,7 @@ def refuse_changes(decl: Declaration, args: Sequence[Any]) -> None:
             continue
         if not decl.in_place and t.requires_grad:
             raise RuntimeError(
-                f"{decl.qualified}: {name} requires grad and is changed beside the outputs, unseen by autograd; "
+                f"{decl.qualified}: {name} requires grad and is changed besides the outputs, unseen by autograd; "
                 "use torch.no_grad() or pass a detached tensor"
             )
         base = t if t.is_leaf else t._base

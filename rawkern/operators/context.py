@@ -18,11 +18,11 @@ class Context:
         list.
     needs_input_grad : tuple
         For each parameter of the operator whether its gradient is wanted (in a jvp, whether it has a tangent); a tuple
-        for a list of tensors, False for what is no tensor.
+        for a list of tensors, False for a parameter that is not a tensor.
     shapes : tuple
-        For each parameter its shape; a list for a list of tensors, None for what is no tensor.
+        For each parameter its shape; a list for a list of tensors, None for a parameter that is not a tensor.
 
-    Each parameter that is no tensor is an attribute of its own name.
+    Each parameter that is not a tensor is an attribute of its own name.
     """
 
     __slots__ = ("__dict__", "needs_input_grad", "saved_tensors", "shapes")

@@ -24,7 +24,7 @@ class Param:
     Attributes
     ----------
     kind : str
-        "tensor", "optional" (a tensor or None), "list" (of tensors), or "value" for all that is no tensor.
+        "tensor", "optional" (a tensor or None), "list" (of tensors), or "value" for all other types.
     type : str
         As the schema spells it, without the mark of mutation.
     """
@@ -58,13 +58,13 @@ class Declaration:
     in_place : bool
         Whether the function returns nothing and its results are the arguments it changes.
     single : bool
-        Whether there is one visible output, and it is no tuple.
+        Whether there is one visible output, and it is not a tuple.
     boxed : bool
         Whether the function returns its one tensor in a tuple; the operator returns that alone.
     elementwise, strided, autocast
         As for `rawkern.op`.
     of_formula : bool
-        Whether it was made of a formula.
+        Whether it was made from an elementwise expression.
     derived : bool
         Whether its backward is derived from the kernels that it launches.
     """
@@ -94,7 +94,7 @@ class Declaration:
 
     @property
     def finished(self) -> bool:
-        """Whether whoever calls it did not write it, and cannot add to it: it is ready-made, or made of a formula."""
+        """Whether its caller cannot extend it: it is built in, or made from an elementwise expression."""
         return self.of_formula or self.namespace == "rawkern"
 
     @property
@@ -109,7 +109,7 @@ class Declaration:
 
     @cached_property
     def values(self) -> tuple[Param, ...]:
-        """The parameters that are no tensors."""
+        """The parameters that are not tensors."""
         return tuple(p for p in self.params if not p.is_tensor)
 
     @cached_property
@@ -196,24 +196,24 @@ def declare(
     """
     namespace, _, name = qualified.partition("::")
     if not (namespace.isidentifier() and name.isidentifier()):
-        raise ValueError(f"{qualified!r} is no name of an operator; it is spelled 'namespace::name'")
+        raise ValueError(f"{qualified!r} is not an operator name; write 'namespace::name'")
     mutates_args, hidden = _names(qualified, "mutates_args", mutates_args), _names(qualified, "hidden", hidden)
     try:
         schema = torch.library.infer_schema(function, mutates_args=mutates_args, op_name=name)
     except (ValueError, AssertionError) as error:
-        raise TypeError(f"{qualified}: its type hints make no schema: {error}") from None
+        raise TypeError(f"{qualified}: its type hints do not form a schema: {error}") from None
     signature = inspect.signature(function)
     params = _params(schema, signature)
     for p in params:
         if p.name in _RESERVED:
             raise ValueError(f"{qualified}: a parameter cannot be called {p.name}, which means something else on ctx")
         if "Tensor" in p.type and p.kind == "value":
-            raise TypeError(f"{qualified}: parameter {p.name} is {p.type}; there are Tensor, Tensor | None and lists")
+            raise TypeError(f"{qualified}: parameter {p.name} is {p.type}; use Tensor, Tensor | None or list[Tensor]")
     boxed = schema.endswith(" -> ((Tensor))")
     schema = schema.replace(" -> ((Tensor))", " -> Tensor") if boxed else schema
     returns = _returns(qualified, schema)
     if not any(p.is_tensor for p in params) or any(p.is_tensor and p.keyword_only for p in params):
-        raise TypeError(f"{qualified}: an operator takes a tensor, and takes its tensors by position")
+        raise TypeError(f"{qualified}: an operator needs a tensor parameter, and its tensors must not be keyword-only")
     in_place = returns == len(hidden) and bool(mutates_args)
     visible = returns - len(hidden)
     if visible < 0 or not (visible or in_place):
@@ -231,7 +231,9 @@ def declare(
     saved = _names(qualified, "save", names)  # type: ignore[arg-type]
     for each in saved:
         if each not in known:
-            raise ValueError(f"{qualified}: save names {each!r}, which is no tensor of {', '.join(sorted(known))}")
+            raise ValueError(
+                f"{qualified}: save names {each!r}, which is not one of the tensors {', '.join(sorted(known))}"
+            )
     save_for = {}
     if isinstance(save, Mapping):
         plain = {p.name for p in params if p.kind in ("tensor", "optional")}

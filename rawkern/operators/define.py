@@ -146,13 +146,13 @@ def op(
         dtype or ``"widest"`` for the widest among them. ``{"cuda": torch.float32}`` is for tensors on GPUs only.
 
     backward : "derive", optional
-        Derive the backward from the text of the kernels that the function launches: their backwards run in reverse
-        order. The function may only allocate, take views and launch; anything else in it is refused by name, at the
-        first backward. Of one launch it has a second derivative, too.
+        Derive the backward from the source of the kernels that the function launches: their backwards run in reverse
+        order. The function may only allocate, take views and launch; anything else raises an error at the
+        first backward. A function with one launch also has a second derivative.
     max_iterations : int, optional
         As for `RawKernel.derive`.
     verify : bool, optional
-        Whether the first use of each derived backward is compared with a difference quotient, as by `Derived.verify`:
+        Whether the first use of each derived backward is compared with finite differences, as by `Derived.verify`:
         it takes three compilations, and runs the launch seven times in double on the CPU engine. By default that is
         done in tests (under pytest with rawkern's plugin), for launches with up to 100,000 elements.
 
@@ -166,7 +166,7 @@ def op(
         parameter, or for each tensor parameter; alone and not in a tuple if that is one; for a list of tensors a list.
         Shape and dtype are those of the input. Results not asked for by ``ctx.needs_input_grad`` are dropped.
         On ctx there are ``saved_tensors`` (in the order of ``save``), ``needs_input_grad`` and ``shapes`` (one for each
-        parameter: False and None for what is no tensor) and each parameter that is no tensor under its name.
+        parameter: False and None for other types) and each parameter that is not a tensor under its name.
         Double backward works if it is made of differentiable operators: those of torch, or of rawkern.op.
 
         ``jvp`` : decorator of ``f(ctx, *tangents)``, with a tangent or None for each tensor parameter; returns a
@@ -195,9 +195,9 @@ def op(
         given = f"the function {name.__name__}" if isfunction(name) else f"a {type(name).__name__}"
         raise TypeError(f"rawkern.op takes the operator's name, got {given}; write @rawkern.op('mylib::NAME')")
     if backward not in (None, "derive"):
-        raise ValueError(f"{name}: backward is {backward!r}; it is 'derive', or the decorator of the operator")
+        raise ValueError(f"{name}: backward is {backward!r}; pass 'derive', or use the operator's decorator")
     if backward is None and (verify is not None or max_iterations is not None):
-        raise ValueError(f"{name}: verify and max_iterations are for backward='derive'; leave them out")
+        raise ValueError(f"{name}: verify and max_iterations are only for backward='derive'; remove them")
 
     @border
     def make(function: Callable[..., Any]) -> Any:

@@ -29,18 +29,18 @@ MOST_VERIFIED = 100_000  # elements of the tensors of a launch that is verified 
 
 
 def check_declaration(decl: Declaration) -> None:
-    """Refuse operators whose backward cannot be derived, whatever they launch."""
+    """Reject operators whose backward cannot be derived, whatever they launch."""
     name = decl.qualified
     if decl.in_place or any(p.mutated for p in decl.params):
         raise TypeError(
-            f"{name}: backward='derive' is for operators that change none of their arguments; return new tensors"
+            f"{name}: backward='derive' does not support operators that change arguments; return new tensors"
         )
     if decl.hidden:
-        raise TypeError(f"{name}: backward='derive' needs no hidden outputs; leave hidden= out")
+        raise TypeError(f"{name}: backward='derive' needs no hidden outputs; remove hidden=")
     if decl.has_lists:
-        raise TypeError(f"{name}: backward='derive' takes no lists of tensors; pass them one by one")
+        raise TypeError(f"{name}: backward='derive' does not support lists of tensors; pass them one by one")
     if tuple(decl.save) != tuple(p.name for p in decl.tensors):
-        raise TypeError(f"{name}: backward='derive' saves all tensors; leave save= out")
+        raise TypeError(f"{name}: backward='derive' saves all tensors; remove save=")
 
 
 def derived_backward(traced: Traced, max_iterations: int | None, verify: bool | None) -> Callable[..., Any]:
@@ -57,7 +57,7 @@ def derived_backward(traced: Traced, max_iterations: int | None, verify: bool | 
             tensors = [t for t in (*args, *grads) if isinstance(t, torch.Tensor)]
             seen = private.forward_mode() or private.transforms() or private.dispatch_modes()
             if seen or any(t.numel() and not private.has_memory(t) for t in tensors):
-                raise LaunchError(f"{decl.qualified}: its derived backward is made of launches")
+                raise LaunchError(f"{decl.qualified}: its derived backward consists of launches")
             return _Twice.apply(settings, args, list(ctx.needs_input_grad), len(grads), *grads, *args)
         node = getattr(ctx, "node", None)  # of autograd's graph; None where the backward was called as an operator
         return _Run(settings, args, ctx.needs_input_grad, node).gradients(grads)
@@ -99,10 +99,10 @@ class _Run:
         self.borrowed: dict[Memory, torch.Tensor] = {}  # whose buffers are another tensor's memory: that
 
     def _apart(self, a: torch.Tensor, before: list[Any]) -> torch.Tensor:
-        """A tensor whose memory is no other argument's, so that memory tells arguments apart."""
+        """A tensor that shares no memory with other arguments, so that memory identifies arguments."""
         if not a.is_contiguous():
             raise NotDifferentiable(
-                f"{self.name}: a derived backward takes contiguous tensors; call .contiguous() before"
+                f"{self.name}: a derived backward takes contiguous tensors; call .contiguous() first"
             )
         return a.clone() if any(isinstance(b, torch.Tensor) and overlap(a, b) for b in before) else a
 
@@ -136,18 +136,18 @@ class _Run:
         return Second(self.name, self.recording, self.args, self.needs, self._plans(), self._derived)
 
     def _unused(self, k: int) -> None:
-        """Refuse what no launch was given, and Python was told the address of: where that went is not known."""
+        """Reject memory that no launch was given but whose address Python read: its use is not known."""
         if k in self.trace.addressed - self.trace.given:
             what = self.settings.traced.declaration.params[k].name
             raise NotDifferentiable(
-                f"{self.name}: no launch is given {what}, and its address is asked for, through which its gradient "
+                f"{self.name}: no launch is given {what}, but its address is read, through which its gradient "
                 "would be lost; pass the tensor itself to a launch"
             )
 
     def _given_out(self, memory: Memory, a: torch.Tensor) -> torch.Tensor:
         """The gradient of an argument; what is another's too is the same object, so that autograd sees it in use.
 
-        Else autograd takes the memory of a gradient that nobody else has for its own, and adds to it in place.
+        Otherwise autograd takes ownership of the gradient's memory and adds to it in place.
         """
         found = self.buffers[memory].view(a.shape).to(a.dtype)
         if memory not in self.borrowed or found.data_ptr() != self.buffers[memory].data_ptr():
@@ -159,7 +159,7 @@ class _Run:
     # Before ---------------------------------------------------------------------------------------------------------
 
     def _plans(self) -> list[tuple[Recorded, Derived | None]]:
-        """Each launch with its backward, None where no gradient comes through; refuses memory that is written again."""
+        """Each launch with its backward, None where no gradient flows; rejects memory that is written again."""
         active = {m for m in self.recording.memories if m.input is not None and self.needs[m.input]}
         events: list[tuple[torch.Tensor, str]] = []
         plans: list[tuple[Recorded, Derived | None]] = []
@@ -212,7 +212,7 @@ class _Run:
             if clash and overlap(t, other):
                 did = "read" if before == "read" else "written"
                 raise NotDifferentiable(
-                    f"{self.name}: {launch.kernel.name} writes to {name}, which a launch before has {did}; "
+                    f"{self.name}: {launch.kernel.name} writes to {name}, which an earlier launch has {did}; "
                     "use memory of its own for each result"
                 )
         events.append((t, kind))
@@ -221,7 +221,7 @@ class _Run:
         """The backward of a launch by its arguments in `wrt`; of those that are overwritten, as they were before."""
         names = [n for n in wrt if n in const]
         if len(names) < len(wrt):
-            with contextlib.suppress(NotDifferentiable):  # then nothing of that is known, and refused below
+            with contextlib.suppress(NotDifferentiable):  # then nothing is known of it, and it is rejected below
                 names += [n for n, of in self._derive(launch, None).before.items() if of in wrt]
         found = self._derive(launch, tuple(names)) if names else None
         if found is not None:
@@ -268,7 +268,7 @@ class _Run:
         return found
 
     def _same_texts(self) -> None:
-        """Refuse sources that were edited since the forward ran them."""
+        """Reject sources that were edited since the forward ran them."""
         for launch in self.recording.launches:
             build = launch.kernel.build()
             if build.edit <= (self.settings.edit if self.edit is None else self.edit):
@@ -391,7 +391,7 @@ class _Run:
             self._part(memory, t).add_(part.view(t.shape).to(t.device))
 
     def _verifies(self, launch: Recorded, found: Derived) -> bool:
-        """Whether this run compares a derived backward with a difference quotient."""
+        """Whether this run compares a derived backward with finite differences."""
         if found in self.settings.verified or self.settings.verify is False:
             return False
         tensors = [t for t in launch.arguments.values() if isinstance(t, torch.Tensor)]
@@ -401,7 +401,7 @@ class _Run:
             return small and not capturing and environment.choice(VERIFY, ("0", "1")) == "1"
         if capturing:
             raise LaunchError(
-                f"{self.name}: verify=True cannot look while a CUDA graph is captured; run it once before"
+                f"{self.name}: verify=True cannot check while a CUDA graph is captured; run it once before the capture"
             )
         return True
 

@@ -22,7 +22,7 @@ from rawkern.kernel import RawKernel
 from rawkern.launch.native import PLAN
 
 MOST = 16  # parameters of a kernel that a `Map` calls
-#: What all of them have in common. A dict and a name in it stand one behind the other.
+#: What all of them have in common. A dict is followed by a name in it.
 WATCH = Record(
     "Watch",
     tuple(
@@ -43,7 +43,7 @@ ROW = Record(
         ("empty_strided", "ptr"), ("torch_dtype", "ptr"),
     ),
 )  # fmt: skip
-#: A callable; `numbers` has a bit for each input that is no tensor, `rows` is where the first row's address stands.
+#: A callable; `numbers` has a bit for each input that is not a tensor, `rows` is where the first row's address is.
 #: `apply` is an autograd function's, or 0, and `run` its first argument.
 MAP = Record(
     "Map",
@@ -127,7 +127,7 @@ class _Watching:
     def look(self, *tensors: torch.Tensor | None) -> bool | None:
         """Whether autograd has to know of a call with these tensors; None unless they are plain, on one device, there.
 
-        It is None, too, while anything else watches or has launches go the careful way.
+        It is None, too, while anything else watches or makes launches take the slow path.
         """
         self._make()
         return self.look(*tensors)
@@ -138,7 +138,7 @@ class _Watching:
         return self.fit(*pairs)
 
     def fresh(self, results: Any, *inputs: torch.Tensor | None) -> bool:
-        """Whether a result, or each of a tuple, is a plain tensor whose memory is no other's and no input's.
+        """Whether a result, or each of a tuple, is a plain tensor that shares no memory with another or an input.
 
         False, too, where that cannot be told quickly.
         """

@@ -175,7 +175,7 @@ class Operator:
     def _tangents(self, run: Any, about: Any, tangents: Sequence[torch.Tensor | None]) -> Any:
         decl = self.declaration
         values, shapes, _, counts = about
-        # Of tensors that carry a tangent only the value: the formula is not to be differentiated at its own level.
+        # Of tensors that carry a tangent only the value: the jvp must not be differentiated at its own level.
         run.saved = tuple(None if t is None else forward_ad.unpack_dual(t).primal for t in run.saved)
         ctx = make_context(decl, run.saved, values, [t is not None for t in tangents], shapes, counts)
         if self.tangent is not None:
@@ -209,7 +209,7 @@ class Operator:
         """Define the backward."""
         if self.reverse.function is not None:
             raise ValueError(
-                f"{self.declaration.qualified} has a backward already; define the operator again to change it"
+                f"{self.declaration.qualified} already has a backward; define the operator again to change it"
             )
         if self.declaration.in_place and any(p.kind == "list" for p in self.declaration.mutated):
             raise TypeError(f"{self.declaration.qualified}: an operator that changes a list of tensors has no backward")
@@ -219,8 +219,8 @@ class Operator:
                 self.reverse.define(function, library)
                 # A compiled graph kept on disk is found again by what it calls, and has the backward's name in it. So
                 # graphs call a name of the operator that tells backwards of other saved tensors or schemas apart, too.
-                # It is no overload of the same name: torch mixes those up by their parameters when it takes them out
-                # of its registry.
+                # It is not an overload of the same name: torch mixes those up by their parameters when it removes them
+                # from its registry.
                 self.in_graphs[0] = self._register(library, f"{self.declaration.name}_compiled", self.reverse.hash)
                 self.sharded = self._shard()
                 self.reverse.function = function  # there is a backward from here on

@@ -164,7 +164,7 @@ def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
 
 
 def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
-    """Write the backward for plain tensors while nothing else watches; it leaves all others to the careful one."""
+    """Write the backward for plain tensors while nothing else watches; all others take the slow path."""
     decl = reverse.declaration
     grads = [f"g{i}" for i in range(len(decl.outputs))]
     saved = [f"s{i}" for i in range(len(decl.save))]

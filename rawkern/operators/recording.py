@@ -266,7 +266,7 @@ class _Run:
 
 
 def _how(value: Any) -> str:
-    """What a pointer is given that is no tensor."""
+    """What a pointer is given instead of a tensor."""
     if isinstance(value, (list, tuple)):
         return "a list of tensors"
     return "an address" if isinstance(value, (int, Address)) else f"a {type(value).__name__}"

@@ -109,7 +109,7 @@ class Reverse:
             for p, grad in zip(decl.params, found, strict=True):
                 if grad is not None and not p.is_tensor:
                     raise RuntimeError(
-                        f"the backward of {decl.qualified} returned a gradient for {p.name}, which is no tensor; "
+                        f"the backward of {decl.qualified} returned a gradient for {p.name}, which is not a tensor; "
                         "return None in its place"
                     )
             found = [grad for p, grad in zip(decl.params, found, strict=True) if p.is_tensor]
@@ -316,7 +316,7 @@ def composed(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
-_INSTEAD = "where second derivatives are needed, take torch's functions instead"  # the caller cannot mend it
+_INSTEAD = "where second derivatives are needed, take torch's functions instead"  # the caller cannot fix it
 
 
 def _once(decl: Declaration) -> Any:

@@ -21,7 +21,7 @@ from rawkern.operators.declaration import Declaration
 class Declared:
     """The function of an operator, which may change what `mutates_args` names.
 
-    Launches count a change of each tensor behind a pointer that is not const. Where such a one is an argument that is
+    Launches count a change of each tensor passed to a pointer that is not const. If that tensor is an argument that is
     not to be changed, the function runs under a hook from then on, which asks the kernel's code before each launch.
     """
 
@@ -49,7 +49,7 @@ class Declared:
         return result
 
     def _find(self, args: Sequence[Any], kwargs: Any) -> None:
-        """Refuse what has changed arguments, unless it has only read them through pointers that are not const."""
+        """Reject a function that changed arguments, unless it only read them through pointers that are not const."""
         self._looks = True
         with self.looked_through(args, launching=False) as look, operator_state.inside_op():
             self.function(*args, **kwargs)
@@ -74,7 +74,7 @@ class Declared:
 
     @contextmanager
     def looked_through(self, args: Sequence[Any], launching: bool = True) -> Iterator[_Look]:
-        """Refuse launches in the block that may write to arguments which are not declared to be changed."""
+        """Reject launches in the block that may write to arguments that are not declared in `mutates_args`."""
         look = _Look(self.declaration.qualified, self._named(args), launching)
         with intercept.intercepted(look, own_thread=True):
             yield look
@@ -103,7 +103,7 @@ class _Look:
 
     def __init__(self, name: str, kept: Sequence[tuple[str, torch.Tensor]], launching: bool) -> None:
         self.name, self.kept, self.launching = name, kept, launching
-        self.only_read: set[str] = set()  # arguments behind pointers that are not const
+        self.only_read: set[str] = set()  # arguments passed to pointers that are not const
         self.before = _versions([t for _, t in kept])
 
     def __call__(self, launch: intercept.Launch) -> None:

@@ -16,7 +16,7 @@ from rawkern.operators.batching import run_formerly_batched
 
 
 def unknown(t: torch.Tensor, anchors: Sequence[torch.Tensor], message: str) -> torch.Tensor:
-    """Return a copy of `t` that depends on the anchors in a way that nobody knows: its derivative raises `message`."""
+    """Return a copy of `t` that depends on the anchors in an unknown way: its derivative raises `message`."""
     return _operator()[1](t, list(anchors), message)
 
 

@@ -102,7 +102,7 @@ class Choices:
         if options and (asked_for := base.build().variables):
             raise ValueError(
                 f"autotune of {self.name}: get_global was asked for {', '.join(asked_for)}, and a "
-                "configuration with macros or options is compiled apart, with variables of its own; hand the contents "
+                "configuration with macros or options is compiled separately, with its own variables; pass the value "
                 "to the kernel as an argument"
             )
         if compiled not in self._kernels:
@@ -155,7 +155,7 @@ class Choices:
         return hot, choice
 
     def _check_names(self, settle: Settle) -> None:
-        """Refuse names of configurations that neither the source nor the launch uses: they are misspelled."""
+        """Raise for names of configurations that neither the source nor the launch uses: they are misspelled."""
         given = self.settings
         names = configurations.unused(given.kernel, given.configs)
         for config in given.configs:

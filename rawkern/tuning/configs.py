@@ -32,7 +32,7 @@ def read(
 ) -> tuple[tuple[Config, ...], Space | None]:
     """Check what a user gave: the configurations, and the space they are all of, if it was one.
 
-    TypeError or ValueError for what is no configuration, and for none at all.
+    TypeError or ValueError for an invalid configuration, or if there is none.
     """
     space = None
     if isinstance(configs, Mapping):
@@ -52,7 +52,7 @@ def read(
         raise ValueError("configs has a configuration twice")
     for name in ("block", *places(kernel_name)):
         if any(name in config for config in made) and not all(name in config for config in made):
-            raise ValueError(f"some configurations have {name!r} and some have not; give it to all of them")
+            raise ValueError(f"some configurations have {name!r} and others do not; give it to all of them")
     return tuple(made), space
 
 
@@ -106,7 +106,7 @@ def refusal(kernel: RawKernel, name: str, tuned: str) -> ValueError:
     """The error for a name of configurations that nothing uses."""
     if name in LAUNCH:
         return ValueError(
-            f"autotune of {tuned}: {name!r} is in the configurations, and this launch does not use it; "
+            f"autotune of {tuned}: {name!r} is in the configurations, but this launch does not use it; "
             f"launch with a function that does: lambda c: c[{name!r}]"
         )
     source = kernel.build().source
@@ -155,7 +155,9 @@ def _spelled(name: str, value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float, str)):
         return str(value)
-    raise TypeError(f"configuration {name}={value!r}: a macro or template argument is a number, a bool or a string")
+    raise TypeError(
+        f"configuration {name}={value!r}: a macro or template argument must be a number, a bool or a string"
+    )
 
 
 def _config(config: Any) -> Config:
@@ -166,7 +168,7 @@ def _config(config: Any) -> Config:
 
 def _choices(name: Any, values: Any) -> list[Any]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise TypeError(f"configs[{name!r}] is {values!r}; in a dict of lists it is the list of all its values")
+        raise TypeError(f"configs[{name!r}] is {values!r}; in a dict of lists, pass the list of all its values")
     found = [_value(name, value) for value in values]
     if not found:
         raise ValueError(f"configs[{name!r}] is empty, so there are no configurations")

@@ -43,7 +43,7 @@ class TunedLauncher:
         return self._form[0], (self._choices.settings, self._form[1])
 
     def forget(self) -> None:
-        """Ask for the choice anew."""
+        """Make the choice again."""
         if self._gos is not None:
             self._gos.clear()
 

@@ -22,7 +22,7 @@ from rawkern.tuning.written import Reference, Saved, Written, find
 
 Settle = Callable[[RawKernel, Config], Any]  # a kernel with the grid and block of a configuration
 
-# What tells that a configuration cannot be taken: it does not compile, a limit of the device, arguments it refuses.
+# Errors that rule out a configuration: it does not compile, exceeds a limit of the device, or rejects the arguments.
 FAILURES = (RawkernError, TypeError, ValueError, OverflowError)
 
 
@@ -142,7 +142,7 @@ class Session:
             if changed := [name for name, t, version in inputs if t._version != version]:
                 raise ValueError(
                     f"autotune of {self.name}: the reference has written into {', '.join(changed)}, which the kernel "
-                    "does not write, so that nobody has saved it; let it return new tensors"
+                    "does not write, so it was not saved; let it return new tensors"
                 )
             self.over = False
             return found

@@ -51,7 +51,7 @@ def autotune(
         is a tuple of compiler options. Every other name is a template argument where the kernel's name has it in
         braces, else a macro (``-DNAME=VALUE``); a value is a number, a bool or a string.
     key : sequence of str, or function, optional
-        Where one of these changes, the choice is made anew: names of parameters (a number counts by its value, a
+        If one of these changes, the choice is made again: names of parameters (a number counts by its value, a
         tensor by dtype and shape), or a function of all arguments that returns numbers, strings, dtypes or tuples of
         them, such as ``lambda n, x, y: n.bit_length()``. The device's model always counts.
     where : function, optional
@@ -107,13 +107,13 @@ def autotune(
             raise ValueError(f"autotune of {kernel.name}: no configuration has {name!r}, which is in its name{given}")
     tolerances = [value for value in (rtol, atol) if value is not None]
     if len(tolerances) == 1 or (tolerances and reference is None):
-        raise TypeError("rtol and atol go together, with a reference")
+        raise TypeError("rtol and atol must be passed together, with a reference")
     if not all(isinstance(value, (int, float)) and value >= 0 for value in tolerances):
-        raise ValueError(f"rtol is {rtol!r} and atol {atol!r}; they are numbers, 0 or more")
+        raise ValueError(f"rtol is {rtol!r} and atol {atol!r}; pass numbers, 0 or more")
     if search is not None and space is None:
-        raise TypeError("search goes through a space: pass configs as a dict of lists")
+        raise TypeError("search needs a space: pass configs as a dict of lists")
     if search is None and search_options:
-        raise TypeError("search_options are those of a search, and search= is not given")
+        raise TypeError("search_options need search=")
     if estimate is not None:
         card_named(estimate)
     found = None if search is None else Search(search, dict(search_options or {}), space or {}, where)
@@ -295,7 +295,9 @@ class TunedKernel(Shared):
         if "block" in self._settings.in_config and block is not None:
             raise TypeError(f"{self.name}: block is in the configurations and given to forall; leave one out")
         if "shared_mem" in self._settings.in_config:
-            raise TypeError(f"{self.name}: shared_mem is in the configurations, which forall has not; use tuned[...]")
+            raise TypeError(
+                f"{self.name}: shared_mem is in the configurations, which forall does not support; use tuned[...]"
+            )
 
         def settle(kernel: RawKernel, c: Config) -> Any:
             threads: Any = block(c) if callable(block) else c.get("block", block)

@@ -28,7 +28,7 @@ class Written(Arguments):
     def __init__(self, strided: bool, layout_of: Any) -> None:
         super().__init__(strided, layout_of)
         self.outputs: list[tuple[str, torch.Tensor]] = []
-        self.arrays: list[torch.Tensor] = []  # the memory of arguments that are no tensors
+        self.arrays: list[torch.Tensor] = []  # the memory of arguments that are not tensors
 
     def found(self, pointer: Pointer) -> None:
         super().found(pointer)
@@ -42,8 +42,8 @@ class Written(Arguments):
 def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device, Written, list[torch.Tensor]]:
     """Bind arguments, and return their device, what the kernel may write, and tensors that addresses lead to.
 
-    Addresses may stand in arguments of all kinds and in the module's variables, which are read under its lock. What the
-    launch itself would raise is raised.
+    Arguments of all kinds and the module's variables may contain addresses; the variables are read under its lock.
+    Errors of the launch itself are raised.
     """
     signature = state.signature
     call = Written(state.strided, signature.struct_layout)

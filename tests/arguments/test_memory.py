@@ -188,17 +188,17 @@ def test_alignment() -> None:
     refuse(
         "float4 const*",
         t[1:],
-        "starts at an address that is no multiple of 16 bytes, the kernel reads const float4*; pass x.clone()",
+        "starts at an address that is not a multiple of 16 bytes, the kernel reads const float4*; pass x.clone()",
         ValueError,
     )
     refuse(
         "float2*",
         t[1:],
-        "starts at an address that is no multiple of 8 bytes, the kernel writes float2*; give it memory of its own",
+        "starts at an address that is not a multiple of 8 bytes, the kernel writes float2*; give it memory of its own",
         ValueError,
     )
     odd = torch.frombuffer(bytearray(9), dtype=torch.float32, count=2, offset=1)
-    with pytest.raises(ValueError, match="no multiple of 4 bytes"):
+    with pytest.raises(ValueError, match="not a multiple of 4 bytes"):
         one("float const*", odd)
 
 
@@ -319,12 +319,12 @@ def test_struct_pointers() -> None:
         torch.ones(6),
         "is float32, the kernel reads const ns::Params*; pass x.view(torch.uint8) or a structured array",
     )
-    with pytest.raises(ValueError, match="no multiple of 8 bytes"):
+    with pytest.raises(ValueError, match="not a multiple of 8 bytes"):
         one("ns::Params*", torch.zeros(49, dtype=torch.uint8)[1:25])
     assert one("DeclaredOnly*", raw[:40]).values == (raw.data_ptr(),)
     with pytest.raises(TypeError, match="has elements of 20 bytes"):
         one("ns::Params*", np.zeros(2, [("n", "i4"), ("x", "u8"), ("y", "u8")]))
-    with pytest.raises(TypeError, match="has a member 'b' that ns::Params has not"):
+    with pytest.raises(TypeError, match="has a member 'b' that ns::Params does not have"):
         one("ns::Params*", np.zeros(2, np.dtype([("n", "i4"), ("b", "f4"), ("x", "u8"), ("y", "u8")])))
 
 

@@ -131,7 +131,7 @@ def test_struct_refused() -> None:
     refuse(
         "ns::Params",
         {"n": 1, "a": 1, "x": None, "y": None, "z": 1},
-        "has a member 'z' that ns::Params has not; its members are (n, a, x, y)",
+        "has a member 'z' that ns::Params does not have; its members are (n, a, x, y)",
     )
     refuse(
         "ns::Params",
@@ -169,7 +169,7 @@ def test_struct_refused() -> None:
         refuse("ns::Params", np.zeros((), record), message)
     refuse("ns::Params", OtherParams(), f"has member 'n' as float32, {read.format('int')}")
     one("ns::Params", np.zeros((), [("n", "u4"), ("a", "f4"), ("x", "i8"), ("y", "u8")]))  # the sign is no matter
-    with pytest.raises(TypeError, match=r"has a member 'm' that ns::Params has not"):
+    with pytest.raises(TypeError, match=r"has a member 'm' that ns::Params does not have"):
         one("ns::Params", np.zeros((), [("m", "i4"), ("a", "f4"), ("x", "u8"), ("y", "u8")]))
     wrong = {"n": 1, "a": 1, "x": torch.ones(2).double(), "y": None}
     with pytest.raises(TypeError) as caught:

@@ -144,7 +144,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     int i = threadIdx.x;
     const float4 v = *(const float4*)(x + 1 + 4 * i);  // defect
     out[i] = v.x + v.y + v.z + v.w;
-}""", 1, 8, floats(64), says="no multiple of 16"),
+}""", 1, 8, floats(64), says="not a multiple of 16"),
     Defect("shared_double", "MisalignedError", r"""// doubles after an odd number of floats in shared memory
 extern "C" __global__ void k(int n, const float* x, double* out) {
     extern __shared__ float s[];

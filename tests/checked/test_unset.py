@@ -144,8 +144,8 @@ NAMES = [
     ("local", 16, rawkern.OutOfBoundsError, 12, "reads element 16, counted in 4 bytes, of a local array"),
     ("set", 200, rawkern.OutOfBoundsError, 16, "writes o[128]; o has 128 elements"),
     ("copied", 80, rawkern.OutOfBoundsError, 20, "of a local array"),
-    ("rows", 1, rawkern.MisalignedError, 25, "at s[1..8], 2 bytes behind the start of s; the address is no multiple of 16"),
-    ("rows", -7, rawkern.MisalignedError, 25, "at s[-7..0], -14 bytes behind the start of s; the address is no"),
+    ("rows", 1, rawkern.MisalignedError, 25, "at s[1..8], 2 bytes after the start of s; the address is not a multiple of 16"),
+    ("rows", -7, rawkern.MisalignedError, 25, "at s[-7..0], -14 bytes after the start of s; the address is not a"),
 ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("clear.cu --package made --arch sm_80 --kernel half_of<int>", "--kernel half_of<int>: no file has a template"),
         ("clear.cu --package made --arch sm_80 --kernel clear", "--kernel clear: no file has a template"),
         ("clear.cu --package made --arch sm_10", "--arch sm_10: this compiler knows sm_"),
-        ("clear.cu --package made --arch sm_80 --constant N", "'N' is no constant expression"),
+        ("clear.cu --package made --arch sm_80 --constant N", "'N' is not a constant expression"),
         ("clear.cu --constant N", "--constant goes with --package"),
         ("halves.cu --package made --arch sm_80", "no kernel that is not a template"),
         ("clear.cu broken.cu --package made --arch sm_80", 'identifier "y" is undefined'),

@@ -163,7 +163,7 @@ def test_what_is_not_there(files: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         RawModule(path=tmp_path / "gone.cubin")
     (tmp_path / "text.cubin").write_text("no code")
-    with pytest.raises(ValueError, match=r"text\.cubin is no cubin: its first bytes are b'no c'"):
+    with pytest.raises(ValueError, match=r"text\.cubin is not a cubin: its first bytes are b'no c'"):
         RawModule(path=tmp_path / "text.cubin")
     (tmp_path / "compressed.fatbin").write_bytes(fatbin(b"(LZ4)" * 40))
     with pytest.raises(UnsupportedError, match="holds no cubin that can be read: its code is compressed"):

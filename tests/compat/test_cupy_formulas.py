@@ -52,13 +52,13 @@ def test_letters_of_outputs_alone(device: str) -> None:
 
 def test_letters_of_outputs_alone_need_the_outputs() -> None:
     x = torch.ones(3)
-    with pytest.raises(TypeError, match="open_difference: no input says what Z is; pass the output z after the inputs"):
+    with pytest.raises(TypeError, match="open_difference: no input determines Z; pass the output z after the inputs"):
         OPEN(x, x)
     with pytest.raises(RuntimeError, match="out can't be used with tensors that require grad"):
         OPEN(x.clone().requires_grad_(), x, torch.zeros(3))
     with pytest.raises(RuntimeError, match="vmap cannot change z in place, which is not batched"):
         torch.func.vmap(lambda t: OPEN(t, 1.0, torch.zeros(())))(x)
-    with pytest.raises(TypeError, match="the inputs do not settle what would be written; pass out="):
+    with pytest.raises(TypeError, match="the inputs do not determine the output; pass out="):
         OPEN.in_place(x, x)
 
 
@@ -90,12 +90,20 @@ def test_loops_without_inputs(device: str) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda x: RAW(x, x), ValueError, "add_all_raw: no input says how many elements there are; pass size=, or the"),
-        (lambda x: RAW(x, x, size=-1), ValueError, "add_all_raw: size is -1; it is the number of elements, 0 or more"),
+        (
+            lambda x: RAW(x, x),
+            ValueError,
+            "add_all_raw: no input determines the number of elements; pass size=, or the",
+        ),
+        (lambda x: RAW(x, x, size=-1), ValueError, "add_all_raw: size is -1; pass the number of elements, 0 or more"),
         (lambda x: RAW(x, size=3), TypeError, "add_all_raw() takes 2 arguments (x, y), got 1"),
         (lambda x: RAW(x, x, torch.zeros(3), size=4), ValueError, "out has shape (3,); the result has (4,)"),
-        (lambda x: GENERIC(x, x, size=3), ValueError, "generic_difference: size is for operators with raw inputs only"),
-        (lambda x: COUNT(size=3), TypeError, "count_up: no input says what T is; pass the output y after the inputs"),
+        (
+            lambda x: GENERIC(x, x, size=3),
+            ValueError,
+            "generic_difference: size is only for operators whose inputs are all raw",
+        ),
+        (lambda x: COUNT(size=3), TypeError, "count_up: no input determines T; pass the output y after the inputs"),
         (lambda x: SQUARED(x, x.double()), TypeError, "squared_difference: y is float64, the operator takes float32"),
         (lambda x: SQUARED(x, x, x.double()), TypeError, "squared_difference: out is float64; the result is float32"),
         (lambda x: GENERIC(x.numpy(), x), TypeError, "generic_difference: x is a ndarray; pass a tensor or a number"),

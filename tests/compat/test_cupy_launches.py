@@ -138,7 +138,7 @@ def test_addresses_of_the_cpu_are_looked_up() -> None:
             MODULE.affine((1,), (32,), (x, address, 3))
     with pytest.raises(TypeError, match=re.escape("is the int 7, the kernel takes a pointer (float*); pass a tensor")):
         MODULE.affine((1,), (32,), (x, 7, 3))
-    with pytest.raises(ValueError, match="starts at an address that is no multiple of 4 bytes"):
+    with pytest.raises(ValueError, match="starts at an address that is not a multiple of 4 bytes"):
         MODULE.affine((1,), (32,), (x, x.data_ptr() + 1, 1))
     for launch in (MODULE.affine[1, 32], MODULE.affine.forall(3)):
         with pytest.raises(TypeError, match=re.escape("pass the tensor itself, y and not y.data_ptr()")):

@@ -244,7 +244,7 @@ def _refused(declared: str, value: Any) -> str:
 @pytest.mark.parametrize(
     ("declared", "value", "message"),
     [
-        ("struct P {};", {"a": 1}, "'p' has a member 'a' that P has not; it has no members"),
+        ("struct P {};", {"a": 1}, "'p' has a member 'a' that P does not have; it has no members"),
         ("struct P {};", 3, "'p' is the int 3, the kernel takes P by value; pass a dict of its members, "),
         ("union P { int a; float b; };", {}, "'p' has none of 'a', 'b', which share memory; pass one of them"),
         ("struct P { int n; union { float a; struct { short b, c; }; }; };", {"n": 1, "a": 1, "c": 2},

@@ -99,7 +99,7 @@ def test_what_is_asked_of_the_source_alone(tmp_path: Path) -> None:
 
 def test_files_that_are_no_code(tmp_path: Path) -> None:
     (tmp_path / "cut.cubin").write_bytes(b"\x7fELF" + bytes(60))
-    with pytest.raises(RawkernError, match="this is no cubin"):
+    with pytest.raises(RawkernError, match="this is not a cubin"):
         entries(tmp_path / "cut.cubin")
     part = struct.pack("<HHIQ48x", 1, 0x101, 64, len(PTX)) + PTX.encode()  # PTX alone
     (tmp_path / "ptx.fatbin").write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(part)) + part)

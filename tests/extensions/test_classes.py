@@ -610,3 +610,34 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     assert extension.Act.ELU.name == "ELU" and int(extension.Act.Identity) == 6
     assert extension.mode(extension.Mode.Mean) == 1 and extension.mode(extension.Sum) == 0
     assert set(dir(extension)) >= {"Act", "Mode", "Sum", "Mean", "of", "mode"}
+
+
+def test_static_functions_of_templates_and_enumerators_as_their_arguments(tmp_path: Path, device: torch.device) -> None:
+    source = r"""
+enum Reduction { SUM, MIN };
+template <typename T, Reduction R> struct Reducer {
+  static inline __host__ __device__ T init() { return R == MIN ? std::numeric_limits<T>::max() : T(0); }
+  static inline __host__ __device__ void update(T* to, T x) { if (R == SUM) *to += x; else if (x < *to) *to = x; }
+};
+#define DISPATCH(name, ...) [&] { \
+  if (name == "sum") { static constexpr Reduction R = SUM; return __VA_ARGS__(); } \
+  static constexpr Reduction R = MIN; return __VA_ARGS__(); }()
+template <typename T, Reduction R> __global__ void k(const T* x, T* y, int n) {
+  for (int i = 0; i < n; i++) Reducer<T, R>::update(y, x[i]);
+}
+torch::Tensor f(torch::Tensor x, std::string name) {
+  auto y = torch::empty({1}, x.options());
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "f", [&] {
+    DISPATCH(name, [&] {
+      y.fill_(Reducer<scalar_t, R>::init());
+      k<scalar_t, R><<<1, 1>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), x.numel());
+    });
+  });
+  return y;
+}
+"""
+    f = load(tmp_path, source).f
+    for dtype in (torch.float32, torch.float64):
+        x = torch.tensor([3.0, -2.0, 5.0], dtype=dtype, device=device)
+        assert f(x, "sum").tolist() == [6] and f(x, "min").tolist() == [-2]
+        assert f(x[:0], "min").item() == torch.finfo(dtype).max

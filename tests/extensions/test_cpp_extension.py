@@ -212,3 +212,38 @@ def test_kernels_in_namespaces_and_launches_in_headers(tmp_path: Path, device: t
     assert torch.equal(x, 2 * swapped)
     e.second(x)
     assert torch.equal(x, 6 * torch.arange(32.0, device=device))
+
+
+def test_an_edit_of_a_kernel_leaves_the_translation_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+#include "scale.cuh"
+__global__ void k(float* x) {
+  const int more = 1;
+  x[0] = SCALE * (1 + more);
+}
+__device__ float unused(float x) { return x; }
+void f(torch::Tensor x) { k<<<1, 1>>>(x.data_ptr<float>()); x.add_(10); }
+"""
+    (tmp_path / "scale.cuh").write_text("#define SCALE 3\n")
+    e, x = load(tmp_path, source), torch.zeros(1)
+    file = tmp_path / "ext.cu"
+    done: list[int] = []
+    real = rawkern.extensions.extension.translated
+    monkeypatch.setattr(rawkern.extensions.extension, "translated", lambda *a, **k: done.append(1) or real(*a, **k))
+
+    def edited(old: str, new: str, path: Path = file) -> float:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+        time.sleep(0.15)
+        e.f(x)
+        return x.item()
+
+    e.f(x)
+    assert x.item() == 16 and not done
+    assert edited("(1 + more)", "(2 + more)") == 19 and not done
+    assert edited("return x;", "return 2 * x;") == 19 and not done
+    assert edited("add_(10)", "add_(20)") == 29 and len(done) == 1
+    assert edited("#define SCALE 3", "#define SCALE 5", tmp_path / "scale.cuh") == 35 and len(done) == 2
+    assert edited("more = 1", "more = 2") == 40 and len(done) == 2
+    assert edited("(float* x) {", "(float* x) {\n") == 40 and len(done) == 3  # lines of host code are others

@@ -210,7 +210,7 @@ def test_complex_numbers(dtype, device):
 def test_gradients_of_complex_numbers(device):
     x, y = (torch.view_as_complex(values(5, 2, device=device, seed=k)).requires_grad_() for k in range(2))
     for call in (add, rawkern.elementwise("T a, T b", "float32 r", "r = abs(a + b)", "complex_size")):
-        with pytest.raises(rawkern.NotDifferentiable, match=r"a is complex, and derivatives are derived of real numbers; pass backward="):  # fmt: skip
+        with pytest.raises(rawkern.NotDifferentiable, match=r"a is complex, but derivatives are only derived for real numbers; pass backward="):  # fmt: skip
             call(x, y).abs().sum().backward()
     given = rawkern.elementwise(
         "T x, T y", "T z", "z = x * y", "complex_given", backward="grad_x = grad_z * conj(y); grad_y = grad_z * conj(x)"

@@ -61,7 +61,7 @@ def test_parameters_that_are_called_as_gradients(device):
     inputs = double_values(5, device=device), double_values(5, device=device, seed=1)
     assert torch.autograd.gradcheck(op, inputs, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(op, inputs)
-    with pytest.raises(ValueError, match="grad_y is a parameter, in backward= it means a gradient"):
+    with pytest.raises(ValueError, match="grad_y is a parameter, but in backward= that name means a gradient"):
         rawkern.elementwise("T grad_y", "T z", "z = grad_y", "f", backward="grad_grad_y = grad_z")
 
 
@@ -209,15 +209,15 @@ def test_sources():
 
 
 DECLARATIONS = [
-    (("T x", "T y", "y = x", "1x"), "is no identifier"),
-    (("T", "T y", "y = x", "f"), "'T' is no parameter"),
+    (("T x", "T y", "y = x", "1x"), "is not an identifier"),
+    (("T", "T y", "y = x", "f"), "'T' is not a parameter"),
     (("what x", "T y", "y = x", "f"), "has no known type"),
-    (("T x, T x", "T y", "y = x", "f"), "the name x stands twice"),
+    (("T x, T x", "T y", "y = x", "f"), "the name x is used twice"),
     (("T x", "T x", "x = x", "f"), "x is an input and an output"),
     (("T x", "T y", "z = x", "f"), "does not assign the output y"),
-    (("T i", "T y", "y = i", "f"), "takes a name that the loop has"),
-    (("k x", "k y", "y = x", "f"), "takes a name that the loop has: k"),
-    (("T lambda", "T y", "y = lambda", "f"), "takes a keyword of Python as a name; write lambda_"),
+    (("T i", "T y", "y = i", "f"), "uses the reserved name"),
+    (("k x", "k y", "y = x", "f"), "uses the reserved name k"),
+    (("T lambda", "T y", "y = lambda", "f"), "is named like a Python keyword; write lambda_"),
     (("T x", "", "y = 1", "f"), "at least one output"),
 ]
 
@@ -232,7 +232,7 @@ def test_backward_refused():
     make = functools.partial(rawkern.elementwise, "T a, T b", "T y", "y = a * b", "times")
     with pytest.raises(ValueError, match="times: backward does not assign grad_b; where it is zero, write grad_b = 0"):
         make(backward="grad_a = grad_y * b")
-    with pytest.raises(ValueError, match="times: backward names grad_c; there are grad_a, grad_b, grad_y"):
+    with pytest.raises(ValueError, match="times: backward names grad_c; choose from grad_a, grad_b, grad_y"):
         make(backward="grad_a = grad_y * b; grad_b = grad_y * a; grad_c = 0")
 
 
@@ -244,14 +244,14 @@ def test_calls_refused(device):
         fused(x, "x")
     with pytest.raises(TypeError, match=r"silu: T is complex32; there is one for float16, "):
         silu(x.to(torch.complex32))
-    with pytest.raises(TypeError, match=r"z is 1j, which is no float32"):
+    with pytest.raises(TypeError, match=r"z is 1j, which does not fit float32"):
         rawkern.elementwise("T x, float32 z", "T y", "y = x * z", "real_number")(x, 1j)
     with pytest.raises(RuntimeError, match=r"shape|size"):
         fused(x, values(3, device=device))
     whole = rawkern.elementwise("T x, int8 k", "T y", "y = x * k", "times_k")
-    with pytest.raises(TypeError, match="times_k: k is 200, which is no int8"):
+    with pytest.raises(TypeError, match="times_k: k is 200, which does not fit int8"):
         whole(x, 200)
-    with pytest.raises(TypeError, match=r"times_k: k is 1\.5, which is no int8"):
+    with pytest.raises(TypeError, match=r"times_k: k is 1\.5, which does not fit int8"):
         whole(x, 1.5)
     picked = rawkern.elementwise("raw T table, T x", "T y", "y = table[i] * x", "picked")
     with pytest.raises(RuntimeError, match="picked: the raw parameter table has no gradient"):

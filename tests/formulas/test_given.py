@@ -138,13 +138,13 @@ def test_raw_outputs(device: str) -> None:
         y = x.to(dtype)
         want = y.flatten().flip(0).view(3, 5).clone()
         assert torch.equal(back(y, y), want)  # which is read before it is written
-    with pytest.raises(TypeError, match="nothing says how large y is, which is raw; pass it after the inputs"):
+    with pytest.raises(TypeError, match="the size of the raw output y is not known; pass it after the inputs"):
         back(x)
     fill = rawkern.elementwise("", "raw T y", "y[2 * i] = i", "fill_given")
     assert fill(torch.zeros(6, device=device), size=3).tolist() == [0, 0, 1, 0, 2, 0]
-    with pytest.raises(ValueError, match=r"no input says how many elements there are; pass size=$"):
+    with pytest.raises(ValueError, match=r"no input determines the number of elements; pass size=$"):
         fill(torch.zeros(6, device=device))
-    with pytest.raises(ValueError, match="y is a raw output, which has no gradient; leave backward out"):
+    with pytest.raises(ValueError, match="y is a raw output, which has no gradient; remove backward"):
         rawkern.elementwise("T x", "raw T y", "y[i] = x", "f", backward="grad_x = 0")
 
 

@@ -49,7 +49,7 @@ def test_torchs_names_of_the_options(device):
     for dim in (1, -1, (0, 2), None):
         for keep in (False, True):
             assert torch.equal(norm(x, dim=dim, keepdim=keep), norm(x, axis=dim, keepdims=keep))
-    with pytest.raises(TypeError, match="norm: axis is 0 and dim is 1, which mean the same; pass one of them"):
+    with pytest.raises(TypeError, match="norm: axis is 0 and dim is 1, which are synonyms; pass only one"):
         norm(x, axis=0, dim=1)
 
 
@@ -263,7 +263,7 @@ DECLARATIONS = [
     (("T a", "T y", "a", "a + b", "y = a", "0", "f"), "a means something else in a reduction"),
     (("T axis", "T y", "axis", "a + b", "y = a", "0", "f"), "axis means something else in a reduction"),
     (("T x", "T y", "x", "a + b", "z = a", "0", "f"), "post_map_expr does not assign the output y"),
-    (("T x", "S y", "x", "a + b", "y = a", "0", "f"), "no input says what S is"),
+    (("T x", "S y", "x", "a + b", "y = a", "0", "f"), "no input determines S"),
     (("T x", "T x", "x", "a + b", "x = a", "0", "f"), "x is an input and an output"),
     (("", "T y", "1", "a + b", "y = a", "0", "f"), "at least one input and one output"),
 ]

@@ -79,7 +79,7 @@ def test_other_messages_name_it() -> None:
     assert re.fullmatch(rf"<RawModule from \S*{here}>", repr(module))
     with pytest.raises(rawkern.CompileError, match=rf"^\S*{here} has no kernel that is not a template"):
         module.compile()
-    with pytest.raises(ValueError, match=rf"is no constant expression of \S*{here}; the compiler says"):
+    with pytest.raises(ValueError, match=rf"is not a constant expression of \S*{here}; the compiler says"):
         module.constant("nope")
     with pytest.raises(ValueError, match=r"test_origin.py:\d+ has a NUL character in line 2; remove it"):
         rawkern.RawKernel("\n\0")

@@ -93,7 +93,7 @@ def test_template_arguments_without_a_name(argument: Any) -> None:
         ("axpy", (2.0, None, None, 0), """parameter 'class T'; name an instance, such as get_function("deep::axpy<float"""),
         ("axpy", (2.0, torch.zeros(2), torch.zeros(2).double(), 2), "'x' is float32, 'y' is float64"),
         ("axpy", (np.float64(2), torch.zeros(2), torch.zeros(2), 2), "'a' is float64, 'x' is float32"),
-        ("axpy", (torch.zeros(2), torch.zeros(2)), "no one template axpy takes 2 arguments: axpy(T a, const T*"),
+        ("axpy", (torch.zeros(2), torch.zeros(2)), "2 arguments do not select one overload of template axpy: axpy(T a, const T*"),
         ("convert", (torch.zeros(2), torch.zeros(2)), """'int N'; name an instance, such as get_function("convert<float, float, 4, true>"""),
         ("only_a_number", (2.0, torch.zeros(1).double()), """name an instance, such as get_function("only_a_number<float>")"""),
         ("fill", (torch.zeros(2, dtype=torch.complex64), 2), """such as get_function("fill<cuda::std::complex<float>>")"""),

@@ -52,8 +52,8 @@ def test_accepted(grid: Any, block: Any, expected: LaunchConfig) -> None:
         (1, (1, 2000), 0, ValueError, "k: block.y is 2000, the maximum is 1024; use a smaller block and a larger grid"),
         (1, (1, 1, 65), 0, ValueError, "k: block.z is 65, the maximum is 64; put the longest axis on x"),
         (1, (32, 33), 0, ValueError, "k: block (32, 33, 1) has 1056 threads, a block has at most 1024; use a smaller"),
-        ((), 1, 0, ValueError, "k: grid has 0 axes, allowed are 1 to 3"),
-        ((1, 1, 1, 1), 1, 0, ValueError, "k: grid has 4 axes, allowed are 1 to 3: grid=(1, 1, 1, 1)"),
+        ((), 1, 0, ValueError, "k: grid has 0 axes; pass 1 to 3"),
+        ((1, 1, 1, 1), 1, 0, ValueError, "k: grid has 4 axes; pass 1 to 3: grid=(1, 1, 1, 1)"),
         (1.5, 1, 0, TypeError, "k: grid is an int or a tuple of 1 to 3 ints, got float 1.5; divide with //"),
         (1, (32, 2.0), 0, TypeError, "k: block is an int or a tuple of 1 to 3 ints, got float 2.0 for axis y"),
         (True, 1, 0, TypeError, "k: grid is an int or a tuple of 1 to 3 ints, got bool True"),
@@ -120,8 +120,8 @@ def test_bad_n(n: Any, error: type[Exception], message: str) -> None:
 @pytest.mark.parametrize(
     ("block", "error", "message"),
     [
-        (0, ValueError, "k: the block of forall is 0, allowed are 1 to 1024 threads"),
-        (1025, ValueError, "k: the block of forall is 1025, allowed are 1 to 1024 threads"),
+        (0, ValueError, "k: the block of forall is 0; pass 1 to 1024 threads"),
+        (1025, ValueError, "k: the block of forall is 1025; pass 1 to 1024 threads"),
         ((32, 32), TypeError, "k: the block of forall is an int (it launches one dimension), got tuple"),
     ],
 )

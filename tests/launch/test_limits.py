@@ -190,7 +190,7 @@ def test_other_threads_follow_a_new_limit() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "error", "message"),
     [
-        ("heap", 1, ValueError, "'heap' is no limit; there are 'malloc_heap_size' and 'stack_size'"),
+        ("heap", 1, ValueError, "'heap' is not a limit; choose 'malloc_heap_size' or 'stack_size'"),
         ("stack_size", 0, ValueError, "stack_size is 0, a limit is a positive number of bytes"),
         ("stack_size", -4096, ValueError, "a limit is a positive number of bytes"),
         ("stack_size", True, ValueError, "stack_size is True, a limit is a positive number of bytes"),
@@ -207,7 +207,7 @@ def test_refused(name: str, value: Any, error: type[Exception], message: str) ->
     assert (limits.get("stack_size"), limits.get("malloc_heap_size")) == before
     with pytest.raises(ValueError, match="rawkern runs on cpu and cuda, not on meta"):
         rawkern.set_limit("stack_size", 4096, "meta")
-    with pytest.raises(ValueError, match="is no limit"):
+    with pytest.raises(ValueError, match="is not a limit"):
         rawkern.get_limit("stack", "cpu")
 
 

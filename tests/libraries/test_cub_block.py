@@ -158,7 +158,7 @@ template <int B, int L, class T> __global__ void load_store(int n, const T* x, T
     out[8 * B + threadIdx.x] = s;
 }
 
-template <int B> __global__ void neighbours(int n, const int* x, int* out) {
+template <int B> __global__ void neighbors(int n, const int* x, int* out) {
     using D = cub::BlockDiscontinuity<int, B>;
     using A = cub::BlockAdjacentDifference<int, B>;
     using S = cub::BlockShuffle<int, B>;
@@ -215,7 +215,7 @@ INSTANCES = [
     *(f"merge<{b}, {t}>" for b, t in MERGE),
     *(f"exchange<{b}, {sliced}, {t}>" for b, sliced, t in EXCHANGE),
     *(f"load_store<{b}, {mode}, {t}>" for b, mode, t in LOAD),
-    *(f"{name}<{b}>" for name in ("neighbours", "decode", "radix_bits") for b in (33, 128)),
+    *(f"{name}<{b}>" for name in ("neighbors", "decode", "radix_bits") for b in (33, 128)),
     *(f"histogram<{b}, cub::BLOCK_HISTO_{a}>" for a in ("SORT", "ATOMIC") for b in (40, 128)),
 ]
 
@@ -356,11 +356,11 @@ def test_load_and_store(device, cub, block, mode, c_type):
 
 
 @pytest.mark.parametrize("block", [33, 128])
-def test_neighbours(device, cub, block):
+def test_neighbors(device, cub, block):
     m, n = 2 * block, 2 * block - 7
     x = np.random.default_rng(3).integers(-3, 3, m).astype(np.int32)
     out = empty((11, m), x, device)
-    cub.get_function(f"neighbours<{block}>")[1, block](n, on(x, device), out)
+    cub.get_function(f"neighbors<{block}>")[1, block](n, on(x, device), out)
     heads = np.concatenate([[1], x[1:] != x[:-1]])
     tails = np.concatenate([x[1:] != x[:-1], [1]])
     left = np.concatenate([x[:1], x[1:] - x[:-1]])

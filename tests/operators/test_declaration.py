@@ -120,31 +120,36 @@ def reserved(x: Tensor, shapes: int) -> Tensor:
 
 
 REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-    (hint_less, {}, TypeError, "its type hints make no schema: .*Parameter x must have a type annotation"),
-    (wrong_type, {}, TypeError, "its type hints make no schema: .*Parameter y has unsupported type"),
-    (no_tensor, {}, TypeError, "an operator takes a tensor, and takes its tensors by position"),
-    (by_keyword, {}, TypeError, "an operator takes a tensor, and takes its tensors by position"),
+    (hint_less, {}, TypeError, "its type hints do not form a schema: .*Parameter x must have a type annotation"),
+    (wrong_type, {}, TypeError, "its type hints do not form a schema: .*Parameter y has unsupported type"),
+    (no_tensor, {}, TypeError, "an operator needs a tensor parameter, and its tensors must not be keyword-only"),
+    (by_keyword, {}, TypeError, "an operator needs a tensor parameter, and its tensors must not be keyword-only"),
     (number, {}, TypeError, "returns SymInt; an operator returns tensors: Tensor, tuple"),
     (nothing, {}, ValueError, "returns 0 tensors, 0 of them hidden; at least one is visible"),
     (reserved, {}, ValueError, "a parameter cannot be called shapes, which means something else on ctx"),
-    (plain, {"save": ("z",)}, ValueError, "save names 'z', which is no tensor of out, x, y"),
+    (plain, {"save": ("z",)}, ValueError, "save names 'z', which is not one of the tensors out, x, y"),
     (plain, {"save": "x"}, TypeError, "save is the string 'x'; pass a tuple of names"),
     (plain, {"save": ("x", "x")}, ValueError, "save has a name twice: x, x"),
     (plain, {"save": {"x": ()}}, ValueError, r"save\['x'\] is \(\); it names one or more tensor parameters"),
     (plain, {"save": {"x": ("z",)}}, ValueError, r"save\['x'\] is \('z',\); it names one or more tensor parameters"),
     (plain, {"hidden": ("h",)}, ValueError, "returns 1 tensors, 1 of them hidden; at least one is visible"),
     (pair, {"hidden": ("x",)}, ValueError, "a parameter and a hidden output are called x; rename one of them"),
-    (plain, {"mutates_args": ("z",)}, TypeError, "its type hints make no schema: .*'z'"),
-    (plain, {"autocast": torch.int32}, ValueError, "autocast is torch.int32; it is a floating-point dtype, 'lower' or"),
+    (plain, {"mutates_args": ("z",)}, TypeError, "its type hints do not form a schema: .*'z'"),
+    (plain, {"autocast": torch.int32}, ValueError, "autocast is torch.int32; pass a floating-point dtype, 'lower' or"),
     (
         plain,
         {"autocast": {"cpu": "x"}},
         ValueError,
-        "autocast is 'x'; it is a floating-point dtype, 'lower' or 'widest'",
+        "autocast is 'x'; pass a floating-point dtype, 'lower' or 'widest'",
     ),
-    (plain, {"autocast": {"xpu": "lower"}}, ValueError, "autocast names the device 'xpu'; there are 'cpu' and 'cuda'"),
-    (plain, {"autocast": "x"}, ValueError, "autocast is 'x'; it is a floating-point dtype, 'lower' or 'widest'"),
-    (plain, {"autocast": "lower", "mutates_args": ("x",)}, ValueError, "what is changed in place cannot be cast"),
+    (plain, {"autocast": {"xpu": "lower"}}, ValueError, "autocast names the device 'xpu'; choose 'cpu' or 'cuda'"),
+    (plain, {"autocast": "x"}, ValueError, "autocast is 'x'; pass a floating-point dtype, 'lower' or 'widest'"),
+    (
+        plain,
+        {"autocast": "lower", "mutates_args": ("x",)},
+        ValueError,
+        "arguments that are changed in place cannot be cast",
+    ),
 ]
 
 
@@ -156,7 +161,7 @@ def test_refused_declarations(function: Any, options: dict[str, Any], error: typ
 
 def test_refused_names() -> None:
     for name in ("mul", "a::b::c", "a::", "::b", "a.b::c", "a::b.c"):
-        with pytest.raises(ValueError, match="is no name of an operator; it is spelled 'namespace::name'"):
+        with pytest.raises(ValueError, match="is not an operator name; write 'namespace::name'"):
             rawkern.op(name)(plain)
     given: Any
     for given, words in ((plain, "the function plain"), (None, "a NoneType")):
@@ -241,7 +246,7 @@ GRADIENTS: list[tuple[Any, str]] = [
     (lambda ctx, g: (g, 1.0), "returned a float for y; a gradient is a tensor or None"),
     (lambda ctx, g: (g, g[:1].clone()), r"returned a gradient for y that has shape \(1,\), where y has shape \(3,\)"),
     (lambda ctx, g: (g.double(), g), "returned a gradient for x that is torch.float64, where x has torch.float32"),
-    (lambda ctx, g: (g, g, g), "returned a gradient for s, which is no tensor; return None in its place"),
+    (lambda ctx, g: (g, g, g), "returned a gradient for s, which is not a tensor; return None in its place"),
 ]
 
 
@@ -315,7 +320,7 @@ def test_without_a_backward() -> None:
 def test_a_second_backward_is_refused() -> None:
     op = define(plain)
     op.backward(lambda ctx, g: (g, g))
-    with pytest.raises(ValueError, match="has a backward already; define the operator again to change it"):
+    with pytest.raises(ValueError, match="already has a backward; define the operator again to change it"):
         op.backward(lambda ctx, g: (g, g))
 
 

@@ -106,7 +106,7 @@ def test_state_beside_the_outputs(device: str) -> None:
     out = tracked(x, total)
     assert torch.equal(out, 2 * x) and torch.equal(total, 1 + x) and not total.requires_grad
     assert torch.equal(torch.autograd.grad(out.sum(), x)[0], torch.full_like(x, 2))
-    with pytest.raises(RuntimeError, match="rawkern_test::tracked: total requires grad and is changed beside"):
+    with pytest.raises(RuntimeError, match="rawkern_test::tracked: total requires grad and is changed besides"):
         tracked(x, total.requires_grad_())
 
 

@@ -30,7 +30,7 @@ template <class T> __global__ void twice_and_clear(T* x, T* out, long long n) {
     long long i = I;
     if (i < n) { out[i] = x[i] + x[i]; if (i == 3) x[i] = 0; }
 }
-template <class T> __global__ void sum_of_neighbours(const T* x, T* out, long long n) {
+template <class T> __global__ void sum_of_neighbors(const T* x, T* out, long long n) {
     long long i = I;
     if (i < n) out[i] = x[i] + x[i + 1];
 }
@@ -172,11 +172,11 @@ def whole_blocks_only(x: Tensor) -> Tensor:
 
 def reads_past_the_end(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
-    launch("sum_of_neighbours", x, out, x.numel())
+    launch("sum_of_neighbors", x, out, x.numel())
     return out
 
 
-def neighbours(x: Tensor) -> Tensor:
+def neighbors(x: Tensor) -> Tensor:
     return torch.nn.functional.pad(x, (0, 1))[1:] + x
 
 
@@ -379,7 +379,7 @@ PLANTED = [
         reads_past_the_end,
         ("guard",),
         r"guard: OutOfBoundsError: .*x\[1\]; x has 1 element",
-        neighbours,
+        neighbors,
         on_a_gpu=(("reference",), r"output\[0\] is nan, it should be"),
     ),
     Planted(empty_grid, ("empty",), r"empty: ValueError: .*grid.*\n.*x (0x1|1x0) ", shape=(6, 11)),

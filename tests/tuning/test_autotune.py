@@ -32,7 +32,7 @@ def test_the_first_launch_leaves_what_one_launch_leaves(device: str) -> None:
 
 
 def test_arrays_lists_and_variables_are_restored(device: str) -> None:
-    """Memory that reaches the kernel by other ways: an array that is no tensor, a list, a table of addresses."""
+    """Memory that reaches the kernel by other ways: an array that is not a tensor, a list, a table of addresses."""
     module = rawkern.RawModule(r"""
     __device__ int launches;
     extern "C" __global__ void add(int n, float* a, float* const* list, float* const* table) {
