@@ -12,7 +12,7 @@ from rawkern.arguments.memory import check_bits, check_class, dtype_name, other_
 from rawkern.arguments.scalars import Where
 from rawkern.base import pip
 from rawkern.base import torch_private as private
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.errors import MissingDependencyError
 
 # Dtypes that DLPack, NumPy or CuPy do not carry between them: they travel as integers of the same width and are
@@ -28,7 +28,7 @@ _AS_INTEGER = {
 }
 
 
-@border
+@api_boundary
 def from_torch(t: torch.Tensor) -> Any:
     """The same memory as a NumPy array (CPU tensors) or a CuPy array (CUDA tensors); nothing is copied.
 
@@ -73,7 +73,7 @@ def from_torch(t: torch.Tensor) -> Any:
     return a.view(target) if carrier is not None else a
 
 
-@border
+@api_boundary
 def to_torch(a: Any) -> torch.Tensor:
     """The same memory as a torch tensor; nothing is copied.
 

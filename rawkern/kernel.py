@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rawkern.base.api_boundary import api_boundary, hide
 from rawkern.base.attributes import Attributes as LaunchAttributes
-from rawkern.base.border import border, hide
 from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup
 from rawkern.engines.devices import default_device
@@ -81,7 +81,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
     _covers: dict[int | None, Any]
     _by_address: bool  # whether a launch was given addresses
 
-    @border
+    @api_boundary
     def __init__(
         self,
         code: str | None = None,
@@ -132,7 +132,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
     # Launches -----------------------------------------------------------------------------------------------------
 
     @untraced
-    @border
+    @api_boundary
     def configured(
         self,
         *,
@@ -258,7 +258,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
             pass
         return self._settled(key)
 
-    @border
+    @api_boundary
     def _settled(self, key: Any) -> Launcher:
         """What `__getitem__` returns, for what is not known or not plain."""
         if not isinstance(key, tuple) or len(key) not in (2, 3):
@@ -306,7 +306,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
             pass
         return self._covering(n, block)
 
-    @border
+    @api_boundary
     def _covering(self, n: int, block: int | None) -> Launcher:
         """What `forall` returns, for what is not known or not plain."""
         if isinstance(n, torch.SymInt):  # inside an operator's fake implementation: nothing is compared or launched
@@ -355,13 +355,13 @@ class RawKernel(OfUnit, Attributes, Derivable):
         return self._kernel.asked_name
 
     @property
-    @border
+    @api_boundary
     def signature(self) -> str:
         """The kernel's declaration: ``"void saxpy(int n, float a, const float *x, float *y)"``."""
         return str(self.state().signature)
 
     @untraced
-    @border
+    @api_boundary
     def compile(self, log_stream: Any = None) -> None:
         """Compile now what the first launch would, for the current CUDA device if there is one, else for the CPU.
 
@@ -383,7 +383,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         if log_stream is not None:
             log_stream.write(program.log)
 
-    @border
+    @api_boundary
     def ptx(self, arch: str | None = None) -> str:
         """Return the module's PTX; needs no GPU.
 
@@ -407,7 +407,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
             arch = lookup.architecture_name(arch or state.build.source.cpu_arch, "compute")
             return state.build.program(arch, state.asked).ptx
 
-    @border
+    @api_boundary
     def cubin(self, arch: str) -> bytes:
         """Return the module's machine code; needs no GPU.
 

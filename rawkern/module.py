@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rawkern.base import markup
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
 from rawkern.compile.files import own_sources
@@ -66,7 +66,7 @@ class RawModule(OfUnit):
     _functions: dict[str, RawKernel]
 
     @untraced
-    @border
+    @api_boundary
     def __init__(
         self,
         code: str | None = None,
@@ -123,7 +123,7 @@ class RawModule(OfUnit):
     # Kernels ------------------------------------------------------------------------------------------------------
 
     @untraced
-    @border
+    @api_boundary
     def get_function(self, name: str, *template_arguments: Any) -> RawKernel:
         """Return a kernel by name.
 
@@ -160,7 +160,7 @@ class RawModule(OfUnit):
             return kernel
 
     @untraced
-    @border
+    @api_boundary
     def __getattr__(self, name: str) -> RawKernel:
         # Python, copy, pickle and notebooks ask for names with an underscore; none of them may start a compilation.
         if name.startswith("_"):
@@ -186,7 +186,7 @@ class RawModule(OfUnit):
         return [*super().__dir__(), *(name for name in self.kernels if name.isidentifier())]
 
     @property
-    @border
+    @api_boundary
     def kernels(self) -> tuple[str, ...]:
         """The compiled kernels, and the templates found in the source."""
         with self.unit.lock:
@@ -205,7 +205,7 @@ class RawModule(OfUnit):
     # Variables ----------------------------------------------------------------------------------------------------
 
     @untraced
-    @border
+    @api_boundary
     def get_global(self, name: str, device: torch.device | str | int | None = None) -> torch.Tensor:
         """Return a ``__device__``, ``__constant__`` or ``__managed__`` variable as a tensor on its own memory.
 
@@ -236,7 +236,7 @@ class RawModule(OfUnit):
             return variables.view(self.unit.current(), name, where)
 
     @untraced
-    @border
+    @api_boundary
     def constant(self, expression: str, device: torch.device | str | int | None = None) -> bool | int | float:
         """Return the value of a constant expression, computed by the compiler with the source's names and macros.
 
@@ -272,7 +272,7 @@ class RawModule(OfUnit):
     # Compiling --------------------------------------------------------------------------------------------------
 
     @untraced
-    @border
+    @api_boundary
     def compile(self, log_stream: Any = None) -> None:
         """Compile now what the first use would, for the current CUDA device if there is one, else for the CPU.
 
@@ -295,7 +295,7 @@ class RawModule(OfUnit):
             log_stream.write(program.log)
 
     @untraced
-    @border
+    @api_boundary
     def reload(self) -> None:
         """Read and compile the source now, whether or not it has changed.
 

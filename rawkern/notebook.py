@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from rawkern.base import frames
-from rawkern.base.border import hide, meant
+from rawkern.base.api_boundary import hide, meant
 from rawkern.errors import CompileError
 from rawkern.module import RawModule
 

@@ -7,13 +7,13 @@ import os
 import sys
 from pathlib import Path
 
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.nearest import did_you_mean
 from rawkern.compile import packages, source
 from rawkern.module import PathLike, RawModule
 
 
-@border
+@api_boundary
 def load_package(
     place: PathLike, name: str | None = None, *, enable_cooperative_groups: bool = False, strided: bool = False
 ) -> RawModule:
@@ -43,7 +43,7 @@ def load_package(
     RawkernError
         A manifest of another format, or one that cannot be read.
     """
-    folder = _folder(place, sys._getframe(2).f_globals.get("__file__"))  # the border is between
+    folder = _folder(place, sys._getframe(2).f_globals.get("__file__"))  # the API boundary is between
     manifest = _manifest(folder, name)
     packages.package(source.from_path(manifest))
     return RawModule(path=manifest, enable_cooperative_groups=enable_cooperative_groups, strided=strided)

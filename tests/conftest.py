@@ -51,13 +51,13 @@ def optimized():
     """Have kernels as fast as for users: where their time counts, and for random programs, which try LLVM's passes, too."""
     from rawkern.base import llvm
 
-    with llvm.optimization.asked(llvm.FULL):
+    with llvm.optimization.scoped(llvm.FULL):
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _native_launches():
-    """Have the native function of a launch as soon as one asks for it: tests tell the careful launches from others."""
+    """Have the native function of a launch as soon as one asks for it: tests tell slow launches from others."""
     from rawkern.launch import native
 
     with pytest.MonkeyPatch.context() as patch:

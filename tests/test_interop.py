@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from rawkern.arguments.careful import bind
+from rawkern.arguments.slow_path import bind
 from rawkern.base import torch_private as private
 from rawkern.base.operator_state import in_fake_op, inside_op
 from rawkern.base.streams import current_stream, record, stream_handle

@@ -1,1 +1,1 @@
-"""What Python's arguments become: the rules, their careful reading and the native one."""
+"""What Python's arguments become: the rules, their slow reading and the native one."""

@@ -1,6 +1,6 @@
 """The rules for arguments, one row each: how native code tests one, and how the slow path tests and explains it.
 
-A native reading leaves for `CAREFUL` if an argument may violate the rule: it may reject what the slow reading accepts,
+A native reading leaves for `SLOW_PATH` if an argument may violate the rule: it may reject what the slow one accepts,
 but never the reverse. The slow reading raises the error that names argument, rule, value and what to do.
 """
 
@@ -96,7 +96,7 @@ class Rule(NamedTuple):
     """One rule for a pointer's memory, in two readings."""
 
     native: Callable[[Emit, Native], None]
-    careful: Callable[[Call, Pointer], None]
+    slow_path: Callable[[Call, Pointer], None]
 
 
 # What it is ---------------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ POINTER = (
 
 
 # By value -----------------------------------------------------------------------------------------------------------
-# The careful readings of these are the conversions of `rawkern.arguments.scalars`, which has the same kinds.
+# The slow readings of these are the conversions of `rawkern.arguments.scalars`, which has the same kinds.
 
 
 def _native_int(e: Emit, ctype: CType, value: str, at: str) -> None:

@@ -58,7 +58,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Signature:
-    """A kernel's name and parameters; `careful.bind` turns Python arguments into packed C values."""
+    """A kernel's name and parameters; `slow_path.bind` turns Python arguments into packed C values."""
 
     name: str
     params: tuple[Param, ...]

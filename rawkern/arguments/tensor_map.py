@@ -17,7 +17,7 @@ import torch
 from rawkern.arguments.memory import describe, dtype_name
 from rawkern.arguments.scalars import Where
 from rawkern.base import operator_state
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.libcuda import libcuda
 from rawkern.base.nested import Holder
 from rawkern.errors import LaunchError, UnsupportedError
@@ -87,7 +87,7 @@ class TensorMap(Holder):
         return self._known[1]
 
 
-@border
+@api_boundary
 def tensor_map(
     tensor: torch.Tensor, box: int | Sequence[int], *, swizzle: int = 0,
     element_strides: int | Sequence[int] | None = None, interleave: int = 0, fill: str = "zero", l2_promotion: int = 0,

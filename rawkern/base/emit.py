@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rawkern.base.table import TABLE
 
-CAREFUL = "careful"  # where to go when an argument is not plain
+SLOW_PATH = "slow_path"  # where to go when an argument is not plain
 
 
 class Emit:
@@ -37,7 +37,7 @@ class Emit:
             self.do(f"br label %{label}")
         self.lines.append(f"{label}:")
 
-    def unless(self, condition: str, target: str = CAREFUL) -> None:
+    def unless(self, condition: str, target: str = SLOW_PATH) -> None:
         """Leave for a label where a condition does not hold."""
         here = self.label()
         self.do(f"br i1 {condition}, label %{here}, label %{target}")

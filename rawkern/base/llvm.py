@@ -10,8 +10,8 @@ from functools import cache as once
 from typing import Any
 
 from rawkern.base import cache, environment
-from rawkern.base.asked import Asked
 from rawkern.base.forking import Lock, compiling
+from rawkern.base.scoped_setting import ScopedSetting
 from rawkern.base.scopes import Scope
 from rawkern.errors import MissingDependencyError, UnsupportedError
 
@@ -59,7 +59,7 @@ def parse_effort(text: str, source: str) -> int:
 
 
 #: How much kernels, the functions of the library and those of launches are optimized. Results are the same.
-optimization = Asked(environment.read(OPTIMIZE, parse_effort, FULL))
+optimization = ScopedSetting(environment.read(OPTIMIZE, parse_effort, FULL))
 
 
 class _Alone(Scope):

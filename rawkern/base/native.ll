@@ -1,6 +1,6 @@
 ; What native launches have in common: the readings of Python's and torch's objects that `rawkern.arguments.rules` asks.
 ;
-; Nothing here may raise: an error that Python sets is cleared, and the argument goes the careful way. &Table.NAME is the
+; Nothing here may raise: an error that Python sets is cleared, and the argument takes the slow path. &Table.NAME is the
 ; address of a row of `rawkern.base.table`.
 
 ; DLPack's kind of the device of a tensor of torch's own classes with memory that holds its elements as they are, else 0: the

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch.overrides import handle_torch_function
 
-from rawkern.base.border import hide
+from rawkern.base.api_boundary import hide
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +28,7 @@ def given_to_stand_in(function: Callable[..., Any], *args: Any, **kwargs: Any) -
 def overridable(function: F, public: Callable[..., Any] | None = None) -> F:
     """A public function that leaves calls with stand-ins to them, as torch's own functions do.
 
-    `public` is what they see. Errors leave it as they leave a `border`.
+    `public` is what they see. Errors leave it as they leave a `api_boundary`.
     """
 
     @functools.wraps(function)

@@ -26,7 +26,7 @@ _PYTHON = (
 )  # fmt: skip
 #: `attention` counts what every launch has to take the slow path for. `keys_*` are the dispatch keys of plain tensors.
 #: `mode`: what is added to the CPU (`engines.cpu.mode.Mode.word`).
-#: `careful`, `finish`, `abandon`, `forward`, `relay` and `launcher_type` are `rawkern.launch.launcher`'s.
+#: `slow_path`, `finish`, `abandon`, `forward`, `relay` and `launcher_type` are `rawkern.launch.launcher`'s.
 TABLE = Record(
     "Table",
     (
@@ -35,7 +35,7 @@ TABLE = Record(
         *((name, "ptr") for name in (
             "none", "true", "false", "int_type", "bool_type", "float_type", "complex_type", "tuple_type",
             "bytes_type", "tensor_type", "parameter_type", "dltensor", "work_stream", *private.FUNCTIONS, "clock",
-            "careful", "finish", "abandon", "forward", "relay", "launcher_type", *_PYTHON,
+            "slow_path", "finish", "abandon", "forward", "relay", "launcher_type", *_PYTHON,
         )),
     ),
 )  # fmt: skip

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from rawkern.arguments import careful
+from rawkern.arguments import slow_path
 from rawkern.arguments.memory import Piece
 from rawkern.arguments.signature import Signature
 from rawkern.base import gpus
 from rawkern.base import torch_private as private
-from rawkern.base.asked import Asking
 from rawkern.base.nested import tensors_in
+from rawkern.base.scoped_setting import SettingScope
 from rawkern.checked import skips, trials
 from rawkern.checked.trials import CHECKED, COVERED, PLAIN
 from rawkern.compile import cubin, programs
@@ -52,7 +52,7 @@ def _follow(now: str) -> None:
         intercept.remove(_checked)
 
 
-class check(Asking):
+class check(SettingScope):
     """Check every launch inside: ``with rawkern.check(): ...``, or as a decorator of a function.
 
     A launch then runs on the CPU engine, where every memory access, barrier and warp instruction is checked; it takes
@@ -147,7 +147,7 @@ def _checked(given: intercept.Launch) -> None:
         device = launch(given.launcher, given.args, given.kwargs)
         if device is None or device.type != "cuda":
             return
-    with levels.asked(levels.BOUNDS):
+    with levels.scoped(levels.BOUNDS):
         given.proceed()
 
 
@@ -159,8 +159,8 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
     plan = launcher.plan
     state = plan.kernel.current(args, kwargs)
     signature = state.signature
-    given = careful.arrange(signature, args, kwargs)
-    bound = careful.bind(signature, given, None, state.strided)
+    given = slow_path.arrange(signature, args, kwargs)
+    bound = slow_path.bind(signature, given, None, state.strided)
     device = bound.device or CPU
     if launcher.n == 0 or device.type == "meta":
         return None
@@ -168,7 +168,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         torch.cuda.synchronize(device)
         copies = reachable.Copies(given)
         given = tuple(map(copies.of, given))
-        bound = careful.bind(signature, given, None, state.strided)
+        bound = slow_path.bind(signature, given, None, state.strided)
         behind = copies.behind
     else:
         tensors = [*tensors_in(given), *bound.tensors]
@@ -207,7 +207,7 @@ class Launch:
     state: State
     device: torch.device
     config: LaunchConfig
-    bound: careful.Bound
+    bound: slow_path.Bound
     pieces: list[Piece]
 
     def run(self, build: str = CHECKED, values: tuple[Any, ...] | None = None) -> trials.Run:

@@ -13,7 +13,7 @@ from rawkern.compile import programs
 from rawkern.launch import level, modes
 
 if TYPE_CHECKING:
-    from rawkern.arguments.careful import Bound
+    from rawkern.arguments.slow_path import Bound
     from rawkern.engines.cpu.checker.findings import Finding
     from rawkern.errors import LaunchError
     from rawkern.launch.config import LaunchConfig

@@ -1,4 +1,4 @@
-; A launch through the driver, under Python's lock: {DONE}, or {DECLINED} for what the careful way has to look at.
+; A launch through the driver, under Python's lock: {DONE}, or {DECLINED} for what the slow path has to look at.
 define i32 @rk_cuda(ptr %target, i32 %gx, i32 %gy, i32 %gz, ptr %params, ptr %pointers) {
   %context = alloca ptr
   %stream = alloca ptr

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from rawkern.arguments.careful import Bound
+from rawkern.arguments.slow_path import Bound
 from rawkern.base import table
 from rawkern.base import torch_private as private
 from rawkern.base.attributes import PLAIN, Attributes

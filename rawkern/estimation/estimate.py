@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern.arguments import careful
+from rawkern.arguments import slow_path
 from rawkern.base.nested import tensors_in
 from rawkern.engines.cpu.profiler.launch import Traced
 from rawkern.estimation.cards import Card, card_named
@@ -20,7 +20,7 @@ from rawkern.profiling import text
 from rawkern.profiling.runs import counting_kernel, variables_of
 
 if TYPE_CHECKING:
-    from rawkern.arguments.careful import Bound
+    from rawkern.arguments.slow_path import Bound
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.launcher import Launcher
     from rawkern.launch.unit import State
@@ -100,13 +100,13 @@ def needs_of_launch(launcher: Launcher, args: Sequence[Any], kwargs: dict[str, A
         raise ValueError(f"{plan.kernel.name}: a launch of 0 elements launches nothing, and takes no time to estimate")
     state = plan.kernel.current(args, kwargs)
     signature = state.signature
-    given = careful.arrange(signature, args, kwargs)
-    bound = careful.bind(signature, given, None, state.strided)
+    given = slow_path.arrange(signature, args, kwargs)
+    bound = slow_path.bind(signature, given, None, state.strided)
     config = plan.settled(launcher, counting_kernel(state, Traced).kernel)
     if bound.device is not None and bound.device.type == "cuda":
         torch.cuda.synchronize(bound.device)
         copies = reachable.Copies(given)
-        copied = careful.bind(signature, tuple(map(copies.of, given)), None, state.strided)
+        copied = slow_path.bind(signature, tuple(map(copies.of, given)), None, state.strided)
         with variables_of(state, bound.device):
             return needs_of(gathered(state, config, copied, copies.behind, card.gpu.arch), card)
     behind = reachable.reached([*tensors_in(given), *bound.tensors], signature.numbers(bound.values), "cpu")

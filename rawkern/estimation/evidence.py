@@ -21,7 +21,7 @@ from rawkern.profiling.runs import counting_kernel, memory_of
 if TYPE_CHECKING:
     import torch
 
-    from rawkern.arguments.careful import Bound
+    from rawkern.arguments.slow_path import Bound
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 

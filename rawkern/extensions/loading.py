@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.dynamo import untraced
 from rawkern.launch.builds import PathLike, Unit
 from rawkern.module import RawModule, find_source
@@ -32,7 +32,7 @@ class ExtensionModule(RawModule):
         return _again, (self.unit, sources, options, folders, name)
 
     @untraced
-    @border
+    @api_boundary
     def __getattr__(self, name: str) -> Any:
         host = self.__dict__.get("host")
         if host is not None and not name.startswith("_"):
@@ -60,7 +60,7 @@ def _again(unit: Unit, sources: Any, options: Any, folders: Any, name: str) -> E
     return ExtensionModule.of_file(RawModule.of_unit(unit), host)
 
 
-@border
+@api_boundary
 def load(
     path: PathLike,
     *,
@@ -89,9 +89,9 @@ def load(
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        The file does not exist.
     """
-    where = find_source(path, sys._getframe(2).f_globals.get("__file__"))  # the border is between
+    where = find_source(path, sys._getframe(2).f_globals.get("__file__"))  # the API boundary is between
     module = RawModule(
         path=where,
         options=options,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rawkern.arguments.memory import refuse_layout
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
@@ -38,7 +38,7 @@ SIZE = Parameter("size_", "bool")
 _IND_SIZE = re.compile(r"\b_ind\s*\.\s*size\s*\(\s*\)")  # CuPy's name of n
 
 
-@border
+@api_boundary
 def elementwise(
     in_params: str,
     out_params: str,
@@ -169,7 +169,7 @@ class Elementwise(Shared):
         self._namespace = namespace
         self.loop = Loop(name, inputs, outputs, operation, preamble, options)
         self._backward = backward
-        self._guarded = border(self._prepared_call)
+        self._guarded = api_boundary(self._prepared_call)
         self.loop.fast.for_users(self._guarded)
         self._sized = SIZE in inputs
         self._open = tuple(x for x in self.loop.letters if all(p.type != x for p in inputs))

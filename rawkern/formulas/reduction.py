@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.operator_state import in_fake_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
@@ -32,7 +32,7 @@ from rawkern.operators.batching import batched
 from rawkern.operators.declaration import output_names
 
 
-@border
+@api_boundary
 def reduction(
     in_params: str,
     out_params: str,

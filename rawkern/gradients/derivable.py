@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 
 if TYPE_CHECKING:
     from rawkern.gradients.derived import Derived
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Derivable:
     """Kernels whose backward can be derived."""
 
-    @border
+    @api_boundary
     def derive(
         self,
         *,

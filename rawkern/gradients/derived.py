@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.compile.files import read
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
@@ -92,7 +92,7 @@ class Derived:
     def __repr__(self) -> str:
         return f"<Derived {self._text.name}, wrt {', '.join(self.wrt)}>"
 
-    @border
+    @api_boundary
     def __call__(
         self, grid: int | Sequence[int], args: Sequence[Any], grads: Mapping[str, torch.Tensor | None]
     ) -> dict[str, torch.Tensor]:

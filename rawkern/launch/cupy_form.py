@@ -12,7 +12,7 @@ from numbers import Integral, Number
 from typing import Any
 
 from rawkern.arguments import addresses
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.errors import LaunchError
 from rawkern.launch.unit import Kernel
 
@@ -20,7 +20,7 @@ Form = tuple[Any, ...]  # grid, block and arguments
 _PARTS = {"grid": 1, "block": 1, "args": (), "shared_mem": 0, "stream": None}
 
 
-@border
+@api_boundary
 def complete(name: str, form: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Form, int, Any]:
     """The parts of a launch, shared memory and stream, some of them named, in torch's order, or left out."""
     given = dict(zip(_PARTS, form, strict=False))
@@ -37,7 +37,7 @@ def complete(name: str, form: tuple[Any, ...], named: Mapping[str, Any]) -> tupl
     return (parts["grid"], parts["block"], args), parts["shared_mem"], parts["stream"]
 
 
-@border
+@api_boundary
 def mended(kernel: Kernel, form: Form, error: Exception) -> Form | None:
     """The launch that CuPy makes where another form fails with an error; None where CuPy fails, too."""
     grid, block, args = form
@@ -49,7 +49,7 @@ def mended(kernel: Kernel, form: Form, error: Exception) -> Form | None:
     return (*at_least, args) if _sizes(grid) != _sizes(at_least[0]) or _sizes(block) != _sizes(at_least[1]) else None
 
 
-@border
+@api_boundary
 def with_addresses(kernel: Kernel, form: Form) -> Form | None:
     """The launch with an `Address` for each number that is given for a pointer; None where there is none."""
     grid, block, args = form

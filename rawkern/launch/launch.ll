@@ -1,5 +1,5 @@
 ; The launch of a list of parameter types. {arguments} checks and packs the arguments, {written} counts a change for each
-; tensor that was written; both leave for %careful, as everything does that is not plain.
+; tensor that was written; both leave for %slow_path, as everything does that is not plain.
 {records}
 {readings}
 define ptr @rk_launch(ptr %self, ptr %args, i64 %nargsf, ptr %names) {
@@ -38,27 +38,27 @@ form:
   %a0 = and i1 %calm, %all
   %a1 = and i1 %unnamed, %definite
   %a2 = and i1 %a0, %a1
-  br i1 %a2, label %source, label %careful
+  br i1 %a2, label %source, label %slow_path
 source:                                           ; as it was read, or not long ago
   %puntil = &Plan.until %plan
   %until = load ptr, ptr %puntil
   %unchanged = call i1 @rk_unchanged(ptr %table, ptr %until)
-  br i1 %unchanged, label %arguments, label %careful
+  br i1 %unchanged, label %arguments, label %slow_path
 arguments:
 {arguments}
   br label %packed
 packed:
   %where = load i64, ptr %device
   %somewhere = icmp ne i64 %where, -1
-  br i1 %somewhere, label %watch, label %careful
+  br i1 %somewhere, label %watch, label %slow_path
 watch:
   %free = call i1 @rk_unwatched(ptr %table)
-  br i1 %free, label %first, label %careful
+  br i1 %free, label %first, label %slow_path
 first:
   %ptargets = &Plan.targets %plan
   %target = call ptr @rk_target(ptr %table, ptr %ptargets, i64 %where)
   %nowhere = icmp eq ptr %target, null
-  br i1 %nowhere, label %careful, label %found
+  br i1 %nowhere, label %slow_path, label %found
 found:
   %covers = icmp sge i64 %n, 0
   br i1 %covers, label %cover, label %explicit
@@ -81,7 +81,7 @@ clusters:                                         ; whole ones
 whole:
   %blocks = phi i64 [ %blocks0, %cover ], [ %blocks3, %clusters ]
   %many = icmp ugt i64 %blocks, 2147483647
-  br i1 %many, label %careful, label %covered
+  br i1 %many, label %slow_path, label %covered
 covered:
   %blocks32 = trunc i64 %blocks to i32
   %nothing = icmp eq i64 %n, 0
@@ -101,7 +101,7 @@ go:
   %pgo = &Target.go %target
   %gof = load ptr, ptr %pgo
   %result = call i32 %gof(ptr %target, i32 %gx, i32 %gy, i32 %gz, ptr %params, ptr %pointers)
-  switch i32 %result, label %careful [ i32 {DONE}, label %written
+  switch i32 %result, label %slow_path [ i32 {DONE}, label %written
                                        i32 {UNFINISHED}, label %written ]
 written:
   %state = phi i32 [ {DONE}, %covered ], [ %result, %go ], [ %result, %go ]
@@ -169,7 +169,7 @@ relay:
   %relayf = load ptr, ptr %prelay
   %relayed = tail call ptr %relayf(ptr %self, ptr %args, i64 %nargsf, ptr %names)
   ret ptr %relayed
-careful:
+slow_path:
   %pforward = &Table.forward %table
   %forward = load ptr, ptr %pforward
   %forwarded = tail call ptr %forward(ptr %self, ptr %args, i64 %nargsf, ptr %names)

@@ -19,7 +19,7 @@ forward:
   ret ptr %r1
 }
 
-; The careful way: a function of Python's, called with the launcher and its arguments.
+; The slow path: a function of Python's, called with the launcher and its arguments.
 define ptr @rk_forward(ptr %self, ptr %args, i64 %nargsf, ptr %names) {
   %pplan = &Launcher.plan %self
   %plan = load ptr, ptr %pplan
@@ -42,12 +42,12 @@ copy:
   %rest = getelementptr ptr, ptr %vector, i64 1
   %bytes = mul i64 %total, 8
   call void @llvm.memcpy.p0.p0.i64(ptr %rest, ptr %args, i64 %bytes, i1 false)
-  %pcareful = &Table.careful %table
-  %careful = load ptr, ptr %pcareful
+  %pslow_path = &Table.slow_path %table
+  %slow_path = load ptr, ptr %pslow_path
   %pvectorcall = &Table.PyObject_Vectorcall %table
   %vectorcall = load ptr, ptr %pvectorcall
   %positional = add i64 %nargs, 1
-  %result = call ptr %vectorcall(ptr %careful, ptr %vector, i64 %positional, ptr %names)
+  %result = call ptr %vectorcall(ptr %slow_path, ptr %vector, i64 %positional, ptr %names)
   ret ptr %result
 }
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -136,7 +136,7 @@ define internal ptr @rk_none(ptr %table) {
   ret ptr %none
 }
 
-; `maker(n)`: a launcher whose grid covers n elements; None for what the careful way has to look at.
+; `maker(n)`: a launcher whose grid covers n elements; None for what the slow path has to look at.
 define ptr @rk_cover(ptr %self, ptr %args, i64 %nargsf, ptr %names) {
   %pplan = &Launcher.plan %self
   %plan = load ptr, ptr %pplan

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rawkern.arguments import careful
-from rawkern.arguments.careful import arrange
+from rawkern.arguments import slow_path
 from rawkern.arguments.scalars import by_value
+from rawkern.arguments.slow_path import arrange
 from rawkern.base import allocator, operator_state, streams, table
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.attributes import Attributes
-from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.base.forking import Lock
 from rawkern.base.records import Filled
@@ -36,7 +36,7 @@ Dim3 = tuple[int, int, int]
 SYMBOLIC = -2  # in place of the number of elements
 #: Returns the module that estimates launches, which is a layer above: whoever makes launchers for users sets this.
 estimates: Any = None
-_NUMBERS = frozenset(("int", "bool", "float", "half"))  # kinds whose careful values are numbers of Python
+_NUMBERS = frozenset(("int", "bool", "float", "half"))  # kinds whose values on the slow path are numbers of Python
 
 
 class Plan:
@@ -192,12 +192,12 @@ class _Launcher:
         settings = plan.kernel.unit, plan.kernel.asked_name, plan.block, plan.shared_mem, plan.attributes
         return _remade, (*settings, self.n, (self.grid_x, self.grid_y, self.grid_z))
 
-    @border
+    @api_boundary
     def launch(self, args: Sequence[Any], kwargs: dict[str, Any], stream: Any = None) -> None:
         """Launch with care, on a stream or torch's current one."""
         intercept.start(self, tuple(args), kwargs, stream)  # type: ignore[arg-type]
 
-    @border
+    @api_boundary
     def estimate(self, *args: Any, device: str, cold: bool = False, **kwargs: Any) -> Any:
         """Estimate how long the launch would take on a GPU that need not be there.
 
@@ -238,7 +238,7 @@ class _Launcher:
         if stream is None and not intercept.active() and ((numbers := _numbers(state, given)) is not None or kwargs):
             self(*(numbers or given))  # now they may be plain
             return
-        bound = careful.bind(state.signature, given, None, state.strided)
+        bound = slow_path.bind(state.signature, given, None, state.strided)
         if self.n == 0 or (bound.device is not None and bound.device.type == "meta"):
             return
         device = bound.device or (stream_device(stream) if stream is not None else None) or default_device()
@@ -318,10 +318,10 @@ class _Type:
         for method in ("__doc__", "__repr__", "__copy__", "__deepcopy__", "__reduce__", "launch", "estimate", "make"):
             setattr(self.type, method, vars(_Launcher)[method])
         # What torch.compile finds when it looks; set as an attribute it would take the place of the native call.
-        gc.get_referents(vars(self.type))[0]["__call__"] = _careful
+        gc.get_referents(vars(self.type))[0]["__call__"] = _slow_path
         python.PyType_Modified(ctypes.py_object(self.type))
         table.kept("launcher_type", self.type)
-        table.kept("careful", _careful)
+        table.kept("slow_path", _slow_path)
         table.kept("finish", _finish)
         table.kept("abandon", _abandon)
         self.table = table.table()
@@ -343,13 +343,13 @@ def launcher_type() -> _Type:
 
 
 @untraced
-@border
-def _careful(launcher: Launcher, /, *args: Any, **kwargs: Any) -> None:
+@api_boundary
+def _slow_path(launcher: Launcher, /, *args: Any, **kwargs: Any) -> None:
     intercept.start(launcher, args, kwargs, None)
 
 
 @untraced
-@border
+@api_boundary
 def _finish(launcher: Launcher, address: int) -> None:
     launcher.plan.finish(address)
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 import torch
 
 from rawkern.base import environment
-from rawkern.base.asked import Asked
 from rawkern.base.nearest import did_you_mean
+from rawkern.base.scoped_setting import ScopedSetting
 
 #: Not at all; each access stays inside the launch's memory; all that `rawkern.check` looks for.
 OFF, BOUNDS, FULL = LEVELS = ("off", "bounds", "full")
 VARIABLE = "RAWKERN_CHECK"
 _SHORT = {"": BOUNDS, "0": BOUNDS, "1": FULL}
 #: Tensors that launches may use besides their arguments: what addresses lead to that no argument tells of.
-lent: Asked[Sequence[torch.Tensor]] = Asked(())
+lent: ScopedSetting[Sequence[torch.Tensor]] = ScopedSetting(())
 
 
 #: The choices of `rawkern.check` between rules; the first of each is the default.
 RULES = {"volatile": ("relaxed", "plain"), "acquire": ("fence", "read"), "equal_writes": ("allowed", "race")}
-rules: Asked[dict[str, str]] = Asked({name: choices[0] for name, choices in RULES.items()})
+rules: ScopedSetting[dict[str, str]] = ScopedSetting({name: choices[0] for name, choices in RULES.items()})
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Trials:
     branches: dict[tuple, int] = field(default_factory=dict)
 
 
-trials: Asked[Trials] = Asked(Trials())
+trials: ScopedSetting[Trials] = ScopedSetting(Trials())
 
 
 def parse(text: str, source: str) -> str:
@@ -52,8 +52,8 @@ def one_of(choices: Sequence[str], given: str, source: str) -> str:
     return given
 
 
-setting = Asked(environment.read(VARIABLE, parse, BOUNDS))
-ask, give_up, asked, followers = setting.ask, setting.give_up, setting.asked, setting.followers
+setting = ScopedSetting(environment.read(VARIABLE, parse, BOUNDS))
+push, pop, scoped, followers = setting.push, setting.pop, setting.scoped, setting.followers
 
 
 def current() -> str:
@@ -62,7 +62,7 @@ def current() -> str:
 
 
 def depth() -> int:
-    """How many ask for a level: the environment, and contexts."""
+    """How many levels are set: by the environment, and by contexts."""
     return setting.depth
 
 

@@ -6,16 +6,16 @@ import operator
 
 import torch
 
-from rawkern.base.asked import Asking
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.dynamo import untraced
+from rawkern.base.scoped_setting import SettingScope
 from rawkern.engines.devices import default_device, engine, normalised
 
 _NAMES = ("malloc_heap_size", "stack_size")
 
 
 @untraced
-@border
+@api_boundary
 def set_limit(name: str, nbytes: int, device: torch.device | str | int | None = None) -> None:
     """Set a device's heap size for ``malloc`` in kernels, or the stack size of a thread.
 
@@ -54,7 +54,7 @@ def set_limit(name: str, nbytes: int, device: torch.device | str | int | None = 
 
 
 @untraced
-@border
+@api_boundary
 def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
     """Return a limit of a device.
 
@@ -80,7 +80,7 @@ def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
     return engine(where).get_limit(where, name)
 
 
-class time_limit(Asking):
+class time_limit(SettingScope):
     """Abort CPU launches that exceed a time limit: ``with rawkern.time_limit(10): ...``, or as a decorator.
 
     Such a launch raises a `LaunchTimeoutError` that names the kernel and, for its warps, the CUDA lines and whether

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rawkern.base import environment, gpus
-from rawkern.base.asked import Asked, Asking
+from rawkern.base.scoped_setting import ScopedSetting, SettingScope
 from rawkern.base.table import attend, field
 from rawkern.compile import lookup
 from rawkern.engines.cpu.mode import Mode
@@ -38,7 +38,7 @@ def parse_seed(given: Any, source: str) -> int:
     raise ValueError(f"{source} is {given!r}; a seed is an int, 0 or more")
 
 
-gpu: Asked[gpus.Specification | None] = Asked(environment.read(ARCHITECTURE, parse_gpu, None))
+gpu: ScopedSetting[gpus.Specification | None] = ScopedSetting(environment.read(ARCHITECTURE, parse_gpu, None))
 
 
 def current() -> Mode:
@@ -51,7 +51,7 @@ def place(device: torch.device) -> object:
     return current() if device.type == "cpu" else device
 
 
-class order(Asking):
+class order(SettingScope):
     """Run blocks, and the warps of a block, in another order: ``with rawkern.order(7): ...``, or as a decorator.
 
     Nothing in CUDA says in which order they run. On the CPU engine they run from the first to the last, on several
@@ -84,7 +84,7 @@ class order(Asking):
         super().__init__((orders.seed, self.seed))
 
 
-class architecture(Asking):
+class architecture(SettingScope):
     """Keep the limits of a GPU in launches on the CPU: ``with rawkern.architecture("sm_75"): ...``, or as a decorator.
 
     What the GPU does not take raises there, too: how much shared memory a block may have is different from one
@@ -118,4 +118,4 @@ for _followers in (level.followers, gpu.followers):
     _followers.append(_tell)
 _tell()
 if (_seed := environment.read(ORDER, parse_seed, -1)) >= 0:
-    orders.seed.ask(ORDER, _seed)
+    orders.seed.push(ORDER, _seed)

@@ -86,7 +86,7 @@ def adamw_(
         sign = -1.0 if maximize else 1.0
         run = kernel("adamw", "adamw", dtype, C_NAMES[state], str(width))
         behind = [] if on_gpu else [t for tensors in used for t in tensors]
-        with level.lent.asked(behind):
+        with level.lent.scoped(behind):
             run[which.numel(), _THREADS](table, len(sizes), which, first, chunk, sign, _STEP.pack(*numbers))
         for k in (0, 2, 3):
             for t, copy in zip(given[k], used[k], strict=True):

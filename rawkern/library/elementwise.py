@@ -298,10 +298,10 @@ def _summed(grad: Tensor, shape: torch.Size) -> Tensor:
     return grad if grad.shape == shape else grad.sum_to_size(shape)
 
 
-for _which, _operator, _careful in (
+for _which, _operator, _slow_path in (
     (_SQUARE, _square, overridable(functools.partial(_checked, "square", _square), square)),
     (_SQUARE_GRAD, _square_grad, _square_grad), (_RELU_GRAD, _relu_grad, _relu_grad),
     (_RELU, _relu, overridable(functools.partial(_checked, "relu", _relu), relu)),
     (_SCALE, _scale, overridable(_any_scale, scale)), (_MUL, _mul, overridable(_any_mul, mul)),
 ):  # fmt: skip
-    _which.fast.for_users(_careful, _operator.operator.recorded)
+    _which.fast.for_users(_slow_path, _operator.operator.recorded)

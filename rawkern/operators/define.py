@@ -8,7 +8,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import torch
 
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.operators.declaration import declare
 from rawkern.operators.operator import Operator
 from rawkern.operators.public import make_public
@@ -85,7 +85,7 @@ def op(
     max_iterations: int | None = None,
     verify: bool | None = None,
 ) -> _PartlyHidden: ...
-@border
+@api_boundary
 def op(
     name: str,
     *,
@@ -199,7 +199,7 @@ def op(
     if backward is None and (verify is not None or max_iterations is not None):
         raise ValueError(f"{name}: verify and max_iterations are only for backward='derive'; remove them")
 
-    @border
+    @api_boundary
     def make(function: Callable[..., Any]) -> Any:
         kind = {"elementwise": elementwise, "strided": strided, "autocast": autocast, "derived": backward == "derive"}
         operator = Operator(declare(function, name, save, mutates_args, hidden, **kind), function)

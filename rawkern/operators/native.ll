@@ -111,7 +111,7 @@ no:
   ret i64 -1
 }
 
-; `look(*tensors)`: None unless nothing watches, no launch has to go the careful way, and all are plain tensors on one device, there being one; else whether
+; `look(*tensors)`: None unless nothing watches, no launch has to go the slow path, and all are plain tensors on one device, there being one; else whether
 ; autograd has to know of a call with them. An argument of None counts as none.
 define ptr @rk_op_look(ptr %self, ptr %args, i64 %count, ptr %names) {
   %watch = call ptr @rk_record(ptr %self)
@@ -516,12 +516,12 @@ define ptr @rk_op_map(ptr %self, ptr %args, i64 %count, ptr %names) {
   %unnamed = icmp eq ptr %names, null
   %a0 = and i1 %calm, %all
   %a1 = and i1 %a0, %unnamed
-  br i1 %a1, label %lead, label %careful
+  br i1 %a1, label %lead, label %slow_path
 lead:                                             ; the first tensor that is not one element expanded
   %j = phi i64 [ 0, %0 ], [ %j1, %candidate ], [ %j1, %layout ]
   %j1 = add i64 %j, 1
   %nothing = icmp eq i64 %j, %inputs
-  br i1 %nothing, label %careful, label %candidate
+  br i1 %nothing, label %slow_path, label %candidate
 candidate:
   %jbit = shl i64 1, %j
   %jmasked = and i64 %numbers, %jbit
@@ -531,7 +531,7 @@ look:
   %plead = getelementptr ptr, ptr %args, i64 %j
   %leader = load ptr, ptr %plead
   %plain0 = call i1 @rk_tensor(ptr %table, ptr %leader, ptr %first)
-  br i1 %plain0, label %layout, label %careful
+  br i1 %plain0, label %layout, label %slow_path
 layout:
   %single0 = call i1 @rk_expanded(ptr %first)
   br i1 %single0, label %lead, label %leading
@@ -562,16 +562,16 @@ what:
   br i1 %is, label %number, label %tensor
 number:
   %good0 = call i1 @rk_double(ptr %table, ptr %object, ptr %at)
-  br i1 %good0, label %argument, label %careful
+  br i1 %good0, label %argument, label %slow_path
 tensor:
   %leads = icmp eq i64 %k, %j
   br i1 %leads, label %elements, label %compare
 compare:
   %plain = call i1 @rk_tensor(ptr %table, ptr %object, ptr %other)
-  br i1 %plain, label %likeness, label %careful
+  br i1 %plain, label %likeness, label %slow_path
 likeness:
   %alike = call i1 @rk_alike(ptr %first, ptr %other)
-  br i1 %alike, label %count_one, label %careful
+  br i1 %alike, label %count_one, label %slow_path
 count_one:
   %single1 = call i1 @rk_expanded(ptr %other)
   br label %elements
@@ -579,7 +579,7 @@ elements:
   %dl = phi ptr [ %first, %tensor ], [ %other, %count_one ]
   %one_element = phi i1 [ false, %tensor ], [ %single1, %count_one ]
   %good1 = call i1 @rk_put_elements(ptr %dl, i64 %itemsize, i1 %one_element, ptr %at)
-  br i1 %good1, label %taken, label %careful
+  br i1 %good1, label %taken, label %slow_path
 taken:
   %marked = select i1 %one_element, i64 %bit, i64 0
   %records = call i1 @rk_recorded(ptr %table, ptr %object)
@@ -594,7 +594,7 @@ row:
   %cell = phi ptr [ %cell0, %rows ], [ %pnext, %known ]
   %one = load ptr, ptr %cell
   %unknown = icmp eq ptr %one, null
-  br i1 %unknown, label %careful, label %known
+  br i1 %unknown, label %slow_path, label %known
 known:
   %pnext = &Row.next %one
   %prd = &Row.dtype %one
@@ -613,14 +613,14 @@ watched:
   %quiet = call i1 @rk_quiet(ptr %watch, ptr %table)
   %pplan = &Row.plan %one
   %plan = load ptr, ptr %pplan
-  br i1 %quiet, label %noted, label %careful
+  br i1 %quiet, label %noted, label %slow_path
 noted:
   br i1 %recorded, label %record, label %source
 record:                                           ; `apply(run, *inputs)` of the autograd function, where there is one
   %papply = &Map.apply %map
   %apply = load ptr, ptr %papply
   %noone = icmp eq ptr %apply, null
-  br i1 %noone, label %careful, label %hand
+  br i1 %noone, label %slow_path, label %hand
 hand:
   %prun = &Map.run %map
   %run = load ptr, ptr %prun
@@ -637,12 +637,12 @@ source:
   %puntil = &Plan.until %plan
   %until = load ptr, ptr %puntil
   %unchanged = call i1 @rk_unchanged(ptr %table, ptr %until)
-  br i1 %unchanged, label %start, label %careful
+  br i1 %unchanged, label %start, label %slow_path
 start:
   %ptargets = &Plan.targets %plan
   %target = call ptr @rk_target(ptr %table, ptr %ptargets, i64 %device)
   %nowhere = icmp eq ptr %target, null
-  br i1 %nowhere, label %careful, label %grid
+  br i1 %nowhere, label %slow_path, label %grid
 grid:
   %n = call i64 @rk_elements(ptr %first)
   %pwidth = &Row.width %one
@@ -658,7 +658,7 @@ grid:
   %some = icmp ne i64 %n, 0
   %few = icmp ule i64 %blocks, 2147483647
   %sized = and i1 %some, %few
-  br i1 %sized, label %allocate, label %careful
+  br i1 %sized, label %allocate, label %slow_path
 allocate:
   %o = phi i64 [ 0, %grid ], [ %o1, %made ]
   %enough = icmp eq i64 %o, %outputs
@@ -683,7 +683,7 @@ made:
   br label %allocate
 stranger:
   call void @rk_drop(ptr %table, ptr %outs, i64 %o1)
-  br label %careful
+  br label %slow_path
 fill:
   %last = add i64 %inputs, %outputs
   %pn = getelementptr i64, ptr %params, i64 %last
@@ -722,7 +722,7 @@ go:
                                        i32 {UNFINISHED}, label %finish ]
 declined:
   call void @rk_drop(ptr %table, ptr %outs, i64 %outputs)
-  br label %careful
+  br label %slow_path
 finish:
   %pwrap = &Table.PyLong_FromVoidPtr %table
   %wrap = load ptr, ptr %pwrap
@@ -771,12 +771,12 @@ together:
   ret ptr %tuple
 none:
   ret ptr null
-careful:
-  %pcareful = &Map.careful %map
-  %carefulf = load ptr, ptr %pcareful
+slow_path:
+  %pslow_path = &Map.slow_path %map
+  %slow_pathf = load ptr, ptr %pslow_path
   %pv3 = &Table.PyObject_Vectorcall %table
   %v3 = load ptr, ptr %pv3
-  %answer = tail call ptr %v3(ptr %carefulf, ptr %args, i64 %count, ptr %names)
+  %answer = tail call ptr %v3(ptr %slow_pathf, ptr %args, i64 %count, ptr %names)
   ret ptr %answer
 }
 
@@ -812,14 +812,14 @@ define ptr @rk_op_forward(ptr %self, ptr %args, i64 %count, ptr %names) {
   %inputs = load i64, ptr %pinputs
   %wanted = add i64 %inputs, 2
   %all = icmp eq i64 %count, %wanted
-  br i1 %all, label %runs, label %careful
+  br i1 %all, label %runs, label %slow_path
 runs:
   %pgiven = getelementptr ptr, ptr %args, i64 1
   %given = load ptr, ptr %pgiven
   %pknown = &Forward.run %forward
   %known = load ptr, ptr %pknown
   %own = icmp eq ptr %given, %known
-  br i1 %own, label %run, label %careful
+  br i1 %own, label %run, label %slow_path
 run:
   %ctx = load ptr, ptr %args
   %first = getelementptr ptr, ptr %args, i64 2
@@ -886,7 +886,7 @@ drop:
   br label %none
 none:
   ret ptr null
-careful:
+slow_path:
   %ppython = &Forward.python %forward
   %python = load ptr, ptr %ppython
   %answer = tail call ptr %v(ptr %python, ptr %args, i64 %count, ptr %names)

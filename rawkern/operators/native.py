@@ -48,7 +48,7 @@ ROW = Record(
 MAP = Record(
     "Map",
     (
-        ("watch", "ptr"), ("careful", "ptr"), ("inputs", "i64"), ("outputs", "i64"), ("numbers", "i64"),
+        ("watch", "ptr"), ("slow_path", "ptr"), ("inputs", "i64"), ("outputs", "i64"), ("numbers", "i64"),
         ("rows", "ptr"), ("apply", "ptr"), ("run", "ptr"),
     ),
 )  # fmt: skip
@@ -189,13 +189,13 @@ class Map:
 
     They are native where all tensors are plain and of one dtype and shape, each is contiguous or one element that is
     expanded (not all of them), nothing watches and nothing is recorded; a call of users that only autograd has to know
-    of goes straight to the operator's autograd function. Everything else goes to functions of Python: to `careful` from
+    of goes straight to the operator's autograd function. Everything else goes to Python functions: to `slow_path` from
     `run`, which is for code inside operators, and to `public` from `call`, which is for users. They are attributes;
     before the first kernel is known they are those functions themselves.
 
     Parameters
     ----------
-    careful : callable
+    slow_path : callable
         What makes any call inside an operator; it tells of each kernel that it finds with `learn`.
     inputs, outputs : int
         How many there are.
@@ -203,11 +203,13 @@ class Map:
         Which inputs are a double of the kernel, and no tensor.
     """
 
-    __slots__ = ("_recorded", "_rows", "_shape", "call", "careful", "known", "public", "run")
+    __slots__ = ("_recorded", "_rows", "_shape", "call", "known", "public", "run", "slow_path")
 
-    def __init__(self, careful: Callable[..., Any], inputs: int, outputs: int = 1, numbers: Sequence[int] = ()) -> None:
-        self.run = self.careful = careful
-        self.call = self.public = careful
+    def __init__(
+        self, slow_path: Callable[..., Any], inputs: int, outputs: int = 1, numbers: Sequence[int] = ()
+    ) -> None:
+        self.run = self.slow_path = slow_path
+        self.call = self.public = slow_path
         self.known: dict[tuple[torch.dtype, bool, int], int] = {}  # how often kernels were found
         self._recorded: tuple[Any, Any, tuple[int, ...] | None] | None = None
         self._rows = ctypes.c_uint64(0)
@@ -243,10 +245,10 @@ class Map:
             )  # fmt: skip
             keep((plan, row, dtype, make))
             self._rows.value = row.address
-            if self.run is self.careful:
+            if self.run is self.slow_path:
                 common = {"watch": watch.address, "rows": ctypes.addressof(self._rows), **self._shape}
-                self.run = _builtin("map", Filled(MAP, careful=id(self.careful), **common))
-                users = Filled(MAP, careful=id(self.public), **common)
+                self.run = _builtin("map", Filled(MAP, slow_path=id(self.slow_path), **common))
+                users = Filled(MAP, slow_path=id(self.public), **common)
                 if self._recorded is not None and not self._shape["numbers"]:
                     self._record(users, *self._recorded)
                 self.call = _builtin("map", users)

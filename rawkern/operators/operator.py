@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.forking import Lock
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import each_in_place, one_by_one, refuse_batches, run_batched, run_formerly_batched
@@ -204,7 +204,7 @@ class Operator:
 
     # --- what the user adds -------------------------------------------------------------------------------------------
 
-    @border
+    @api_boundary
     def set_backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Define the backward."""
         if self.reverse.function is not None:

@@ -9,7 +9,7 @@ import torch
 
 from rawkern.base import generated
 from rawkern.base import torch_private as private
-from rawkern.base.border import hide
+from rawkern.base.api_boundary import hide
 from rawkern.base.dynamo import exporting
 from rawkern.operators.checks import changed, refuse_changes, refuse_layouts, verify
 from rawkern.operators.declaration import Declaration

@@ -35,7 +35,7 @@ def make_function(reverse: Reverse, forward_mode: Callable[..., Any]) -> Any:
     offset = 1 + decl.has_lists + len(decl.values)
     members: dict[str, Any] = {
         "forward": staticmethod(_forward(decl)),
-        "backward": staticmethod((_careful if decl.has_lists else _quick)(reverse, offset)),
+        "backward": staticmethod((_slow_path if decl.has_lists else _quick)(reverse, offset)),
         "jvp": staticmethod(_jvp(decl, forward_mode, offset)),
         # What compiled autograd knows a node's backward by, as it knows torch's own Function.
         "_compiled_autograd_key": staticmethod(lambda ctx: (ctx._autograd_function_id,)),
@@ -129,12 +129,12 @@ def restored(decl: Declaration, saved: Sequence[Any], about: Any) -> tuple[Any, 
     return values, tuple(shapes), tuple(dtypes), counts
 
 
-def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
+def _slow_path(reverse: Reverse, offset: int) -> Callable[..., Any]:
     decl = reverse.declaration
     visible = len(decl.outputs)
     nothing = (None,) * offset
 
-    def careful(ctx: Any, *grads: torch.Tensor | None, saved: Any = None) -> tuple[torch.Tensor | None, ...]:
+    def slow_path(ctx: Any, *grads: torch.Tensor | None, saved: Any = None) -> tuple[torch.Tensor | None, ...]:
         saved = ctx.saved_tensors if saved is None else saved  # torch.utils.checkpoint lets them be read once
         needs = ctx.needs_input_grad[offset:]
         values, shapes, dtypes, counts = restored(decl, saved, getattr(ctx, "about", _NOTHING))
@@ -160,7 +160,7 @@ def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
                     found = reverse.call(grads, saved, values, needs, shapes, counts)
         return nothing + reverse.checked(found, shapes, dtypes, counts)
 
-    return careful
+    return slow_path
 
 
 def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
@@ -202,9 +202,9 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
         f"def backward(ctx, {', '.join(grads)}{', *hidden' if decl.hidden else ''}):",
         f"    {unpack}saved = ctx.saved_tensors",
         f"    if compiling() or reverse.function is None or {' and '.join(f'{g} is None' for g in grads)}:",
-        f"        return careful(ctx, {', '.join(grads)}, saved=saved)",
+        f"        return slow_path(ctx, {', '.join(grads)}, saved=saved)",
         f"    if watching.look({', '.join((*grads, *saved))}) is not False:",
-        f"        return careful(ctx, {', '.join(grads)}, saved=saved)",
+        f"        return slow_path(ctx, {', '.join(grads)}, saved=saved)",
         f"    {described}" if described else "",
         "    about = OwnContext()",
         "    about.node = ctx",
@@ -226,7 +226,7 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
     space = {
         "Context": Context,
         "Tensor": torch.Tensor,
-        "careful": _careful(reverse, offset),
+        "slow_path": _slow_path(reverse, offset),
         "compiling": torch.compiler.is_dynamo_compiling,
         "reverse": reverse,
         "watching": watching,

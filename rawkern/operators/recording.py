@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rawkern.arguments.addresses import Address
-from rawkern.arguments.careful import Arguments, arrange
 from rawkern.arguments.signature import Param
+from rawkern.arguments.slow_path import Arguments, arrange
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.errors import NotDifferentiable

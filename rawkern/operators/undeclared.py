@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.careful import arrange
+from rawkern.arguments.slow_path import arrange
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType

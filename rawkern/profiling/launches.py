@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern.arguments import careful
+from rawkern.arguments import slow_path
 from rawkern.base import streams
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
@@ -26,7 +26,7 @@ from rawkern.profiling.runs import memory_of, profiled_kernel, variables_of
 from rawkern.profiling.timing import timed
 
 if TYPE_CHECKING:
-    from rawkern.arguments.careful import Bound
+    from rawkern.arguments.slow_path import Bound
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
@@ -112,15 +112,15 @@ def _profiled(given: intercept.Launch) -> None:
         streams.stream_handle(given.stream)  # a stream that is not valid on a GPU also raises on the CPU
     state = plan.kernel.current(given.args, given.kwargs)
     signature = state.signature
-    args = careful.arrange(signature, given.args, given.kwargs)
-    bound = careful.bind(signature, args, None, state.strided)
+    args = slow_path.arrange(signature, given.args, given.kwargs)
+    bound = slow_path.bind(signature, args, None, state.strided)
     device = bound.device or CPU
     if given.launcher.n == 0 or device.type == "meta":
         given.proceed()
     elif device.type == "cuda":
         torch.cuda.synchronize(device)
         copies = reachable.Copies(args)
-        copied = careful.bind(signature, tuple(map(copies.of, args)), None, state.strided)
+        copied = slow_path.bind(signature, tuple(map(copies.of, args)), None, state.strided)
         with state.build.lock:
             config = plan.settled(given.launcher, state.engine_kernel(device))
         with variables_of(state, device):

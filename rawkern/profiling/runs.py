@@ -16,7 +16,7 @@ from rawkern.errors import LaunchError
 from rawkern.launch import modes, reachable, variables
 
 if TYPE_CHECKING:
-    from rawkern.arguments.careful import Bound
+    from rawkern.arguments.slow_path import Bound
     from rawkern.engines.cpu.profiler.launch import Profiled
     from rawkern.launch.unit import State
 

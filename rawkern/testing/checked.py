@@ -19,8 +19,8 @@ def settle(config: pytest.Config, chosen: str) -> None:
     """Set the level of checks for the whole run, including programs that the tests start."""
     environment = pytest.MonkeyPatch()
     environment.setenv(level.VARIABLE, chosen)
-    level.ask(config, chosen)
-    config.add_cleanup(lambda: level.give_up(config))
+    level.push(config, chosen)
+    config.add_cleanup(lambda: level.pop(config))
     config.add_cleanup(environment.undo)
     if chosen == level.FULL:
         config.pluginmanager.register(CheckedRun(config), "rawkern.testing.checked")
@@ -54,7 +54,7 @@ class CheckedRun:
         before, self._depth = self._depth, -1  # ignores findings of the test's own contexts
         os.environ[level.VARIABLE] = level.BOUNDS
         try:
-            with level.asked(level.BOUNDS):
+            with level.scoped(level.BOUNDS):
                 return (yield)
         finally:
             os.environ[level.VARIABLE] = level.FULL

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.nearest import did_you_mean
 from rawkern.base.progress import progress
 from rawkern.testing.reporting import Failure, KernelCheckError, KernelReport
@@ -25,7 +25,7 @@ CHECKS = (
 )  # fmt: skip
 
 
-@border
+@api_boundary
 def check_kernel(
     op: Callable[..., Any],
     *sample_inputs: Any,

@@ -127,8 +127,8 @@ def _limit_time(config: pytest.Config, text: str) -> None:
         raise pytest.UsageError(str(error)) from None
     environment = pytest.MonkeyPatch()
     environment.setenv(limits.TIME_VARIABLE, text)
-    limits.time.ask(config, seconds)
-    config.add_cleanup(lambda: limits.time.give_up(config))
+    limits.time.push(config, seconds)
+    config.add_cleanup(lambda: limits.time.pop(config))
     config.add_cleanup(environment.undo)
 
 
@@ -208,9 +208,9 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
 
 
 def _hidden(found: pytest.ExceptionInfo[BaseException] | None) -> bool:
-    from rawkern.base import border
+    from rawkern.base import api_boundary
 
-    return found is not None and border.meant(found.value)
+    return found is not None and api_boundary.meant(found.value)
 
 
 @functools.cache

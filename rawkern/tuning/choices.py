@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.careful import DEVICES, arrange
+from rawkern.arguments.slow_path import DEVICES, arrange
 from rawkern.base import cache, environment
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock, cached_property

@@ -46,7 +46,7 @@ class Key:
                 raise ValueError(
                     f"autotune: the key {name!r} is not a parameter of {signature}{did_you_mean(name, at)}"
                 )
-        found = self._careful(args, [at[name] for name in self.names])
+        found = self._slow_path(args, [at[name] for name in self.names])
         plain(list(found))
         first = next((i for i, value in enumerate(args) if type(value) in PLAIN), None)
         if first is not None:
@@ -66,7 +66,7 @@ class Key:
         """Return a key without its device, as it is shown and kept."""
         return tuple(plain(list(found[1:])))
 
-    def _careful(self, args: Sequence[Any], positions: Sequence[int]) -> tuple[Any, ...]:
+    def _slow_path(self, args: Sequence[Any], positions: Sequence[int]) -> tuple[Any, ...]:
         device = device_index(args)
         if self.function is not None:
             return device, _hashable(self.function(*args))

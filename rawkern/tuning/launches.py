@@ -9,7 +9,7 @@ import torch
 
 from rawkern.base import operator_state, streams
 from rawkern.base import torch_private as private
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.dynamo import untraced
 from rawkern.tuning.choices import KEPT, Choice, Choices
 from rawkern.tuning.configs import Config
@@ -68,7 +68,7 @@ class TunedLauncher:
                 return
         self._any(args, kwargs)
 
-    @border
+    @api_boundary
     def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         choices = self._choices
         level = operator_state.state.level
@@ -90,7 +90,7 @@ class TunedLauncher:
             return None, (choices.kernel(given[choices]), given[choices])
         return choices.choose(self._settle, args, kwargs)
 
-    @border
+    @api_boundary
     def launch(self, args: tuple[Any, ...], stream: Any) -> None:
         """Launch on a stream that is not torch's current one; the tuning, if there is one, runs there, too."""
         device = device_index(args)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.careful import arrange
+from rawkern.arguments.slow_path import arrange
 from rawkern.base.nested import tensors_in
 from rawkern.compile.source import Source
 from rawkern.errors import LaunchError, RawkernError

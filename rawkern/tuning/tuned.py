@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rawkern.base import markup
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.dynamo import untraced
 from rawkern.base.nearest import did_you_mean
 from rawkern.base.shared import Shared
@@ -22,7 +22,7 @@ from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import Settle
 
 
-@border
+@api_boundary
 def autotune(
     kernel: RawKernel,
     configs: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]],
@@ -180,7 +180,7 @@ class TunedKernel(Shared):
         """What was measured, or read from disk, for each device and key so far; each prints as a table."""
         return tuple(copy.deepcopy(list(self._choices.tunings.values())))
 
-    @border
+    @api_boundary
     def kernel(self, config: Mapping[str, Any]) -> RawKernel:
         """Return the kernel of a configuration, which need not be one of `configs`.
 
@@ -243,7 +243,7 @@ class TunedKernel(Shared):
             pass
         return self._settled(form)
 
-    @border
+    @api_boundary
     def _settled(self, form: Any) -> TunedLauncher:
         if "block" in self._settings.in_config:
             if isinstance(form, tuple) and any(callable(n) or isinstance(n, (tuple, list)) for n in form):
@@ -290,7 +290,7 @@ class TunedKernel(Shared):
             pass
         return self._covering(form, n, block)
 
-    @border
+    @api_boundary
     def _covering(self, form: Any, n: Any, block: Any) -> TunedLauncher:
         if "block" in self._settings.in_config and block is not None:
             raise TypeError(f"{self.name}: block is in the configurations and given to forall; leave one out")
@@ -307,7 +307,7 @@ class TunedKernel(Shared):
         return self._keep(form, settle, callable(n) or callable(block))
 
     @untraced
-    @border
+    @api_boundary
     def __call__(
         self, grid: Any, block: Any = None, args: Any = None, *rest: Any, shared_mem: Any = 0, stream: Any = None
     ) -> None:

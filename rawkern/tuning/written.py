@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.careful import Arguments, bind
 from rawkern.arguments.memory import Memory
 from rawkern.arguments.rules import Pointer
 from rawkern.arguments.scalars import Where
+from rawkern.arguments.slow_path import Arguments, bind
 from rawkern.base.nested import tensors_in
 from rawkern.base.storage import tensor_over
 from rawkern.engines.devices import default_device

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rawkern.arguments.careful import Bound, bind
 from rawkern.arguments.signature import Signature, make_signature
+from rawkern.arguments.slow_path import Bound, bind
 from rawkern.base.ctype import Member, StructLayout
 from rawkern.errors import UnsupportedError
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.arguments.careful import bind
 from rawkern.arguments.signature import make_signature
+from rawkern.arguments.slow_path import bind
 
 
 def _refused(param: str, value: Any) -> str:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rawkern.arguments import memory
-from rawkern.arguments.careful import bind
+from rawkern.arguments.slow_path import bind
 from tests.arguments.kit import SAXPY, make, one, refuse
 
 EVERY = [

@@ -36,7 +36,7 @@ def test_what_instructions_set_where_threads_meet_is_set(how):
     x = torch.arange(32, dtype=torch.int32) + 2
     for checks in (False, True):
         out = torch.full((32,), -7, dtype=torch.int32)
-        with rawkern.check() if checks else level.asked(level.BOUNDS):
+        with rawkern.check() if checks else level.scoped(level.BOUNDS):
             kernel[1, 32](x, out)
         results.append(out)
     assert torch.equal(*results) and -7 not in results[0]
@@ -162,6 +162,6 @@ def test_places_and_elements_are_named(named, name, number, error, line, words, 
     o = torch.zeros(
         128, dtype={"shared": torch.float32, "local": torch.float32, "rows": torch.uint32}.get(name, torch.int8)
     )
-    with rawkern.check() if how == "checked" else level.asked(level.BOUNDS), pytest.raises(error) as caught:
+    with rawkern.check() if how == "checked" else level.scoped(level.BOUNDS), pytest.raises(error) as caught:
         named.get_function(name)[1, 32 if name in ("shared", "rows") else 1](o, number)
     assert f"line {line}: " in str(caught.value) and words in str(caught.value)

@@ -218,7 +218,7 @@ def test_writes_outside_of_a_tensor_are_found(
 ) -> None:
     """On a GPU, and on the CPU where launches are not kept inside their memory."""
     arguments = ("shifted", f"by={by}", "zeros(10)", "--grid", 1, "--block", 10, "--device", device)
-    with level.asked(level.OFF):
+    with level.scoped(level.OFF):
         _finds_writes(file, capsys, arguments, index)
     if device == "cpu":
         status, _, err = run(file, capsys, *arguments)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from rawkern.arguments.careful import Bound
 from rawkern.arguments.signature import make_signature
+from rawkern.arguments.slow_path import Bound
 from rawkern.base import table
 from rawkern.base import torch_private as private
 from rawkern.base.attributes import PLAIN, Attributes
@@ -388,7 +388,7 @@ def test_a_native_launch_inside_another_and_in_threads(driver: Driver) -> None:
     assert not native.others
 
 
-def test_native_launches_that_the_careful_way_has_to_make(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_launches_that_take_the_slow_path(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     native, y = Native(driver, "float*"), torch.ones(4)
     for context in (0, 0x2000):  # a thread without a context, or with another device's
         driver.context = context

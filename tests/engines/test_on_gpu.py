@@ -316,7 +316,7 @@ def test_clusters() -> None:
     asked = rawkern.RawKernel(RANKS, options=("-DDIMS=",))
     given = rawkern.RawKernel(RANKS, options=("-DDIMS=__cluster_dims__(4,1,1)",))
     for kernel, size in ((asked.configured(cluster=2), 2), (asked.configured(cluster=16), 16), (given, 4)):
-        for _ in range(3):  # carefully, then by native code
+        for _ in range(3):  # on the slow path, then by native code
             out = torch.full((32,), -1, device="cuda", dtype=torch.int32)
             kernel[32, 64](out)
             assert out.tolist() == [block // size * size + (block + 1) % size for block in range(32)]
@@ -383,7 +383,7 @@ def test_programmatic_dependent_launches() -> None:
     }""")
     first, second = module.get_function("first"), module.get_function("second").configured(programmatic=True)
     x = torch.zeros(1000, device="cuda")
-    for value in range(1, 9):  # carefully, then by native code
+    for value in range(1, 9):  # on the slow path, then by native code
         y = torch.full_like(x, float("nan"))
         first.forall(1000)(x, value, 1000)
         second.forall(1000)(x, y, 1000)

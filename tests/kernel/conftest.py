@@ -15,7 +15,7 @@ from tests.kernel.kit import Recorder
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     recorder = Recorder()
     monkeypatch.setattr(builds, "engine", lambda device: recorder)
-    with level.asked(level.BOUNDS):  # a checked launch would run on the true one
+    with level.scoped(level.BOUNDS):  # a checked launch would run on the true one
         yield recorder
 
 

@@ -162,7 +162,7 @@ def test_launches_are_copied_and_pickled(device: str) -> None:
         first, second = pickle.loads(pickle.dumps((launch, launch)))
         assert first is second and repr(first) == repr(launch)
         x = torch.zeros(256, device=device)
-        for by in range(4):  # the careful way and the native one
+        for by in range(4):  # the slow path and the native one
             first(x, by)
         assert x[:8].tolist() == [6] * 8
     one, other = pickle.loads(pickle.dumps((kernel[1, 4], kernel.forall(4))))

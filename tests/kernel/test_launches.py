@@ -42,7 +42,7 @@ def test_launch_attributes_go_with_every_form(recorder: Recorder) -> None:
     assert plain.configured() is plain and kernel.configured(cluster=2) is kernel
     assert plain.configured(cluster=(2, 1, 1), programmatic=True) is kernel
     x, y = xy()
-    for _ in range(3):  # carefully, then by native code
+    for _ in range(3):  # on the slow path, then by native code
         kernel[4, 256](37, 2.0, x, y)
         kernel.forall(513)(37, 2.0, x, y)
         kernel(2, 64, (37, 2.0, x, y))

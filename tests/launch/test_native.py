@@ -1,4 +1,4 @@
-"""The native function: it launches exactly what the careful way would, and hands over everything else."""
+"""The native function: it launches exactly what the slow path would, and hands over everything else."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from rawkern.arguments.careful import bind
 from rawkern.arguments.rules import DTYPES
 from rawkern.arguments.signature import Signature, make_signature
+from rawkern.arguments.slow_path import bind
 from rawkern.base import table
 from rawkern.base.ctype import Member, StructLayout
 from rawkern.base.forking import Lock
@@ -34,7 +34,7 @@ def make(*params: str) -> Signature:
 
 
 class Handed(Exception):
-    """The native function has called the careful way."""
+    """The native function has called the slow path."""
 
 
 class Repeated:
@@ -141,7 +141,7 @@ ACCESSORS = {  # and the size of each
 
 @pytest.mark.parametrize("index", range(len(ACCESSORS)))
 def test_accessors(index: int) -> None:
-    """Of whatever strides: the bytes, extents aside, are those of the careful way, and what that refuses is handed over."""
+    """Of whatever strides: the bytes, extents aside, are those of the slow path, and what that refuses is handed over."""
     ctype, size = list(ACCESSORS.items())[index]
     packed, dims = "Packed" in ctype, int(ctype.split(", ")[1][0]) if "Packed" in ctype else 3
     signature = make_signature(
@@ -265,7 +265,7 @@ def test_repeated_launches_and_autograd() -> None:
     with torch.no_grad():
         quiet = warmed(signature, x, leaf)
         assert repeated.takes(x, leaf)
-    with inside_op():  # the careful way knows that this may be
+    with inside_op():  # the slow path knows that this may be
         assert not repeated.takes(x, leaf)
     for one_ in (repeated, quiet):
         assert not one_.takes(x, leaf)
@@ -366,7 +366,7 @@ def test_wide_integers() -> None:
 
 
 @pytest.mark.parametrize("type_", ["float", "__nv_bfloat16"])
-def test_ints_that_a_double_rounds_go_the_careful_way(type_: str) -> None:
+def test_ints_that_a_double_rounds_take_the_slow_path(type_: str) -> None:
     signature, x = make(type_, "float const*"), torch.ones(1)
     repeated = Repeated(signature)
     for value in (2**53 - 1, 1 - 2**53, 2.0**60):
@@ -460,7 +460,7 @@ def test_a_copy_on_write_tensor_is_made_a_copy() -> None:
     assert repeated.launched[-1] == (lazy.data_ptr(),) and lazy.data_ptr() != x.data_ptr()
 
 
-def test_attention_sends_every_launch_the_careful_way() -> None:
+def test_attention_sends_every_launch_to_the_slow_path() -> None:
     repeated, x = Repeated(make("float*")), torch.ones(1)
     table.attend(repeated, True)
     try:

@@ -1,4 +1,4 @@
-"""Tensors whose elements are not strided memory are refused by name at the border of every operator."""
+"""Tensors whose elements are not strided memory raise by name at the boundary of every operator."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ kernel = rawkern.RawKernel(
 
 @rawkern.op("rawkern_test::takes_anything")
 def takes_anything(x: torch.Tensor, more: list[torch.Tensor], last: torch.Tensor | None = None) -> torch.Tensor:
-    """An implementation that launches nothing, so only the border can refuse."""
+    """An implementation that launches nothing, so only the boundary can raise."""
     return torch.zeros(4)
 
 

@@ -36,9 +36,9 @@ class Calls:
     """A loop's calls, warmed up, and how many of those that came after went to Python."""
 
     def __init__(self, of: Loop, *args: Any) -> None:
-        self.of, self.careful = of, of.fast.careful
+        self.of, self.slow_path = of, of.fast.slow_path
         self.count = 0
-        of.fast.run = of.fast.careful = self.counted
+        of.fast.run = of.fast.slow_path = self.counted
         of.fast.for_users(self.counted)
         for _ in range(4):
             of.fast.call(*args)
@@ -46,7 +46,7 @@ class Calls:
 
     def counted(self, *args: Any, **names: Any) -> Any:
         self.count += 1
-        return self.careful(*args, **names)
+        return self.slow_path(*args, **names)
 
     def native(self, *args: Any) -> Any:
         """The result of a call that did not go to Python; one may, to look at the source or to start workers."""
@@ -98,7 +98,7 @@ def test_recorded_calls_go_straight_to_autograd(device: str) -> None:
         for _ in range(4):
             call(x.detach())
         frames = python_calls(lambda call=call: call(x))
-        assert not any(name in ("_checked", "_any_mul", "_prepared_call", "_careful") for name in frames), frames
+        assert not any(name in ("_checked", "_any_mul", "_prepared_call", "_slow_path") for name in frames), frames
         saved: list[torch.Tensor] = []
         with torch.autograd.graph.saved_tensors_hooks(lambda t, saved=saved: saved.append(t) or t, lambda t: t):
             found = call(x)
@@ -300,7 +300,7 @@ def test_without_native_code(monkeypatch: pytest.MonkeyPatch, device: str) -> No
     assert torch.equal(calls.of.fast.call(x), x - 1) and calls.count == 1
     answers = native._Watching()
     assert answers.quiet() is True and answers.look(g) is True and answers.fit(x, g) is True
-    assert answers.fresh(x + 1, x) is False  # then the careful way looks
+    assert answers.fresh(x + 1, x) is False  # then the slow path looks
 
 
 def test_errors_of_the_allocation_are_raised(monkeypatch: pytest.MonkeyPatch, device: str) -> None:

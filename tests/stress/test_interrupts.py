@@ -62,7 +62,7 @@ def launched(kernel: Any, grid: Any, block: Any, expected: Tensor = X * 3) -> No
 
 
 def well(kernel: Any) -> None:
-    """Several launches of a kernel are right, on its careful way and the native one."""
+    """Several launches of a kernel are right, on its slow path and the native one."""
     for _ in range(3):
         launched(kernel, 2, 64)
     launched(kernel, 5, (5, 4))
@@ -106,7 +106,7 @@ def test_native_code_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         well(rawkern.RawKernel(TRIPLE))
 
 
-MODES = """base/asked.py base/scopes.py base/table.py launch/modes.py launch/limits.py launch/level.py launch/intercept.py
+MODES = """base/scoped_setting.py base/scopes.py base/table.py launch/modes.py launch/limits.py launch/level.py launch/intercept.py
     checked/launches.py engines/cpu/runtime/limits.py engines/cpu/runtime/order.py engines/cpu/runtime/grid.py
     engines/cpu/runtime/workers.py"""
 

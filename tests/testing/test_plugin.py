@@ -31,7 +31,7 @@ def _all_is_imported() -> None:
     kernel = rawkern.RawKernel('extern "C" __global__ void k(int* x) { x[threadIdx.x] = 1; }')
     with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError):
         kernel[1, 2](torch.zeros(1, dtype=torch.int32))
-    with level.asked(level.BOUNDS):
+    with level.scoped(level.BOUNDS):
         kernel[1, 1](torch.zeros(1, dtype=torch.int32))
 
 
@@ -433,7 +433,7 @@ def test_marked():
     launch(1)
 """
     )
-    with level.asked(level.BOUNDS):
+    with level.scoped(level.BOUNDS):
         run(pytester).assert_outcomes(passed=3)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from rawkern.base.border import border
+from rawkern.base.api_boundary import api_boundary
 from rawkern.base.nearest import did_you_mean
 from rawkern.engines.devices import default_device, normalised
 from rawkern.testing.judging import plan, rating, wire
@@ -33,7 +33,7 @@ _SLOWER = 3.0  # allowed ratio of the judge's time per call to the GPU's, beyond
 _HOST = 1e-3  # seconds of host time
 
 
-@border
+@api_boundary
 def judge(
     source: str | os.PathLike[str],
     reference: Callable[..., Any],

@@ -334,7 +334,7 @@ class Guard(Watch):
             return offset
         return self.f.e.intrinsic("llvm.fshr", "i64", offset, offset, const("i64", align.bit_length() - 1, offset.n))
 
-    # -- the careful way ----------------------------------------------------------------------------------------
+    # -- the slow path ----------------------------------------------------------------------------------------
     def _look(
         self, a: Access, root: Root | None, found: Range | None, form: Form, group: list[Touch], mask: Val,
         ends: bool = False, number: int = 0,

@@ -9,8 +9,8 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
-from rawkern.arguments.careful import Bound
 from rawkern.arguments.memory import Piece
+from rawkern.arguments.slow_path import Bound
 from rawkern.base.attributes import Attributes
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.analysis.storage import RESERVED

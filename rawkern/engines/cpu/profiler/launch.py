@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rawkern.arguments.careful import Bound
+from rawkern.arguments.slow_path import Bound
 from rawkern.base.attributes import Attributes
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.mode import Mode

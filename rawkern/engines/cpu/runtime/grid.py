@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rawkern.arguments.careful import Bound
 from rawkern.arguments.memory import Piece
+from rawkern.arguments.slow_path import Bound
 from rawkern.base import torch_private as private
 from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled

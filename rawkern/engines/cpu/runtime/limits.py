@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 from rawkern.base import environment
-from rawkern.base.asked import Asked
+from rawkern.base.scoped_setting import ScopedSetting
 from rawkern.errors import LaunchError
 
 _LARGEST = {"malloc_heap_size": 16 << 30, "stack_size": 64 << 20}
@@ -41,7 +41,7 @@ def _settle(limit: float) -> None:
 
 
 #: Seconds that a launch may take.
-time = Asked(environment.read(TIME_VARIABLE, seconds, math.inf))
+time = ScopedSetting(environment.read(TIME_VARIABLE, seconds, math.inf))
 time.followers.append(_settle)
 _settle(time.current)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from rawkern.base.asked import Asked
 from rawkern.base.records import Filled
+from rawkern.base.scoped_setting import ScopedSetting
 from rawkern.engines.cpu.records import ORDER
 
 ALL = 1 << 62
@@ -13,7 +13,7 @@ ALL = 1 << 62
 WINDOW = 64  # neighbours that are mixed where blocks may wait for each other
 EVERYWHERE = ALL
 #: The seed that launches have now; None where they run from the first to the last.
-seed: Asked[int | None] = Asked(None)
+seed: ScopedSetting[int | None] = ScopedSetting(None)
 
 
 def warps(count: int, seed: int) -> tuple[int, ...]:

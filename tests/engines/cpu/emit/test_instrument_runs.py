@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rawkern
-from rawkern.arguments.careful import Bound
+from rawkern.arguments.slow_path import Bound
 from rawkern.compile.programs import compile_program
 from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines import cpu as engine

@@ -84,7 +84,7 @@ def test_quick_code_has_the_same_results(monkeypatch: pytest.MonkeyPatch) -> Non
             + f"// {effort}"
         )
         found[effort] = torch.empty_like(x)
-        with llvm.optimization.asked(effort):
+        with llvm.optimization.scoped(effort):
             kernel[16, 64](x, found[effort], 1000)
         assert (effort,) in efforts
         efforts.clear()

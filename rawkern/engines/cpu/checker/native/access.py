@@ -108,7 +108,7 @@ def rk_check_access(ck, blk, warp, mask, site, low, high, bits):
 
 
 def rk_check_lanes(ck, blk, st, warp, mask, site, s):
-    """The careful way: lane by lane."""
+    """The slow path: lane by lane."""
     ok = 0
     rest = mask
     while rest:

@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import rawkern
 from rawkern.arguments import addresses
-from rawkern.arguments.careful import bind
 from rawkern.arguments.signature import Signature, make_signature
+from rawkern.arguments.slow_path import bind
 from rawkern.base.ctype import parse
 from rawkern.base.operator_state import inside_op
 from rawkern.errors import LaunchError

@@ -17,11 +17,11 @@ from rawkern.errors import RawkernError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_MEANT = "_rawkern_meant"  # an attribute of errors that have crossed the border
+_MEANT = "_rawkern_meant"  # an attribute of errors that have crossed the boundary
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
-def border(function: F) -> F:
+def api_boundary(function: F) -> F:
     """Let errors leave a public function, which no hot path calls, as `hide` makes them."""
 
     @functools.wraps(function)

@@ -112,7 +112,7 @@ class Arguments:
             )
         kind = _READ if value.read_only else _UNKNOWN
         pointer = Pointer(kind, describe(t, where, kind.spell(), not value.read_only), where)
-        DEVICE.careful(self, pointer)
+        DEVICE.slow_path(self, pointer)
         data = value.encoded(where)
         self.maps.append(pointer)
         self.found(pointer)
@@ -150,7 +150,7 @@ class Arguments:
             return self._table(target, value, where)
         pointer = Pointer(ctype, describe(value, where, ctype.spell(), not ctype.const), where)
         for rule in POINTER:
-            rule.careful(self, pointer)
+            rule.slow_path(self, pointer)
         self.found(pointer)
         self._take(pointer.memory, pointer.writes)
         return pointer.memory.pointer
@@ -278,7 +278,7 @@ def check(signature: Signature, args: Sequence[Any]) -> Bound:
         if param.is_pointer and isinstance(value, torch.Tensor):
             assert ctype.target is not None
             if ctype.target.dtypes:
-                DTYPE.careful(call, Pointer(ctype, without_memory(value), where))
+                DTYPE.slow_path(call, Pointer(ctype, without_memory(value), where))
             if first is None:
                 first = where, value.device
             elif value.device != first[1]:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.arguments import careful
-from rawkern.base.border import border, hide
+from rawkern.arguments import slow_path
+from rawkern.base.api_boundary import api_boundary, hide
 
 KERNEL = rawkern.RawKernel(r"""
 extern "C" __global__ void copy(int n, const float* x, float* y) {
@@ -23,12 +23,12 @@ extern "C" __global__ void copy(int n, const float* x, float* y) {
 }""")
 MODULE = rawkern.RawModule('extern "C" __global__ void k(float* x) { x[0] = 1; }')
 BROKEN = rawkern.RawKernel("__global__ void k(float* x) { x[0] = yy; }")
-silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "border_silu")
-total = rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", "border_total")
+silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "boundary_silu")
+total = rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", "boundary_total")
 x, wrong = torch.ones(8), torch.ones(8, dtype=torch.float64)
 
 
-@rawkern.op("border::copied")
+@rawkern.op("boundary::copied")
 def copied(x: torch.Tensor, fail: bool) -> torch.Tensor:
     y = torch.empty_like(x)
     if fail:
@@ -72,11 +72,11 @@ CALLS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "variable": (lambda: MODULE.get_global("nope"), []),
     "constant": (lambda: MODULE.constant("nope"), []),
     "file": (lambda: rawkern.load("nope.cu"), []),
-    "operator": (lambda: copied(wrong, False), ["test_border.py:copied"]),
+    "operator": (lambda: copied(wrong, False), ["test_api_boundary.py:copied"]),
     "formula": (lambda: silu("x"), ["elementwise.py:__call__"]),
     "formula's out": (lambda: silu(x, out=wrong), ["elementwise.py:__call__"]),
-    "reduction's formula": (lambda: rawkern.reduction("T x", "T y", "x", "a", "", "0", "border_none"), []),
-    "formula's text": (lambda: rawkern.elementwise("T x", "T y", "", "border_none"), []),
+    "reduction's formula": (lambda: rawkern.reduction("T x", "T y", "x", "a", "", "0", "boundary_none"), []),
+    "formula's text": (lambda: rawkern.elementwise("T x", "T y", "", "boundary_none"), []),
     "ready-made": (lambda: rawkern.softmax(torch.ones(3, dtype=torch.int32), 0), []),
     "ready-made, native": (lambda: rawkern.square(x.to_sparse()), ["elementwise.py:square"]),
     "name of operator": (lambda: rawkern.op("none")(copied), []),
@@ -99,7 +99,7 @@ def test_frames_of_public_calls(name: str) -> None:
 
 
 def test_native_launches_that_fail(device: str) -> None:
-    """From the third launch on they are native, and what they refuse goes the careful way."""
+    """From the third launch on they are native, and what they reject takes the slow path."""
     launch = KERNEL.forall(8)
     for _ in range(4):
         launch(7, x.to(device), torch.empty(8, device=device))
@@ -112,7 +112,7 @@ def test_all_frames_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAWKERN_FULL_TRACEBACK", "1")
     with pytest.raises(TypeError) as caught:
         KERNEL.forall(8)(8, wrong, x)
-    assert len(_frames(caught.value)) > 5 and "careful.py:bind" in _frames(caught.value)
+    assert len(_frames(caught.value)) > 5 and "slow_path.py:bind" in _frames(caught.value)
     monkeypatch.setenv("RAWKERN_FULL_TRACEBACK", "0")
     with pytest.raises(TypeError) as caught:
         KERNEL.forall(8)(8, wrong, x)
@@ -131,19 +131,19 @@ def _assertion(*_: Any) -> None:
 @pytest.mark.rawkern_unchecked("looks at a way that checked launches do not take")
 def test_a_defect_keeps_its_frames(defect: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "__name__", "rawkern.test")  # its functions are taken for rawkern's own
-    monkeypatch.setattr(careful, "bind", defect)
+    monkeypatch.setattr(slow_path, "bind", defect)
     with pytest.raises((KeyError, AssertionError)) as caught:
         KERNEL.forall(8)(8, wrong, x)
-    assert _frames(caught.value)[-1] == f"test_border.py:{defect.__name__}" and len(_frames(caught.value)) > 4
+    assert _frames(caught.value)[-1] == f"test_api_boundary.py:{defect.__name__}" and len(_frames(caught.value)) > 4
 
 
 def test_errors_of_the_users_functions_stay_as_they_are() -> None:
     with pytest.raises(KeyError, match="the user's own") as caught:
         copied(x, True)
-    assert _frames(caught.value)[-1] == "test_border.py:copied"
+    assert _frames(caught.value)[-1] == "test_api_boundary.py:copied"
     with pytest.raises(ZeroDivisionError) as caught:
         rawkern.autotune(KERNEL, {"block": [32]}, where=lambda config: 1 // 0)
-    assert _frames(caught.value)[-1] == "test_border.py:<lambda>"
+    assert _frames(caught.value)[-1] == "test_api_boundary.py:<lambda>"
 
 
 def _theirs() -> None:
@@ -166,7 +166,7 @@ _user = _theirs
 @pytest.mark.parametrize("cause", [False, True])
 def test_the_users_exception_is_told_as_the_cause(cause: bool) -> None:
     with pytest.raises(rawkern.LaunchError) as caught:
-        border(_ours)(cause)
+        api_boundary(_ours)(cause)
     told = "".join(traceback.format_exception(caught.value))
     assert "KeyError: 'theirs'" in told and "in _theirs" in told
 
@@ -183,7 +183,7 @@ def test_what_the_user_was_handling_is_told() -> None:
 def test_what_rawkern_was_handling_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "__name__", "rawkern.test")
     with pytest.raises(rawkern.LaunchError) as caught:
-        border(_ours)(False)
+        api_boundary(_ours)(False)
     assert "theirs" not in "".join(traceback.format_exception(caught.value))
 
 
@@ -193,7 +193,7 @@ def test_hide_keeps_the_error() -> None:
     assert str(error) == "text" and error.__traceback__ is None and error.__cause__ is None
 
 
-def test_a_bordered_function_is_the_same_to_look_at() -> None:
+def test_a_wrapped_function_is_the_same_to_look_at() -> None:
     assert next(iter(inspect.signature(rawkern.load).parameters)) == "path"
     assert rawkern.RawKernel.ptx.__doc__ and rawkern.RawKernel.ptx.__name__ == "ptx"
     assert rawkern.RawKernel.ptx.__code__ is not rawkern.RawKernel.cubin.__code__
