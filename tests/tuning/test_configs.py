@@ -163,8 +163,8 @@ def test_settings_that_cannot_work() -> None:
         ({"key": None}, "list of parameter names"),
         ({"where": 3}, "where is 3; pass a function"),
         ({"reference": 3}, "reference is 3; pass a function"),
-        ({"atol": 0.1, "reference": print}, "go together"),
-        ({"rtol": 0.1}, "go together"),
+        ({"atol": 0.1, "reference": print}, "must be passed together"),
+        ({"rtol": 0.1}, "must be passed together"),
         ({"search_options": {"max_fevals": 3}}, "search_options need search="),
     ):
         with pytest.raises(TypeError, match=match):
