@@ -345,8 +345,8 @@ def given(parameter: str, threads: int, number: int, fixed: dict[str, int], fill
     kind = " ".join(word for word in words if word not in ("", "const", "volatile", "__restrict__"))
     if "*" not in before:
         return 1.5 if kind in ("float", "double") else fixed.get(name, number)
-    unit = 4112 * 60  # a multiple of any small struct's size, and of curandStateMtgp32's
-    count = (4 * threads // unit + 1) * unit
+    unit = 4112 if kind == "curandStateMtgp32" else 960  # a multiple of any small struct's size
+    count = (4 * threads // unit + 5) * unit
     numbers = FILLS[fill](torch.arange(count))
     dtype = TYPES.get(re.sub(r"^u(?=[a-z]+\d$)", "unsigned ", kind).rstrip("1234"))
     return (numbers % 251).to(torch.uint8) if dtype is None else numbers.to(dtype)

@@ -22,12 +22,12 @@ _IGNORED = {
     "keep_intermediates", "with_pytorch_error_handling", "no_implicit_headers", "is_standalone", "sycl_sources",
 }  # fmt: skip
 _told: set[str] = set()
-# Options of nvcc that say something to a compiler of device code alone.
+# Options of nvcc that matter for device code alone.
 _KEPT = re.compile(r"-[DUI]|--?use_fast_math|--?(?:ftz|prec-div|prec-sqrt|fmad)=|--?maxrregcount|--?std=|-lineinfo")
 
 
 def _options(flags: Sequence[str]) -> list[str]:
-    """The options of nvcc that mean something here."""
+    """The options of nvcc that have an effect."""
     found, k = [], 0
     flags = list(flags)
     while k < len(flags):
@@ -41,13 +41,13 @@ def _options(flags: Sequence[str]) -> list[str]:
 
 
 def _ignore(given: Mapping[str, Any]) -> None:
-    """Warn once of each option that has no meaning where nothing is built."""
+    """Warn once of each option that has no effect because nothing is built."""
     for name, value in given.items():
         if name not in _IGNORED:
             raise TypeError(f"load() got an unexpected keyword argument {name!r}")
         if value not in (None, False, "", [], ()) and name not in _told and name not in ("with_cuda", "use_pch"):
             _told.add(name)
-            warnings.warn(f"{name} has no meaning here: nothing is built", stacklevel=4)
+            warnings.warn(f"{name} has no effect: rawkern does not build anything", stacklevel=4)
 
 
 def _said(extension: Extension, verbose: bool) -> Extension:
@@ -82,26 +82,26 @@ def load(
     sources : path or sequence of paths
         Its ``.cu`` and ``.cpp`` files.
     extra_cuda_cflags : sequence of str, optional
-        Options for the kernels; those that mean nothing to NVRTC are left out. Macros hold for host code, too.
+        Options for the kernels; those that NVRTC does not have are ignored. Macros apply to host code, too.
     extra_include_paths : sequence of paths, optional
-        Where own headers are.
+        The folders of your own headers.
     verbose : bool
-        Print what has been translated, and what not.
+        Print what is translated, and what is not.
     extra_cflags, extra_sycl_cflags, extra_ldflags, build_directory, with_cuda, with_sycl, is_python_module, \
 is_standalone, keep_intermediates
-        Of no meaning here; a warning says so once.
+        Have no effect; a warning says so once.
 
     Returns
     -------
     Extension
-        Its attributes are the functions that PYBIND11_MODULE binds, or all of the host's where nothing is bound.
-        ``source`` is their Python, ``untranslated`` those that are not translated. A function is that of the sources
-        as they are when it is called.
+        Its attributes are the functions that PYBIND11_MODULE binds, or all host functions if nothing is bound.
+        ``source`` is their Python; ``untranslated`` has the functions that are not translated, with the reasons. An
+        edit of a source takes effect at the next call.
 
     Raises
     ------
     FileNotFoundError
-        A source is not there.
+        A source does not exist.
     """
     _ignore(
         {
@@ -117,7 +117,7 @@ is_standalone, keep_intermediates
     for one in paths:
         path = os.path.abspath(one)
         if not os.path.isfile(path):
-            raise FileNotFoundError(f"there is no source {path!r} of the extension {name}")
+            raise FileNotFoundError(f"the source {path!r} of the extension {name} does not exist")
         found.append(Source(path, cuda=path.endswith((".cu", ".cuh"))))
     macros = [one for one in extra_cflags or () if one.startswith("-D")]
     options = _options([*macros, *(extra_cuda_cflags or ())])
@@ -164,7 +164,7 @@ def load_inline(
         As for `load`.
     sycl_sources, extra_cflags, extra_sycl_cflags, extra_ldflags, build_directory, with_cuda, with_sycl, \
 is_python_module, with_pytorch_error_handling, keep_intermediates, use_pch, no_implicit_headers
-        Of no meaning here; a warning says so once.
+        Have no effect; a warning says so once.
 
     Returns
     -------
@@ -212,12 +212,12 @@ def _restored(cpp_extension: Any, before: tuple[Any, Any]) -> Iterator[None]:
 
 @api_boundary
 def patch() -> contextlib.AbstractContextManager[None]:
-    """Have ``torch.utils.cpp_extension.load`` and ``load_inline`` be those here, for programs that call them.
+    """Replace ``torch.utils.cpp_extension.load`` and ``load_inline`` by those of this module.
 
     Returns
     -------
     context manager
-        ``with patch():`` ends it; without ``with`` it stays.
+        ``with patch():`` restores torch's functions at its end; without ``with`` they stay replaced.
     """
     from torch.utils import cpp_extension
 
@@ -228,12 +228,12 @@ def patch() -> contextlib.AbstractContextManager[None]:
 
 @api_boundary
 def take_cpu_tensors(take: bool = True) -> None:
-    """Say whether a CPU's tensor passes for one of a CUDA device: ``x.is_cuda()``, ``CHECK_CUDA`` and the like.
+    """Set whether CPU tensors pass checks for CUDA tensors: ``x.is_cuda()``, ``CHECK_CUDA`` and the like.
 
     Parameters
     ----------
     take : bool
-        True, as it is from the beginning, lets functions that ask for CUDA tensors launch their kernels on the CPU
-        engine, and operators of TORCH_LIBRARY_IMPL for CUDA take CPU tensors. False answers as C++ does.
+        True, the default, lets functions that require CUDA tensors launch their kernels on the CPU engine, and lets
+        operators of TORCH_LIBRARY_IMPL for CUDA accept CPU tensors. False answers as C++ does.
     """
     Switch.cpu_as_cuda = bool(take)

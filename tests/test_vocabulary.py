@@ -27,6 +27,8 @@ FILES = [
         "benchmarks/*.md",
         "examples/**/*.md",
         "examples/**/*.py",
+        "rawkern/extensions/**/*.py",
+        "rawkern/cpp_extension*",
         "rawkern/gradients/**/*.py",
         "benchmarks/*.py",
         "cuda_src/*.cu*",
@@ -52,6 +54,9 @@ FILES = [
 CODE = re.compile(
     r"(?ms)^( *)(`{3,})(?!\{container)[^\n]*\n.*?^\1\2 *$|`[^`\n]+`|<!--.*?-->|(?<=\]\()[^)\s]*|https?://\S+"
 )
+
+# Since Python 3.12 the text of an f-string is a token of its own.
+TEXT = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 
 # A word as a regular expression, and what to write instead.
 INSTEAD = {
@@ -100,7 +105,7 @@ def prose(file: Path) -> str:
         lines = text.splitlines(keepends=True)
         kept = [re.sub(r"[^\n]", " ", line) for line in lines]
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in (tokenize.COMMENT, tokenize.STRING):
+            if token.type in TEXT:
                 for number, part in enumerate(token.string.splitlines(keepends=True), token.start[0] - 1):
                     at = token.start[1] if number == token.start[0] - 1 else 0
                     kept[number] = kept[number][:at] + part + kept[number][at + len(part) :]

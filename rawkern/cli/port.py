@@ -67,9 +67,9 @@ def _beside(path: str, folder: str) -> str:
 
 def _report(translation: Any, out: Any) -> None:
     """Print what was translated, and what was not."""
-    total = len(translation.functions) + len(translation.refused)
+    total = len(translation.functions) + len(translation.untranslated)
     print(f"{len(translation.functions)} of {plural(total, 'function')} translated", file=out)
-    for reason in translation.refused.values():
+    for reason in translation.untranslated.values():
         print(f"  {reason}", file=out)
     for note in translation.notes:
         print(f"  {note}", file=out)

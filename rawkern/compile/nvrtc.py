@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rawkern.compile import helper, pch, shims
 from rawkern.compile.dialect import HEADER, Dialect
-from rawkern.compile.files import read_text
+from rawkern.compile.files import own_sources, read_text
 from rawkern.compile.hostcode import device_code
 from rawkern.compile.source import Source
 from rawkern.compile.toolchain import nvrtc, toolchain
@@ -73,7 +74,10 @@ def _run(
 
 
 def _has_assembly(source: Source) -> bool:
-    texts = (source.text, *(read_text(path) for path, _ in source.headers))
+    """Whether there is any but rawkern's own, which NVRTC is known to take."""
+    own = f"{own_sources()}{os.sep}"
+    texts = [] if source.name.startswith(own) else [source.text]
+    texts += [read_text(path) for path, _ in source.headers if not path.startswith(own)]
     return any(map(re.compile(r"\b(?:__)?asm(?:__)?\b").search, texts))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rawkern.extensions import types as t
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import LIMITS, Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted
 
 
@@ -20,12 +20,12 @@ def common(a: Type, b: Type) -> Type:
     """The type in which C++ computes with numbers of two types."""
     if "param" in (a.kind, b.kind):
         if a.kind == b.kind and a.name != b.name:
-            raise Refused(f"arithmetic between numbers of {a} and {b}")
+            raise NotTranslated(f"arithmetic between numbers of {a} and {b}")
         param, other = (a, b) if a.kind == "param" else (b, a)
         if other.kind == "float" and other.name == "float64":
             return t.DOUBLE
         if other.kind == "float":
-            raise Refused(f"arithmetic between a number of {param} and one of {other}; cast one of them")
+            raise NotTranslated(f"arithmetic between a number of {param} and one of {other}; cast one of them")
         return t.plain(param)
     if "float" in (a.kind, b.kind):
         names = {one.name for one in (a, b) if one.kind == "float"}
@@ -37,7 +37,7 @@ def common(a: Type, b: Type) -> Type:
     a, b = _promoted(a), _promoted(b)
     order = ["int32", "uint32", "int64", "uint64"]
     if a.name not in order or b.name not in order:
-        raise Refused(f"arithmetic with numbers of {a} and {b}")
+        raise NotTranslated(f"arithmetic with numbers of {a} and {b}")
     return Type("int", order[max(order.index(a.name), order.index(b.name))])
 
 
@@ -60,7 +60,7 @@ def arithmetic(operator: str, a: Value, b: Value) -> Value:
     if operator in ("<<", ">>"):
         return _shift(operator, a, b)
     if operator in ("&", "|", "^", "%") and type_.kind != "int":
-        raise Refused(f"the operator {operator} on {type_}")
+        raise NotTranslated(f"the operator {operator} on {type_}")
     a, b = converted(a, type_), converted(b, type_)
     if type_.kind == "int":
         return _integers(operator, type_, a, b)
@@ -130,7 +130,7 @@ def _integers(operator: str, type_: Type, a: Value, b: Value) -> Value:
 def _shift(operator: str, a: Value, b: Value) -> Value:
     type_ = _promoted(a.type)
     if type_.kind != "int" or not b.type.integral:
-        raise Refused(f"the operator {operator} on {a.type}")
+        raise NotTranslated(f"the operator {operator} on {a.type}")
     a = converted(a, type_)
     (la, ha), (lb, hb) = a.limits, b.limits
     bits = 64 if type_.name.endswith("64") else 32
@@ -173,7 +173,7 @@ def negative(value: Value) -> Value:
     if value.type.kind == "param":
         return Value(f"convert({value.type.name}, -{value.code})", value.type)
     if not value.type.integral:
-        raise Refused(f"the sign of a value of {value.type}")
+        raise NotTranslated(f"the sign of a value of {value.type}")
     type_ = _promoted(value.type)
     value = converted(value, type_)
     low, high = value.limits

@@ -9,9 +9,9 @@ from rawkern.extensions.construction import argument_code
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.overloads import chosen
 from rawkern.extensions.program import Struct
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import type_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 _LISTS = ("save_for_backward", "mark_dirty", "mark_non_differentiable")
@@ -28,19 +28,19 @@ def apply(f: Context, node: Any, struct: Struct, nodes: list[Any]) -> Value:
     """``F::apply(...)``."""
     functions = struct.methods.get("forward", [])
     if struct.parameters or len(functions) != 1:
-        raise Refused(f"`{short(node)}`: a template of torch::autograd::Function", node)
+        raise NotTranslated(f"`{short(node)}`: a template of torch::autograd::Function", node)
     forward = functions[0]
-    if forward.refused or not forward.parameters:
-        raise Refused(f"`{short(node)}`: forward of {struct.name}", node)
+    if forward.reason or not forward.parameters:
+        raise NotTranslated(f"`{short(node)}`: forward of {struct.name}", node)
     values = [Value("ctx", forward.parameters[0].type), *(f.value(one) for one in nodes)]
     chosen(node, functions, [], values)
     codes = []
     for parameter, value, one in zip(forward.parameters[1:], values[1:], nodes, strict=False):
         if parameter.type.kind == "vector" and parameter.type.item.kind in ("tensor", "optional"):
-            raise Refused(f"`{short(node)}`: a list of tensors, which Python's apply does not look into", node)
+            raise NotTranslated(f"`{short(node)}`: a list of tensors, which Python's apply does not look into", node)
         codes.append(argument_code(f, one, value, parameter.type))
     if len(codes) < len(forward.parameters) - 1:
-        raise Refused(f"`{short(node)}`: default values of forward", node)
+        raise NotTranslated(f"`{short(node)}`: default values of forward", node)
     code = f"{struct.python}.apply({', '.join(codes)})"
     returned = t.plain(forward.returns)
     return Value(f"list({code})" if returned.kind == "vector" else code, returned)
@@ -69,7 +69,7 @@ def _input(f: Context, node: Any, index: int) -> int:
     kinds = [one.type.kind for one in forward.parameters[1:]] if forward is not None else []
     tensors = [k for k, kind in enumerate(kinds) if kind == "tensor"]
     if "optional" in kinds or index >= len(tensors):
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     return tensors[index]
 
 

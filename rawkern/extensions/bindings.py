@@ -9,7 +9,7 @@ from typing import Any
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import Binding, ClassBinding, EnumBinding, Registration, Unit
-from rawkern.extensions.refusal import Refused
+from rawkern.extensions.untranslated import NotTranslated
 
 _HEAD = re.compile(r"\s*(\w+)\s*\(([^{}]*?)\)\s*\{", re.S)
 
@@ -22,7 +22,7 @@ def read_binding(unit: Unit, name: str, expanded: Expanded, original: str) -> No
         return
     head = _HEAD.match(text)
     if head is None:
-        raise Refused(f"the binding {name}")
+        raise NotTranslated(f"the binding {name}")
     arguments = [one.strip() for one in head[2].split(",")]
     root = parse("void rk_bind() {" + text[head.end() :])
     if head[1].startswith("PYBIND11"):

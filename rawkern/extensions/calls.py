@@ -18,12 +18,12 @@ from rawkern.extensions.methods import method_of
 from rawkern.extensions.objects import call_inside, call_method, owned
 from rawkern.extensions.options import options_function
 from rawkern.extensions.own import call_own
-from rawkern.extensions.refusal import Refused, library_call
 from rawkern.extensions.spelling import split_name, type_of
 from rawkern.extensions.standard import limits_value, standard_function
 from rawkern.extensions.statements import run
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.tensors import function as tensor_function
+from rawkern.extensions.untranslated import NotTranslated, library_call
 from rawkern.extensions.values import Value, converted
 
 _TYPES = {"primitive_type", "sized_type_specifier", "template_type"}
@@ -33,7 +33,7 @@ _TYPES = {"primitive_type", "sized_type_specifier", "template_type"}
 def call(f: Context, node: Any) -> Value:
     found = _call(f, node, "value")
     if found is None:
-        raise Refused(f"`{short(node)}` inside of an expression", node)
+        raise NotTranslated(f"`{short(node)}` inside of an expression", node)
     return found
 
 
@@ -119,7 +119,7 @@ def _named(
     if variable is not None and variable.kind == "type":
         return _constructed(f, node, called, nodes)
     if variable is not None:
-        raise Refused(f"`{short(node)}`: a call of a value of {variable.type}", node)
+        raise NotTranslated(f"`{short(node)}`: a call of a value of {variable.type}", node)
     if is_dispatch(bare):
         return dispatched(f, node, bare, how)
     if bare in ("static_cast", "reinterpret_cast", "const_cast") and of is not None:
@@ -136,14 +136,14 @@ def _named(
     if not known_space and bare in f.unit.functions and bare not in ("min", "max"):
         try:
             return call_own(f, node, f.unit.functions[bare], of, nodes, name)
-        except Refused:
+        except NotTranslated:
             found = cuda_function(f, node, name, of, nodes) if bare.startswith("make_") else None
             if found is None:
                 raise
             return found
     instead = library_call(name)
     if instead is not None:
-        raise Refused(f"{name}, a function of a library for the host", node, f"call {instead}")
+        raise NotTranslated(f"{name}, a function of a library for the host", node, f"call {instead}")
     limit = limits_value(f, node, called)
     if limit is not None:
         return limit
@@ -159,7 +159,7 @@ def _named(
         if "functional::" in name and bare in _OF_FUNCTIONAL:
             return Value(f"torch.nn.functional.{bare}({', '.join(f.value(one).code for one in nodes)})", t.TENSOR)
         if "nn::" in name or "autograd::" in name or "jit::" in name:
-            raise Refused(f"`{short(node)}`: torch's C++ frontend", node)
+            raise NotTranslated(f"`{short(node)}`: torch's C++ frontend", node)
         of_torch = name.startswith(("at::", "torch::", "c10::")) or bare in _UNQUALIFIED
         found = tensor_function(f, node, bare, nodes) if of_torch and not name.startswith("std::") else None
         if found is not None:
@@ -167,14 +167,14 @@ def _named(
     if bare in f.unit.functions:
         return call_own(f, node, f.unit.functions[bare], of, nodes, name)
     if bare == "apply":
-        raise Refused(
+        raise NotTranslated(
             f"`{short(node)}`: a torch::autograd::Function in C++",
             node,
             "write a torch.autograd.Function in Python around the functions that launch",
         )
     if bare.isupper() or bare.startswith(("AT_", "TORCH_", "C10_")):
-        raise Refused(f"the macro {bare}", node)
-    raise Refused(f"`{short(node)}`: the function {name}, whose definition is not in these sources", node)
+        raise NotTranslated(f"the macro {bare}", node)
+    raise NotTranslated(f"`{short(node)}`: the function {name}, whose definition is not in these sources", node)
 
 
 def padded(f: Context, node: Any, nodes: list[Any]) -> Value:
@@ -191,7 +191,7 @@ def padded(f: Context, node: Any, nodes: list[Any]) -> Value:
         or not text_of(called).endswith("PadFuncOptions")
         or set(more) - {"mode", "value"}
     ):
-        raise Refused(f"`{short(node)}`: torch's C++ frontend", node)
+        raise NotTranslated(f"`{short(node)}`: torch's C++ frontend", node)
     parts = [f.value(nodes[0]).code, converted(f.value(given[0]), t.SIZES).code]
     if "mode" in more:
         parts.append(f"mode={text_of(more['mode']).rpartition('::k')[2].lower()!r}")

@@ -10,8 +10,8 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions.arithmetic import compared
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.operators import combined
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import quoted
+from rawkern.extensions.untranslated import NotTranslated
 
 _CHECKS = {
     "TORCH_CHECK": "RuntimeError", "TORCH_CHECK_WITH": "", "AT_CHECK": "RuntimeError", "AT_ASSERTM": "RuntimeError",
@@ -48,7 +48,7 @@ def check(f: Context, node: Any, name: str) -> bool:
     if name in _CHECKS and arguments:
         error = _CHECKS[name]
         if not error:
-            raise Refused(f"{name} with an error of C++", node)
+            raise NotTranslated(f"{name} with an error of C++", node)
         condition = arguments[0]
         said = arguments[1:]
         text = message(f, said) if said else _said(f, name, condition)
@@ -87,7 +87,7 @@ def check(f: Context, node: Any, name: str) -> bool:
             f.emit(f"raise RuntimeError({quoted(pieces)})")
         return True
     if name == "TORCH_CHECK_NOTNULL" or name == "CHECK_NOTNULL":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     return False
 
 

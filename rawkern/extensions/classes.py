@@ -12,9 +12,9 @@ from rawkern.extensions.context import bases
 from rawkern.extensions.functions import read_signature
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import RESERVED, Function, Struct, Unit
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.syntax import nodes_in
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 
 CONSTRUCTOR = "init"
 #: Bases that objects need nothing of.
@@ -53,7 +53,7 @@ def method_parts(node: Any) -> tuple[Any, Any, str] | None:
 
 
 def read_methods(unit: Unit, struct: Struct, body: Any, expanded: Expanded, path: str) -> None:
-    """Read the methods that stand in a struct."""
+    """Read the methods that are defined in a struct."""
     for one in named(body):
         parts = method_parts(one)
         if parts is not None:
@@ -90,8 +90,8 @@ def _read(unit: Unit, struct: Struct, parts: tuple[Any, Any, str], expanded: Exp
     try:
         read_signature(unit, function, node)
         function.static = "static" in t.words(node)
-    except Refused as error:
-        function.refused, function.variadic = error.what, True
+    except NotTranslated as error:
+        function.reason, function.variadic = error.what, True
     if constructor or name == "operator=":
         copies = len(function.parameters) == 1 and _is(function.parameters[0].type, struct)
         if "delete_method_clause" in said:

@@ -11,8 +11,8 @@ from rawkern.extensions.elements import replaced, struct_of
 from rawkern.extensions.iterators import part_of
 from rawkern.extensions.overloads import chosen
 from rawkern.extensions.program import Struct, python_field
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, options_code
 
 
@@ -40,7 +40,7 @@ def default_of(f: Context, node: Any, type_: Type) -> Value:
         return Value(defaults[type_.kind], type_)
     if type_.kind == "opaque":
         return Value("{}", type_)  # an object of a struct without members, such as a functor
-    raise Refused(f"`{short(node)}`: a variable of {type_}", node)
+    raise NotTranslated(f"`{short(node)}`: a variable of {type_}", node)
 
 
 def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces: bool = False) -> Value:
@@ -83,7 +83,7 @@ def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces
         return converted(values[0], type_)
     if len(values) == 1 and not (kind == "opaque" and type_.spelled.startswith("std::")):
         return converted(values[0], type_)
-    raise Refused(f"`{short(node)}`: a value of {type_} from {len(values)}", node)
+    raise NotTranslated(f"`{short(node)}`: a value of {type_} from {len(values)}", node)
 
 
 def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: bool) -> Value:
@@ -102,52 +102,52 @@ def _vector(f: Context, node: Any, type_: Type, values: list[Value], braces: boo
         if type_.item.kind in ("vector", "struct", "tuple"):
             return Value(f"[{fill} for _ in range({values[0].code})]", type_)
         return Value(f"[{fill}] * {values[0].code}", type_)
-    raise Refused(f"`{short(node)}`: a vector made in this way", node)
+    raise NotTranslated(f"`{short(node)}`: a vector made in this way", node)
 
 
 def _copies(value: Type, type_: Type) -> bool:
     return value.kind == type_.kind and (value.kind != "struct" or value.struct == type_.struct)
 
 
-def _refuse_special(f: Context, node: Any, struct: Struct) -> None:
+def _check_special(f: Context, node: Any, struct: Struct) -> None:
     for one in bases(f.unit, struct):
         if one.special:
-            raise Refused(f"`{short(node)}`: the struct {one.name}, which {one.special}", node)
+            raise NotTranslated(f"`{short(node)}`: the struct {one.name}, which {one.special}", node)
         for of in one.fields.values():
             while of.kind in ("array", "vector") and of.of:
                 of = of.item
             inner = struct_of(f, of) if of.kind == "struct" else None
             if inner is not None:
-                _refuse_special(f, node, inner)
+                _check_special(f, node, inner)
 
 
 def _struct(f: Context, node: Any, type_: Type, values: list[Value]) -> Value:
     """An object of a struct: by a constructor, or from the values of its members."""
     struct = struct_of(f, type_)
     if struct is None:
-        raise Refused(f"`{short(node)}`: a value of {type_}", node)
-    _refuse_special(f, node, struct)
+        raise NotTranslated(f"`{short(node)}`: a value of {type_}", node)
+    _check_special(f, node, struct)
     made = f"new({type_.name})"
-    own = [one for one in struct.constructors if one.node is not None or one.refused]
+    own = [one for one in struct.constructors if one.node is not None or one.reason]
     if own or (struct.constructors and not values):
         one = chosen(node, struct.constructors, [], values)
-        if one.refused:
-            raise Refused(f"`{short(node)}`: a constructor of {struct.name}: {one.refused}", node)
+        if one.reason:
+            raise NotTranslated(f"`{short(node)}`: a constructor of {struct.name}: {one.reason}", node)
         if one.template:
-            raise Refused(f"`{short(node)}`: a template of constructors", node)
+            raise NotTranslated(f"`{short(node)}`: a template of constructors", node)
         known = {parameter.name: of for parameter, of in zip(struct.parameters, type_.of, strict=False)}
         arguments = zip(one.parameters, values, strict=False)
         codes = [argument_code(f, node, value, replaced(p.type, known)) for p, value in arguments]
         return Value(f"{made}.{one.python}({', '.join(codes)})", type_)
     if struct.parameters and values:
-        raise Refused(f"`{short(node)}`: a struct of a template from a list", node)
-    if struct.refused and values:
-        raise Refused(f"the struct {struct.name}: {struct.refused}", node)
+        raise NotTranslated(f"`{short(node)}`: a struct of a template from a list", node)
+    if struct.reason and values:
+        raise NotTranslated(f"the struct {struct.name}: {struct.reason}", node)
     if struct.base and values:
-        raise Refused(f"`{short(node)}`: a struct with a base from a list", node)
+        raise NotTranslated(f"`{short(node)}`: a struct with a base from a list", node)
     fields = list(struct.fields.items())
     if struct.constructors and len(values) != len(fields):
-        raise Refused(f"`{short(node)}`: some of the members of {struct.name}, whose others are made", node)
+        raise NotTranslated(f"`{short(node)}`: some of the members of {struct.name}, whose others are made", node)
     codes = [
         f"{python_field(name)}={fitting(f, node, one, of).code}"
         for (name, of), one in zip(fields, values, strict=False)
@@ -164,7 +164,7 @@ def fitting(f: Context, node: Any, value: Value, type_: Type) -> Value:
     if type_.kind == "struct" and value.type.kind not in ("struct", "any", "auto"):
         struct = struct_of(f, type_)
         if struct is None or not struct.constructors:
-            raise Refused(f"`{short(node)}`: a conversion from {value.type} to {type_}", node)
+            raise NotTranslated(f"`{short(node)}`: a conversion from {value.type} to {type_}", node)
         return construct(f, node, type_, [value])
     if type_.kind == "vector" and type_.item.kind == "struct" and value.items is not None:
         items = [fitting(f, node, one, type_.item) for one in value.items]
@@ -172,7 +172,7 @@ def fitting(f: Context, node: Any, value: Value, type_: Type) -> Value:
     if _derived(f, value.type, type_):
         if type_.kind == "pointer":
             return Value(value.code, t.plain(type_))
-        raise Refused(f"`{short(node)}`: a copy of the part of {value.type} that is a {type_}", node)
+        raise NotTranslated(f"`{short(node)}`: a copy of the part of {value.type} that is a {type_}", node)
     return converted(value, t.plain(type_))
 
 
@@ -189,7 +189,7 @@ def _derived(f: Context, type_: Type, base: Type) -> bool:
 def argument_code(f: Context, node: Any, value: Value, type_: Type) -> str:
     """The code of an argument for a parameter of a type."""
     if value.type.kind == "address":
-        raise Refused(f"`{short(node)}`: the address of a variable", node)
+        raise NotTranslated(f"`{short(node)}`: the address of a variable", node)
     by_reference = type_.reference and value.lvalue
     if by_reference and (value.type.kind == type_.kind == "struct"):
         same = value.type.struct == type_.struct or _derived(f, value.type, type_)

@@ -11,9 +11,9 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.program import RESERVED, Function, Parameter, Struct, Unit, python_field
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.syntax import assigned_names, nodes_in, references, root_name, through_references
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted
 
 
@@ -179,7 +179,7 @@ class Context:
 
     @contextlib.contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """An indented block behind a line."""
+        """An indented block after a line."""
         self.emit(head)
         self.level += 1
         before = len(self.out)
@@ -256,10 +256,10 @@ class Context:
     def value(self, node: Any) -> Value:
         handler = EXPRESSIONS.get(node.type)
         if handler is None or (node.has_error and node.type == "ERROR"):
-            raise Refused(f"`{short(node)}` ({node.type.replace('_', ' ')})", node)
+            raise NotTranslated(f"`{short(node)}` ({node.type.replace('_', ' ')})", node)
         try:
             found = handler(self, node)
-        except Refused as error:
+        except NotTranslated as error:
             if error.row is None:
                 error.row = node.start_point[0]
             raise
@@ -270,7 +270,7 @@ class Context:
         value = self.value(node)
         try:
             return converted(value, type_)
-        except Refused as error:
+        except NotTranslated as error:
             if error.row is None:
                 error.row = node.start_point[0]
             raise
@@ -281,10 +281,10 @@ class Context:
     def statement(self, node: Any) -> None:
         handler = STATEMENTS.get(node.type)
         if handler is None:
-            raise Refused(f"`{short(node)}` ({node.type.replace('_', ' ')})", node)
+            raise NotTranslated(f"`{short(node)}` ({node.type.replace('_', ' ')})", node)
         try:
             handler(self, node)
-        except Refused as error:
+        except NotTranslated as error:
             if error.row is None:
                 error.row = node.start_point[0]
             raise

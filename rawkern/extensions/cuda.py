@@ -8,20 +8,20 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.launches import launch_call
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, typed
 
-#: What rawkern does by itself, or has no meaning where errors are exceptions: their value is cudaSuccess.
+#: What rawkern does by itself, or has no effect because errors are exceptions: their value is cudaSuccess.
 _NOTHING = {
     "cudaFuncSetAttribute", "cudaGetLastError", "cudaPeekAtLastError", "cudaFuncSetCacheConfig", "cudaSetDevice",
     "cudaFuncSetSharedMemConfig", "MaybeSetDevice", "set_device", "cudaDeviceSetCacheConfig",
     "cudaCtxResetPersistingL2Cache", "cudaDeviceSetSharedMemConfig", "cudaProfilerStart", "cudaProfilerStop",
     "cudaDeviceSetLimit", "cudaFree", "cudaFreeAsync", "THCudaFree", "raw_delete",
 }  # fmt: skip
-_REFUSED = {
+_UNSUPPORTED = {
     "cudaMallocManaged": "allocate with torch::empty",
     "cudaMallocHost": "allocate with torch::empty",
     "cudaHostAlloc": "allocate with torch::empty",
@@ -47,8 +47,8 @@ def cuda_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]) -
     bare = name.rsplit("::", 1)[-1]
     if bare in _NOTHING:
         return Value("0", t.INT, 0, 0)
-    if bare in _REFUSED:
-        raise Refused(f"`{short(node)}`", node, _REFUSED[bare])
+    if bare in _UNSUPPORTED:
+        raise NotTranslated(f"`{short(node)}`", node, _UNSUPPORTED[bare])
     handler = _FUNCTIONS.get(bare)
     return handler(f, node, nodes, of) if handler is not None else None
 
@@ -80,7 +80,7 @@ def _text_of_error(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 def _memset(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     target, value, count = (f.value(one) for one in nodes[:3])
     if target.type.kind == "address" or target.type.item.kind == "struct":  # memset(&params, 0, sizeof(params))
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     return Value(f"memset({typed(target)}, {value.code}, {converted(count, t.SIZE).code})", t.INT)
 
 
@@ -90,7 +90,7 @@ def _memset_struct(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     value, number = f.value(nodes[0]), f.value(nodes[1])
     pointed = value.type.item if value.type.kind == "pointer" else value.type
     if pointed.kind != "struct" or number.constant != 0:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     return Value(f"{value.code}.clear()", t.VOID)
 
 
@@ -135,7 +135,7 @@ def _memcpy(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
         down = target.type.name == "vector"
         vector, pointer = (target, source) if down else (source, target)
         if pointer.type.kind != "pointer" or pointer.type.name == "vector" or not vector.type.item.number:
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         word = "download" if down else "upload"
         codes = f"{typed(target)}, {typed(source)}, {converted(count, t.SIZE).code}, {spelled(f, vector.type.item)}"
         return Value(f"{word}({codes})", t.INT)
@@ -147,7 +147,7 @@ def _memcpy(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
             codes = f"{typed(target)}, [{value.code}], {converted(count, t.SIZE).code}, {spelled(f, value.type)}"
             return Value(f"upload({codes})", t.INT)
     if "pointer" not in (target.type.kind, source.type.kind) or source.type.kind == "address":
-        raise Refused(f"`{short(node)}`", node, "copy with Tensor.copy_")
+        raise NotTranslated(f"`{short(node)}`", node, "copy with Tensor.copy_")
     return Value(f"memcpy({typed(target)}, {typed(source)}, {converted(count, t.SIZE).code})", t.INT)
 
 
@@ -156,7 +156,7 @@ def _to_variable(f: Context, node: Any, target: Value, source: Value, nodes: lis
     inside, type_ = target.extra, target.type.item
     variable = f.find(text_of(inside)) if inside.type == "identifier" else None
     if variable is None or not type_.number or source.type.kind != "pointer":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     f.writes(variable)
     return Value(f"({variable.python} := elements({typed(source)})[0].item())", t.INT)
 
@@ -167,7 +167,7 @@ def _from_symbol(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     inside, type_ = target.extra, target.type.item if target.type.of else t.ANY
     variable = f.find(text_of(inside)) if inside is not None and inside.type == "identifier" else None
     if variable is None or not type_.number or (len(nodes) > 3 and f.value(nodes[3]).constant != 0):
-        raise Refused(f"`{short(node)}`", node, "read the tensor of RawModule.get_global")
+        raise NotTranslated(f"`{short(node)}`", node, "read the tensor of RawModule.get_global")
     f.writes(variable)
     cast = {"bool": "bool", "int": "int", "float": "float"}.get(type_.kind, "")
     symbol = f"{f.unit.variable}.symbol({text_of(nodes[1])!r})"
@@ -180,11 +180,11 @@ def _allocate(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     while target.type in ("cast_expression", "parenthesized_expression"):
         target = target.child_by_field_name("value") or named(target)[0]
     if target.type != "pointer_expression" or text_of(target.children[0]) != "&":
-        raise Refused(f"`{short(node)}`", node, "allocate with torch::empty")
+        raise NotTranslated(f"`{short(node)}`", node, "allocate with torch::empty")
     target = target.child_by_field_name("argument")
     type_ = f.value(target).type
     if type_.kind != "pointer" or type_.item.kind not in ("int", "float", "bool", "param", "void"):
-        raise Refused(f"`{short(node)}`", node, "allocate with torch::empty")
+        raise NotTranslated(f"`{short(node)}`", node, "allocate with torch::empty")
     assign(f, node, target, _allocated(f, nodes[1], type_))
     return Value("0", t.INT, 0, 0)
 
@@ -206,7 +206,7 @@ def _attribute(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     inside = target.extra
     variable = f.find(text_of(inside)) if inside is not None and inside.type == "identifier" else None
     if variable is None and target.type.kind != "pointer":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     if called == "cudaGetDeviceProperties":
         code = target.code if variable is None else variable.python
         return Value(f"({code} := device_properties())", t.INT)
@@ -233,7 +233,7 @@ def _properties_of(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     inside = target.extra
     variable = f.find(text_of(inside)) if inside is not None and inside.type == "identifier" else None
     if variable is None:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     f.writes(variable)
     return Value(f"({variable.python} := device_properties())", t.INT)
 

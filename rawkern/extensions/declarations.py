@@ -11,10 +11,10 @@ from rawkern.extensions import types as t
 from rawkern.extensions.construction import construct, default_of, fitting
 from rawkern.extensions.context import DECLARED, Context, Variable, short, statement
 from rawkern.extensions.kept import declare_static
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
 from rawkern.extensions.syntax import array_sizes, assigned_whole, identifiers, root_name
 from rawkern.extensions.types import Type, words
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, copy_of, options_code
 
 
@@ -28,8 +28,8 @@ def declaration(f: Context, node: Any) -> None:
     declarators = [child for k, child in enumerate(node.children) if node.field_name_for_child(k) == "declarator"]
     if not declarators and type_node is not None:
         if type_node.type in ("struct_specifier", "enum_specifier", "class_specifier"):
-            raise Refused(f"`{short(node)}`: a type inside of a function", node)
-        raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`: a type inside of a function", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     for one in declarators:
         value, declarator = None, one
         if one.type == "init_declarator":
@@ -43,11 +43,11 @@ def declaration(f: Context, node: Any) -> None:
             if declarator.type == "function_declarator":
                 _most_vexing(f, node, declarator, type_)
                 continue
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         name = text_of(name_node)
         if "static" in said and "constexpr" not in said and "const" not in said and not type_.const:
             if array_sizes(declarator):
-                raise Refused(f"`{short(node)}`: a static array, which keeps its values between calls", node)
+                raise NotTranslated(f"`{short(node)}`: a static array, which keeps its values between calls", node)
             declare_static(f, name, type_, value, node)
             continue
         constant = "const" in said or "constexpr" in said
@@ -72,7 +72,7 @@ def _most_vexing(f: Context, node: Any, declarator: Any, type_: Type) -> None:
     again = named(parse(f"int rk = rk{arguments};"))[0].child_by_field_name("declarator")
     call = again.child_by_field_name("value") if again is not None else None
     if call is None or call.type != "call_expression" or call.has_error:
-        raise Refused(f"`{short(node)}`: a function declared in a function", node)
+        raise NotTranslated(f"`{short(node)}`: a function declared in a function", node)
     values = [f.value(one) for one in named(call.child_by_field_name("arguments"))]
     base = type_of(f, node.child_by_field_name("type"))
     if base.kind == "auto" and len(values) == 1:
@@ -126,12 +126,12 @@ def declare(
     try:
         kept = found.type.kind == "auto" or (reference and found.lvalue)
         result = found if kept else fitting(f, node, found, type_)
-    except Refused as error:
-        raise Refused(error.what, node, error.instead) from None
+    except NotTranslated as error:
+        raise NotTranslated(error.what, node, error.instead) from None
     elsewhere = found.type.number and found.lvalue and _elsewhere(f, value)
     whole = name in f.assigned and not (found.lvalue and _stays(f, name, found.type))
     if reference and not type_.const and not constant and (whole or elsewhere):
-        raise Refused(f"`{short(node)}`: a reference to a number or one that is assigned", node)
+        raise NotTranslated(f"`{short(node)}`: a reference to a number or one that is assigned", node)
     if not reference:
         result = replace(result, code=copy_of(found, result))
     bind(f, name, type_, result, constant=constant)
@@ -176,7 +176,7 @@ def _stays(f: Context, name: str, type_: Type) -> bool:
 
 
 def _elsewhere(f: Context, node: Any) -> bool:
-    """Whether a number that is referred to may stand in memory that others change."""
+    """Whether a number that is referred to may be in memory that others change."""
     root = f.find(root_name(node))
     return root is None or root.type.kind in ("pointer", "accessor", "tensor")
 
@@ -247,7 +247,7 @@ def _listed(f: Context, node: Any, found: Value, item: Type, counts: list[int | 
     if not counts:
         return copy_of(found, fitting(f, node, found, item))
     if found.items is None:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     codes = [_listed(f, node, one, item, counts[1:]) for one in found.items]
     if counts[0] is not None and len(codes) < counts[0]:
         zero = default_of(f, node, item).code
@@ -261,7 +261,7 @@ def _unpacked(f: Context, declarator: Any, value: Value) -> None:
     names = [text_of(one) for one in named(declarator)]
     types = value.type.of if value.type.kind == "tuple" and len(value.type.of) == len(names) else ()
     if value.type.kind not in ("tuple", "any", "vector"):
-        raise Refused(f"`{short(declarator)}` of {value.type}", declarator)
+        raise NotTranslated(f"`{short(declarator)}` of {value.type}", declarator)
     pythons = [f.declare(name, types[k] if types else value.type.item).python for k, name in enumerate(names)]
     f.emit(f"{', '.join(pythons)} = {value.code}")
 

@@ -9,9 +9,9 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.lambdas import call_lambda, define_lambda, in_place
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 _FLOATING, _INTEGRAL = ["float64", "float32"], ["uint8", "int8", "int32", "int64", "int16"]
@@ -30,7 +30,7 @@ def is_dispatch(name: str) -> bool:
 
 
 def _types(f: Context, node: Any, name: str, arguments: list[Any]) -> tuple[list[str], list[Any]]:
-    """The dtypes of a macro by its name, and its arguments behind the additional ones."""
+    """The dtypes of a macro by its name, and its arguments after the additional ones."""
     match = _NAME.match(name)
     assert match is not None
     base, count = match[2], match[3]
@@ -42,11 +42,11 @@ def _types(f: Context, node: Any, name: str, arguments: list[Any]) -> tuple[list
         for one in arguments[:extra]:
             value = f.value(one)
             if value.type.kind != "dtype":
-                raise Refused(f"`{short(one)}`: a type of {name}", node)
+                raise NotTranslated(f"`{short(one)}`: a type of {name}", node)
             found.append(value.code.removeprefix("torch."))
         arguments = arguments[extra:]
     if base not in _SETS:
-        raise Refused(f"the macro {name}", node)
+        raise NotTranslated(f"the macro {name}", node)
     return [f"torch.{one}" for one in [*_SETS[base], *found]], arguments
 
 
@@ -60,7 +60,7 @@ def dispatched(f: Context, node: Any, name: str, how: str) -> Value | None:
         return _switch(f, node, name, arguments, how)
     types, rest = _types(f, node, name, arguments)
     if len(rest) != 3:
-        raise Refused(f"`{short(node)}`: {name} with {len(rest)} arguments behind its types", node)
+        raise NotTranslated(f"`{short(node)}`: {name} with {len(rest)} arguments after its types", node)
     variable = "index_t" if name == "AT_DISPATCH_INDEX_TYPES" else "scalar_t"
     subject, text = f.value(rest[0]), f.value(rest[1])
     chosen = f"dispatch({text.code}, {subject.code}, {', '.join(types)})"
@@ -69,7 +69,7 @@ def dispatched(f: Context, node: Any, name: str, how: str) -> Value | None:
 
 def _switch(f: Context, node: Any, name: str, arguments: list[Any], how: str) -> Value | None:
     if name == "AT_DISPATCH_V2":
-        raise Refused("the macro AT_DISPATCH_V2", node)
+        raise NotTranslated("the macro AT_DISPATCH_V2", node)
     subject, text = f.value(arguments[0]), f.value(arguments[1])
     cases: list[tuple[list[str] | None, Any]] = []
     for one in arguments[2:]:
@@ -81,7 +81,7 @@ def _switch(f: Context, node: Any, name: str, arguments: list[Any], how: str) ->
             types, rest = _types(f, node, called, inner)
             cases.append((types, rest[-1]))
         else:
-            raise Refused(f"`{short(one)}` in AT_DISPATCH_SWITCH", one)
+            raise NotTranslated(f"`{short(one)}` in AT_DISPATCH_SWITCH", one)
     every = [code for codes, _ in cases for code in codes or ()]
     chosen = f"dispatch({text.code}, {subject.code}, {', '.join(every)})"
     bodies = {text_of(one) for _, one in cases}
@@ -115,7 +115,7 @@ def _run(
             with f.block(f"{word} {test}:"):
                 body = lambda_of(one)
                 if how == "value":
-                    raise Refused(f"`{short(node)}` as a value", node)
+                    raise NotTranslated(f"`{short(node)}` as a value", node)
                 if body is not None and in_place(f, body, how):
                     continue
                 found = _call(f, node, one)
@@ -131,6 +131,6 @@ def _call(f: Context, node: Any, one: Any) -> Value:
     else:
         found = f.find(text_of(one)) if one.type == "identifier" else None
         if found is None or found.kind != "function":
-            raise Refused(f"`{short(one)}` as the body of a dispatch", node)
+            raise NotTranslated(f"`{short(one)}` as the body of a dispatch", node)
         variable = found
     return call_lambda(f, node, variable, [])

@@ -9,9 +9,9 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import OVERLOADED, Context, expression, short
 from rawkern.extensions.program import Struct, python_field
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, integer, typed
 
 
@@ -33,7 +33,7 @@ def cast_to(f: Context, node: Any, value: Value, to: Type) -> Value:
             return reinterpreted(f, value, to)
         if value.type.kind == "array":
             return Value(value.code, to)
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     if to.kind == "int" and value.type.kind == "float" and value.type.name in ("float32", "float64"):
         return Value(f"{to.name}({value.code})", t.plain(to))
     if to.kind == "int" and value.type.kind == "int" and value.type.spelled in f.unit.enums:
@@ -45,7 +45,7 @@ def cast_to(f: Context, node: Any, value: Value, to: Type) -> Value:
     ):
         if value.type.kind in ("any", "opaque", "pointer", "optional", "dtype", "device_type"):
             return converted(value, t.plain(to))
-        raise Refused(f"`{short(node)}`: {value.type} as a number", node)
+        raise NotTranslated(f"`{short(node)}`: {value.type} as a number", node)
     found = converted(value, t.plain(to))
     return replace(found, type=t.plain(to)) if to.kind == "int" else found
 
@@ -60,7 +60,7 @@ def reinterpreted(f: Context, value: Value, to: Type) -> Value:
     if b.kind == "struct" and a.kind in ("void", "int", "float") and value.type.name != "vector":  # memory of objects
         return Value(typed(value) if a.kind == "void" else value.code, Type("pointer", "memory", to.of))
     if b.kind == "pointer" or b.kind == "struct" or a.kind == "struct":
-        raise Refused(f"a pointer to {a} as one to {b}")
+        raise NotTranslated(f"a pointer to {a} as one to {b}")
     return Value(f"pointer({typed(value)}, {spelled(f, b)})", to)
 
 
@@ -69,7 +69,7 @@ def subscript(f: Context, node: Any) -> Value:
     value = f.value(node.child_by_field_name("argument"))
     indices = named(node.child_by_field_name("indices"))
     if len(indices) != 1:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     index = f.value(indices[0])
     if value.type.kind == "struct":
         return OVERLOADED[0](f, node, "[]", [value, index])
@@ -101,26 +101,26 @@ def element(f: Context, node: Any, value: Value, index: Value) -> Value:
         if value.type.name == "vector":
             return Value(f"{value.code}[{_positive(index, value)}]", item, lvalue=True)
         if item.kind in ("void", "any", "opaque", "pointer", "struct"):
-            raise Refused(f"`{short(node)}`: an element of a pointer to {item}", node)
+            raise NotTranslated(f"`{short(node)}`: an element of a pointer to {item}", node)
         return Value(f"elements({typed(value)})[{index.code}].item()", item)
     if kind == "accessor":
         rest = value.type.of[0]
         if not value.type.name.isdigit():
-            raise Refused(f"`{short(node)}`: an element of an accessor whose dimensions are not known", node)
+            raise NotTranslated(f"`{short(node)}`: an element of an accessor whose dimensions are not known", node)
         dims = int(value.type.name)
         if dims == 1:
             return Value(f"{value.code}[{index.code}].item()", rest)
         return Value(f"{value.code}[{index.code}]", Type("accessor", str(dims - 1), (rest,)))
     if kind == "optional" and value.type.item.kind in ("vector", "sizes"):
-        raise Refused(f"`{short(node)}`", node)
-    raise Refused(f"`{short(node)}`: an element of {value.type}", node)
+        raise NotTranslated(f"`{short(node)}`", node)
+    raise NotTranslated(f"`{short(node)}`: an element of {value.type}", node)
 
 
 def first_value(node: Any, type_: Type) -> str:
     """The value that an element of a map begins with."""
     found = t.ZEROS.get(type_.kind)
     if found is None or found == "None":
-        raise Refused(f"`{short(node)}`: an element of {type_} that a map may make", node)
+        raise NotTranslated(f"`{short(node)}`: an element of {type_} that a map may make", node)
     return found
 
 
@@ -136,7 +136,7 @@ def member(f: Context, node: Any) -> Value:
     value, name_ = f.value(inside), text_of(field)
     type_ = value.type
     if type_.kind == "pointer" and type_.name == "memory":
-        raise Refused(f"`{short(node)}`: a member of an object in a tensor's memory", node)
+        raise NotTranslated(f"`{short(node)}`: a member of an object in a tensor's memory", node)
     if type_.kind == "pointer" and type_.item.kind in ("struct", "properties"):
         type_ = type_.item
     if type_.kind == "pointer" and type_.item.kind == "autograd" and name_ == "saved_data":
@@ -147,7 +147,7 @@ def member(f: Context, node: Any) -> Value:
         if of is not None and struct is not None and struct.parameters:
             of = replaced(of, {one.name: found for one, found in zip(struct.parameters, type_.of, strict=False)})
         if of is None:
-            raise Refused(f"`{short(node)}`: a member that is not known", node)
+            raise NotTranslated(f"`{short(node)}`: a member that is not known", node)
         return Value(f"{value.code}.{python_field(name_)}", of, lvalue=True)
     if type_.kind == "dim3" and name_ in "xyz":
         return Value(f"{value.code}.{name_}", t.UINT, lvalue=True)
@@ -161,7 +161,7 @@ def member(f: Context, node: Any) -> Value:
     if type_.kind == "tuple" and name_ in ("first", "second"):
         at = ("first", "second").index(name_)
         return Value(f"{value.code}[{at}]", type_.of[at] if len(type_.of) > at else t.ANY, lvalue=True)
-    raise Refused(f"`{short(node)}`: a member of {value.type}", node)
+    raise NotTranslated(f"`{short(node)}`: a member of {value.type}", node)
 
 
 def struct_of(f: Context, type_: Type) -> Struct | None:
@@ -191,7 +191,7 @@ def struct_field(f: Context, struct: Any, name_: str) -> Type | None:
 def braces(f: Context, node: Any) -> Value:
     items = tuple(f.value(one) for one in named(node) if one.type != "initializer_pair")
     if len(items) != len(named(node)):
-        raise Refused("members by name in braces", node)
+        raise NotTranslated("members by name in braces", node)
     kinds = {one.type.kind for one in items}
     if kinds == {"int"}:
         item: Type = Type("int", "int64") if any(one.type.name.endswith("64") for one in items) else t.INT
@@ -230,4 +230,4 @@ def size(f: Context, node: Any) -> Value:
         item = t.cuda_vector_item(type_.name).name
         if item in sizes:
             return integer(sizes[item] * lanes, t.SIZE)
-    raise Refused(f"`{short(node)}`", node)
+    raise NotTranslated(f"`{short(node)}`", node)

@@ -25,9 +25,9 @@ from rawkern.extensions.program import (
     Unit,
     python_field,
 )
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.tidy import double_quoted, wrapped
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import converted
 
 OTHER = "_exported"  # functions whose names have another meaning in the module
@@ -113,11 +113,11 @@ class Exports:
             one = signature(unit, name, python, expanded, unit.path)
             one.code = translate(unit, one)
             self.found.functions.append(name)
-        except Refused as error:
+        except NotTranslated as error:
             reason = f"{name} is not translated: {os.path.basename(unit.path)}:{line}: {error.what}"
-            self.found.refused[name] = reason
+            self.found.untranslated[name] = reason
             self.found.reasons[name] = error
-            one = Function(name, python, refused=reason)
+            one = Function(name, python, reason=reason)
             one.code = f"def {python}(*arguments, **keywords):\n    raise rawkern.errors.UnsupportedError({reason!r})"
         return one, one.code
 
@@ -174,7 +174,7 @@ class Exports:
         f = Context(unit, Function(made.name, ""))
         try:
             codes = {name: f.value(node).code for name, node in made.values.items()}
-        except Refused as error:
+        except NotTranslated as error:
             self.found.notes.append(f"the enumeration {made.name}: {error.what}")
             return []
         names = [made.name, *(made.values if made.exported else ())]
@@ -207,7 +207,7 @@ class Exports:
     def _method(self, struct: Struct, binding: Binding, one: Function) -> str:
         """The code of a method as Python has it, which checks its arguments."""
         code = f"{struct.python}.{one.python}"
-        if one.refused:
+        if one.reason:
             return code
         called = f"by_value({code}{', nothing=True' if one.returns.kind == 'void' else ''})" if one.rebinds else code
         kinds = [*([] if one.static else ["any"]), *(kind_of(p.type) for p in one.parameters)]
@@ -235,7 +235,7 @@ class Exports:
             stack += node.children
         try:
             known, codes = template_codes(f, root, one, arguments, [])
-        except Refused as error:
+        except NotTranslated as error:
             self.found.notes.append(f"{binding.name}: {error.what}")
             return ""
         kinds = [kind_of(substituted(parameter.type, known)) for parameter in one.parameters]
@@ -247,7 +247,7 @@ class Exports:
     def _line(self, binding: Binding, one: Function, kinds: list[str], more: list[str]) -> str:
         self.found.exports.append(binding.name)
         target = f"{OTHER}[{binding.name!r}]" if binding.name in RESERVED else binding.name
-        if one.refused:
+        if one.reason:
             return f"{target} = {one.python}"
         names = binding.names if len(binding.names) == len(kinds) else []
         defaults = self._defaults(binding, one, names)
@@ -277,7 +277,7 @@ class Exports:
                 node = named(parse(f"auto rk = {text};"))[0].child_by_field_name("declarator")
                 try:
                     found[key] = converted(f.value(node.child_by_field_name("value")), t.plain(parameter.type)).code
-                except (Refused, AttributeError):
+                except (NotTranslated, AttributeError):
                     if text in ("None", "py::none()"):
                         found[key] = "None"
                     else:
@@ -285,7 +285,7 @@ class Exports:
             elif not binding.names and parameter.default is not None:
                 try:
                     found[key] = default_code(f, parameter)
-                except Refused as error:
+                except NotTranslated as error:
                     self.found.notes.append(f"{binding.name}: the default of {key} ({error.what}); pass a value")
         return found
 
@@ -344,7 +344,7 @@ class Exports:
     def _schema(self, one: Registration) -> str:
         """A schema from a function's types, as torch makes it."""
         function = next((f for _, f in self.own if f.name.rsplit("::", 1)[-1] == one.function), None)
-        if function is None or (function.refused and not function.parameters):
+        if function is None or (function.reason and not function.parameters):
             return ""
         inputs = [f"{_schema_type(p.type)} _{k}" for k, p in enumerate(function.parameters)]
         of = function.returns
@@ -354,7 +354,7 @@ class Exports:
 
 def _callable(one: Function) -> str:
     """A function as callers have it: without the references that it returns."""
-    if not one.rebinds or one.refused:
+    if not one.rebinds or one.reason:
         return one.python
     return f"by_value({one.python}{', nothing=True' if one.returns.kind == 'void' else ''})"
 

@@ -150,7 +150,7 @@ class Extension:
         if name in host.exports:
             function = self.__dict__[name] = host.function(name)
             return function
-        why = host.translation.refused.get(name)
+        why = host.translation.untranslated.get(name)
         there = ", ".join(host.exports) or "none"
         raise AttributeError(why or f"the extension {host.name} has no function {name!r}; it has: {there}")
 
@@ -168,7 +168,7 @@ class Extension:
     @property
     def untranslated(self) -> dict[str, str]:
         """The functions that are not translated, with the reason."""
-        return dict(self._host.translation.refused)
+        return dict(self._host.translation.untranslated)
 
     @property
     def kernels(self) -> Any:
@@ -182,5 +182,5 @@ class Extension:
 def summary(extension: Extension) -> str:
     """What has been translated, and what not."""
     host = extension.__dict__["_host"]
-    refused = "".join(f"\n  {reason}" for reason in host.translation.refused.values())
-    return f"rawkern translated the extension {host.name}: {', '.join(host.exports)}{refused}"
+    reasons = "".join(f"\n  {reason}" for reason in host.translation.untranslated.values())
+    return f"rawkern translated the extension {host.name}: {', '.join(host.exports)}{reasons}"

@@ -11,9 +11,9 @@ from rawkern.extensions.construction import fitting
 from rawkern.extensions.context import RETURNED, Context, short, statement
 from rawkern.extensions.declarations import declare
 from rawkern.extensions.functions import declared_name
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, copy_of
 
 
@@ -28,7 +28,7 @@ def _branch(f: Context, node: Any, word: str) -> None:
     with f.scope():
         if len(inside) > 1 or inside[0].type in ("declaration", "init_statement"):
             if word == "elif":
-                raise Refused(f"`{short(clause)}`: a declaration in a condition", node)
+                raise NotTranslated(f"`{short(clause)}`: a declaration in a condition", node)
             for one in inside[:-1]:
                 for each in named(one) if one.type == "init_statement" else [one]:
                     f.statement(each)
@@ -114,7 +114,7 @@ def _cases(f: Context, node: Any, body: Any) -> list[tuple[list[Any], list[Any]]
             if found and one.type in ("break_statement", "expression_statement", "return_statement"):
                 found[-1][1].append(one)
                 continue
-            raise Refused(f"`{short(one)}` in a switch", one)
+            raise NotTranslated(f"`{short(one)}` in a switch", one)
         label = one.child_by_field_name("value")
         labels.append(label)
         statements = [child for child in named(one) if child != label]
@@ -126,7 +126,7 @@ def _cases(f: Context, node: Any, body: Any) -> list[tuple[list[Any], list[Any]]
         labels, statements = found[k]
         if not _leaves(statements):  # it goes on in the next one
             if any(one.type == "declaration" for one in found[k + 1][1]):
-                raise Refused("a case that goes on in the next one, which declares a variable", node)
+                raise NotTranslated("a case that goes on in the next one, which declares a variable", node)
             found[k] = (labels, [*statements, *found[k + 1][1]])
     return found
 
@@ -237,7 +237,7 @@ _ERRORS = {
 def throw(f: Context, node: Any) -> None:
     inside = named(node)
     if not inside:
-        raise Refused("`throw` without an error", node)
+        raise NotTranslated("`throw` without an error", node)
     one = inside[0]
     if one.type in ("string_literal", "concatenated_string"):
         f.emit(f"raise RuntimeError({message(f, inside)})")
@@ -246,7 +246,7 @@ def throw(f: Context, node: Any) -> None:
     error = _ERRORS.get(text_of(called).rsplit("::", 1)[-1]) if called is not None else None
     arguments = one.child_by_field_name("arguments") or one.child_by_field_name("value")
     if error is None or arguments is None:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     said = named(arguments)
     if said and said[0].type == "initializer_list":  # where it is, of c10's errors
         said = said[1:]
@@ -255,4 +255,4 @@ def throw(f: Context, node: Any) -> None:
 
 @statement("try_statement")
 def try_(f: Context, node: Any) -> None:
-    raise Refused("`try`", node)
+    raise NotTranslated("`try`", node)

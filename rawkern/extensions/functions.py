@@ -11,11 +11,11 @@ from rawkern.extensions import types as t
 from rawkern.extensions.context import CONSTRUCTED, Context, changeable, short
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import Function, Parameter, Unit
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, type_of
 from rawkern.extensions.syntax import assigned_names, assigned_whole, is_target
 from rawkern.extensions.tidy import tidy
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, options_code
 
 
@@ -24,7 +24,7 @@ def signature(unit: Unit, name: str, python: str, expanded: Expanded, path: str)
     function = Function(name, python, path=path, lines=expanded.lines, declared=expanded.declared, unit=unit)
     node = _definition(parse(expanded.text))
     if node is None:
-        raise Refused("its syntax")
+        raise NotTranslated("its syntax")
     read_signature(unit, function, node)
     return function
 
@@ -40,11 +40,11 @@ def read_signature(unit: Unit, function: Function, node: Any) -> None:
     declarator = node.child_by_field_name("declarator")
     type_node = node.child_by_field_name("type")
     if declarator is None or (type_node is None and not function.constructor):
-        raise Refused("its return type", node)
+        raise NotTranslated("its return type", node)
     while declarator.type != "function_declarator":
         inner = declarator.child_by_field_name("declarator") or (named(declarator) or [None])[-1]
         if inner is None:
-            raise Refused("its syntax", node)
+            raise NotTranslated("its syntax", node)
         declarator = inner
     outer = node.child_by_field_name("declarator")
     if type_node is None:
@@ -60,7 +60,7 @@ def read_signature(unit: Unit, function: Function, node: Any) -> None:
         if one.type == "variadic_parameter_declaration":
             pack = type_of(f, one.child_by_field_name("type"))
             if pack.kind != "pack":
-                raise Refused("parameters of any number", node)
+                raise NotTranslated("parameters of any number", node)
             name_ = text_of(named(one.child_by_field_name("declarator"))[-1]).removeprefix("...").strip()
             made = f.declare(name_, Type("pack", pack.name))
             function.pack, function.pack_name, function.pack_types = made.python, name_, pack.name
@@ -142,7 +142,7 @@ def template_parameters(f: Context, node: Any) -> list[Parameter]:
             found.append(Parameter(name, made.python, made.type, default, "type"))
             continue
         if one.type not in ("parameter_declaration", "optional_parameter_declaration"):
-            raise Refused(f"`{short(one)}`: a parameter of a template", one)
+            raise NotTranslated(f"`{short(one)}`: a parameter of a template", one)
         type_ = declared_type(f, one.child_by_field_name("type"), one.child_by_field_name("declarator"), one)
         name = declared_name(one.child_by_field_name("declarator")) or f"N{k}"
         made = f.declare(name, type_ if type_.kind != "auto" else t.INT)
@@ -190,16 +190,16 @@ def kind_of(type_: Type) -> str:
 
 
 def translate(unit: Unit, function: Function) -> str:
-    """Return a function's Python; `Refused` for what is not understood."""
+    """Return a function's Python; `NotTranslated` for what is not understood."""
     f = Context(unit, function)
     node = function.node
     body = node.child_by_field_name("body") if node is not None else None
     if body is None and not function.constructor:
-        raise Refused("its definition is not in these sources")
+        raise NotTranslated("its definition is not in these sources")
     if function.variadic:
-        raise Refused(f"{function.name} takes any number of arguments", node)
+        raise NotTranslated(f"{function.name} takes any number of arguments", node)
     if body is not None and body.has_error:
-        raise Refused(f"`{short(_error(body))}`, which is not read as C++", _error(body))
+        raise NotTranslated(f"`{short(_error(body))}`, which is not parsed as C++", _error(body))
     heads = ["self"] if function.owner is not None and not function.static else []
     for one in function.template:
         kind = "value" if one.keyword == "value" else "type"
@@ -209,9 +209,9 @@ def translate(unit: Unit, function: Function) -> str:
     changed = f.assigned = f.changed(node) if body is not None else set()
     f.rebound = [one.python for one in function.parameters if one.name in function.rebinds]
     if f.rebound and function.returns.kind == "auto":
-        raise Refused(f"{function.name} changes what its caller passes, and its return type is not said", node)
+        raise NotTranslated(f"{function.name} changes what its caller passes, and its return type is not said", node)
     if f.rebound and function.constructor:
-        raise Refused("a constructor that assigns what it takes by reference", node)
+        raise NotTranslated("a constructor that assigns what it takes by reference", node)
     early: list[str] = []
     for one in function.parameters:
         type_ = Type(one.type.kind, one.type.name, one.type.of, spelled=one.type.spelled)
@@ -257,7 +257,7 @@ def translate(unit: Unit, function: Function) -> str:
     try:
         return tidy(code)
     except SyntaxError as error:
-        raise Refused(f"its Python ({error})", node) from None
+        raise NotTranslated(f"its Python ({error})", node) from None
 
 
 def default_code(f: Context, one: Parameter) -> str:
@@ -286,7 +286,7 @@ def constant_value(unit: Unit, type_: Type, node: Any, lines: list[int]) -> Valu
     return found if type_.kind == "auto" else converted(found, type_)
 
 
-def refusal_text(function: Function, error: Refused) -> str:
+def reason_text(function: Function, error: NotTranslated) -> str:
     """What a function that is not translated says."""
     lines = function.lines
     line = lines[min(error.row, len(lines) - 1)] if error.row is not None and lines else function.line

@@ -6,14 +6,14 @@ from typing import Any
 
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
-from rawkern.extensions.refusal import Refused
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 
 def part_of(begin: Value, end: Value) -> str:
     """The part of a container between two iterators."""
     if begin.code != end.code:
-        raise Refused("iterators of two containers")
+        raise NotTranslated("iterators of two containers")
     start = "" if begin.extra == "0" else begin.extra
     stop = "" if end.extra == f"len({end.code})" else end.extra
     return f"{begin.code}[{start}:{stop}]"
@@ -36,4 +36,4 @@ def between(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
     if operator in "+-" and a.type.kind == "iterator" and b.type.integral:
         place = f"{b.code}" if a.extra == "0" and operator == "+" else f"({a.extra} {operator} {b.code})"
         return Value(a.code, a.type, extra=place)
-    raise Refused(f"`{short(node)}` of iterators", node)
+    raise NotTranslated(f"`{short(node)}` of iterators", node)

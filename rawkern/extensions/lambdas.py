@@ -8,10 +8,10 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import OF_MODULE, Context, Variable, declared, expression, short
 from rawkern.extensions.macros import HOISTED
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, spelled, type_of
 from rawkern.extensions.syntax import declared_in, identifiers
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, copy_of
 
 
@@ -23,7 +23,7 @@ def parameters_of(f: Context, node: Any) -> list[tuple[str, Type, Any]]:
     found = []
     for one in named(declarator.child_by_field_name("parameters")) if declarator is not None else []:
         if one.type not in ("parameter_declaration", "optional_parameter_declaration"):
-            raise Refused(f"`{short(one)}`: parameters of any number", one)
+            raise NotTranslated(f"`{short(one)}`: parameters of any number", one)
         inner = one.child_by_field_name("declarator")
         type_ = declared_type(f, one.child_by_field_name("type"), inner, one)
         while inner is not None and inner.type != "identifier":
@@ -48,13 +48,13 @@ def _copies(f: Context, node: Any, body: Any) -> list[tuple[Variable, Value]]:
         if variable is None or variable.depth == OF_MODULE or variable.kind not in ("value", "reference"):
             continue
         if name in f.changed(body) - declared_in(body):
-            raise Refused(f"a lambda that changes its own copy of {name}", node)
+            raise NotTranslated(f"a lambda that changes its own copy of {name}", node)
         if name in f.assigned and name not in declared_in(body):
             if variable.kind == "reference":
-                raise Refused(f"a lambda with a copy of the reference {name}", node)
+                raise NotTranslated(f"a lambda with a copy of the reference {name}", node)
             found.append((variable, Value(variable.python, variable.type, lvalue=True)))
     if any("=" in one and len(one) > 1 for one in said):
-        raise Refused("a lambda that declares a variable among what it captures", node)
+        raise NotTranslated("a lambda that declares a variable among what it captures", node)
     return found
 
 
@@ -95,7 +95,7 @@ def define_lambda(f: Context, name: str, node: Any) -> Variable:
         changed = f.changed(body)
         for one, type_, default in parameters:
             if type_.reference and not type_.const and one in changed and type_.kind not in ("struct", "vector", "map"):
-                raise Refused(f"a lambda that changes its parameter {one}, a reference of the caller's", node)
+                raise NotTranslated(f"a lambda that changes its parameter {one}, a reference of the caller's", node)
             if type_.kind == "auto":
                 type_ = t.ANY
             made = f.declare(one or f"_{len(heads)}", type_)
@@ -134,16 +134,16 @@ def call_lambda(f: Context, node: Any, variable: Variable, arguments: list[Any])
     """A call of a lambda that has a name."""
     extra = variable.extra
     if not isinstance(extra, dict):
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     codes = []
     for name, _ in extra["passed"]:
         found = f.find(name)
         if found is None:
-            raise Refused(f"the name {name}", node)
+            raise NotTranslated(f"the unknown name {name}", node)
         codes.append(found.type.name if found.kind == "type" and found.type.kind == "param" else _passed(f, found))
     parameters = extra["parameters"]
     if not len(parameters) - extra["defaults"] <= len(arguments) <= len(parameters):
-        raise Refused(f"`{short(node)}`: a lambda with other parameters", node)
+        raise NotTranslated(f"`{short(node)}`: a lambda with other parameters", node)
     for one, (_, type_) in zip(arguments, parameters, strict=False):
         value = f.value(one)
         codes.append(converted(value, t.plain(type_)).code if type_.kind != "any" else value.code)

@@ -8,9 +8,9 @@ from rawkern.base.tree import named
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.program import Kernel, Parameter
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import kernel_instance, pieces_of, quoted, spelled, split_name
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, typed
 
 
@@ -25,7 +25,7 @@ def launch(f: Context, node: Any, syntax: Any) -> Value:
     if len(parts) > 3:
         stream = f.value(parts[3])
         if stream.type.kind not in ("stream", "null", "any", "nothing") and stream.constant != 0:
-            raise Refused(f"`{short(parts[3])}` as a stream", node)
+            raise NotTranslated(f"`{short(parts[3])}` as a stream", node)
     values = [f.value(one) for one in named(node.child_by_field_name("arguments"))]
     kernel, declared = _kernel(f, node.child_by_field_name("function"), values)
     codes = []
@@ -48,11 +48,11 @@ def _size(value: Value) -> str:
         return converted(value, t.DIM3).code
     if value.type.kind in ("int", "any"):
         return value.code
-    raise Refused(f"{value.type} as a grid or block")
+    raise NotTranslated(f"{value.type} as a grid or block")
 
 
 def _outer(code: str) -> str:
-    """Code without what stands in brackets."""
+    """Code without what is in brackets."""
     out, depth = [], 0
     for character in code:
         depth -= character in ")]}"
@@ -63,9 +63,9 @@ def _outer(code: str) -> str:
 
 
 def argument(f: Context, value: Value, type_: Type | None) -> str:
-    """An argument of a kernel: rawkern checks and converts it, but for what C++ converts and rawkern refuses."""
+    """An argument of a kernel: rawkern checks and converts it, but for what C++ converts and rawkern rejects."""
     if value.options is not None or value.type.kind in ("options", "lambda"):
-        raise Refused(f"{value.type} as an argument of a kernel")
+        raise NotTranslated(f"{value.type} as an argument of a kernel")
     if value.items is not None:
         return f"[{', '.join(one.code for one in value.items)}]"
     if type_ is not None and type_.kind == "int" and value.type.kind in ("float", "int", "bool", "scalar"):
@@ -95,7 +95,7 @@ def _kernel(f: Context, node: Any, values: list[Value]) -> tuple[str, Kernel | N
         value = f.value(node)
         if value.type.kind in ("kernel", "any", "pointer"):
             return value.code, None
-        raise Refused(f"`{short(node)}`: a kernel that is not in these sources", node)
+        raise NotTranslated(f"`{short(node)}`: a kernel that is not in these sources", node)
     kernel = kernel.meant(len(arguments or []), len(values))
     if not kernel.is_template:
         return f"{f.unit.variable}[{kernel.name!r}]", kernel
@@ -124,7 +124,7 @@ def _deduced(f: Context, node: Any, kernel: Kernel, name: str, arguments: list[A
         if code is None:
             if parameter.default is not None:
                 continue
-            raise Refused(f"`{short(node)}`: the template argument {parameter.name}, which is not deduced", node)
+            raise NotTranslated(f"`{short(node)}`: the template argument {parameter.name}, which is not deduced", node)
         pieces += [*_text(code), (False, ", ")]
     pieces[-1] = (False, ">") if pieces[-1] == (False, ", ") else pieces[-1]
     return quoted(pieces)
@@ -159,11 +159,11 @@ def launch_call(f: Context, node: Any) -> Value:
     """``cudaLaunchKernel(kernel, grid, block, args, shared, stream)``."""
     arguments = named(node.child_by_field_name("arguments"))
     if len(arguments) not in (5, 6):
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     kernel, grid, block = (f.value(one) for one in arguments[:3])
     packed = f.value(arguments[3])
     if packed.type.kind != "arguments":
-        raise Refused(f"`{short(arguments[3])}`: arguments of a launch that are not listed", node)
+        raise NotTranslated(f"`{short(arguments[3])}`: arguments of a launch that are not listed", node)
     shared = f.value(arguments[4])
     more = "" if shared.constant == 0 else f", {shared.code}"
     return Value(f"{kernel.code}[{_size(grid)}, {_size(block)}{more}](*{packed.code})", t.INT, 0, 0)

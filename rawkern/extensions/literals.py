@@ -10,8 +10,8 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.arithmetic import negative
 from rawkern.extensions.context import Context, expression, short
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import LIMITS, Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted
 
 _NUMBER = re.compile(r"(0[xX][\da-fA-F]+|0[bB][01]+|\d+)([uUlLzZ]*)\Z")
@@ -69,7 +69,7 @@ def string(f: Context, node: Any) -> Value:
     try:
         return Value(repr(ast.literal_eval(text.lstrip("LuU8"))), t.STRING)
     except (SyntaxError, ValueError):
-        raise Refused(f"the literal {short(node)}", node) from None
+        raise NotTranslated(f"the literal {short(node)}", node) from None
 
 
 @expression("char_literal")

@@ -89,7 +89,7 @@ def load(
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        The file does not exist.
     """
     where = find_source(path, sys._getframe(2).f_globals.get("__file__"))  # the API boundary is between
     module = RawModule(

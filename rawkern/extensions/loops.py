@@ -9,11 +9,11 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.arithmetic import common
 from rawkern.extensions.context import Context, Variable, short, statement
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.statements import run
 from rawkern.extensions.syntax import assigned_whole, has, identifiers
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, copy_of
 
 
@@ -150,7 +150,7 @@ def for_range(f: Context, node: Any) -> None:
     value = f.value(node.child_by_field_name("right"))
     declarator = node.child_by_field_name("declarator")
     if value.type.kind not in ("vector", "sizes", "list", "array", "any", "tensor"):
-        raise Refused(f"`{short(node.child_by_field_name('right'))}`: a loop over {value.type}", node)
+        raise NotTranslated(f"`{short(node.child_by_field_name('right'))}`: a loop over {value.type}", node)
     type_ = declared_type(f, node.child_by_field_name("type"), declarator, node)
     with f.scope():
         item = t.TENSOR if value.type.kind == "tensor" else t.INT64 if value.type.kind == "sizes" else value.type.item
@@ -160,7 +160,7 @@ def for_range(f: Context, node: Any) -> None:
         while inner.type not in ("identifier", "structured_binding_declarator"):
             inner = named(inner)[-1]
         if inner.type == "structured_binding_declarator":
-            raise Refused(f"`{short(node)}`: several names for an element", node)
+            raise NotTranslated(f"`{short(node)}`: several names for an element", node)
         name = text_of(inner)
         body = node.child_by_field_name("body")
         whole, compound = assigned_whole(body)
@@ -170,7 +170,7 @@ def for_range(f: Context, node: Any) -> None:
         code = value.code
         if type_.reference and not type_.const and placed:  # elements are assigned: by their places
             if value.type.kind not in ("vector", "array") or not code.replace(".", "_").isidentifier():
-                raise Refused(f"`{short(declarator)}`: elements that are assigned through a reference", node)
+                raise NotTranslated(f"`{short(declarator)}`: elements that are assigned through a reference", node)
             at = f.temporary("place")
             f.scopes[-1][name] = Variable(f"{code}[{at}]", item, kind="reference")
             head = f"for {at} in range(len({code})):"
@@ -211,11 +211,11 @@ def do(f: Context, node: Any) -> None:
     body, condition = node.child_by_field_name("body"), node.child_by_field_name("condition")
     if text_of(condition).strip("() ") in ("0", "false"):  # do { ... } while (0), as macros have it
         if has(body, ("break_statement", "continue_statement")):
-            raise Refused("a do-while(0) that is left by break", node)
+            raise NotTranslated("a do-while(0) that is left by break", node)
         f.body(body)
         return
     if has(body, ("continue_statement",)):
-        raise Refused("a do-while loop with continue", node)
+        raise NotTranslated("a do-while loop with continue", node)
     with f.block("while True:"):
         f.updates.append([])
         f.breakable.append("loop")
@@ -229,16 +229,16 @@ def do(f: Context, node: Any) -> None:
 @statement("break_statement")
 def break_(f: Context, node: Any) -> None:
     if not f.breakable:
-        raise Refused("`break` outside of a loop", node)
+        raise NotTranslated("`break` outside of a loop", node)
     if f.breakable[-1] == "switch":
-        raise Refused("a `break` inside of a case, before its end", node)
+        raise NotTranslated("a `break` inside of a case, before its end", node)
     f.emit("break")
 
 
 @statement("continue_statement")
 def continue_(f: Context, node: Any) -> None:
     if not f.updates:
-        raise Refused("`continue` outside of a loop", node)
+        raise NotTranslated("`continue` outside of a loop", node)
     for update in f.updates[-1]:
         run(f, update)
     f.emit("continue")

@@ -1,6 +1,6 @@
 """The preprocessor for code of the host: the file's own macros are expanded, torch's stay as they are.
 
-An argument that is a lambda and stands more than once in a macro's body, as in macros that choose a template instance,
+An argument that is a lambda and occurs more than once in a macro's body, as in macros that choose a template instance,
 is written once, before the statement: ``auto rk_body_1 = [&] {...};``.
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rawkern.extensions.refusal import Refused
+from rawkern.extensions.untranslated import NotTranslated
 
 _TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"([^()\\ ]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|[A-Za-z_]\w*'
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+([A-Za-z_]\w*)(\(([^)]*)\))?(.*)", re.S)
 _LAMBDA = re.compile(r"\s*\(?\s*\[[&=\w,\s]*\]")
 HOISTED = "rk_body_"
-#: Macros of torch that are statements, which need no semicolon behind them.
+#: Macros of torch that are statements, which need no semicolon after them.
 _STATEMENTS = re.compile(
     r"(?:TORCH_(?:CHECK|WARN|INTERNAL_ASSERT)|AT_(?:ASSERT|ERROR|CHECK|DISPATCH|CUDA_CHECK)|C10_CUDA_(?:CHECK|KERNEL))\w*\Z"
 )
@@ -131,7 +131,7 @@ class _Expansion:
         return out
 
     def _arguments(self, todo: list[Piece]) -> list[list[Piece]] | None:
-        """The arguments behind a macro's name, taken off the tokens; None where no parenthesis is."""
+        """The arguments after a macro's name, taken off the tokens; None where no parenthesis is."""
         at = len(todo) - 1
         while at >= 0 and todo[at][0].isspace():
             at -= 1
@@ -151,7 +151,7 @@ class _Expansion:
                 arguments[-1].append(todo[end])
             if token in "([{":  # C's rule knows round ones; an argument is code here
                 depth += 1
-        raise Refused("a macro's call without its closing parenthesis")
+        raise NotTranslated("a macro's call without its closing parenthesis")
 
     def _called(
         self, name: str, macro: Macro, given: list[list[Piece]], line: int, come: frozenset[str], hoist: bool
@@ -165,7 +165,7 @@ class _Expansion:
                 rest += ([(",", line, come), (" ", line, come)] if k else []) + each
             given = [*given[: len(names) - 1], rest]
         if len(given) != len(names):
-            raise Refused(f"the macro {name} takes {len(names)} arguments, it is called with {len(given)}")
+            raise NotTranslated(f"the macro {name} takes {len(names)} arguments, it is called with {len(given)}")
         raw = dict(zip(names, given, strict=True))
         full = {one: self.run(list(pieces)) for one, pieces in raw.items()}
         before: list[Piece] = []
@@ -194,7 +194,7 @@ class _Expansion:
                 if not raw[token] and pasted:
                     body.append(("", line, marks))
             elif token == "__VA_OPT__":
-                raise Refused(f"__VA_OPT__ in the macro {name}")
+                raise NotTranslated(f"__VA_OPT__ in the macro {name}")
             else:
                 body.append((token, line, marks))
             at += 1
@@ -232,7 +232,7 @@ class _Expansion:
         return out
 
     def _place(self, out: list[Piece]) -> int | None:
-        """Where a declaration may stand before the statement that the tokens so far begin; None where none may."""
+        """Where a declaration fits before the statement that the tokens so far begin; None where none does."""
         at = len(out)
         while at and out[at - 1][0] not in (";", "{", "}", "; "):
             at -= 1
@@ -254,7 +254,7 @@ _WORDS = ("and", "or", "const", "noexcept", "override")
 
 
 def _separated(pieces: list[Piece]) -> list[Piece]:
-    """Put semicolons behind torch's macros that are statements, and commas between the cases of AT_DISPATCH_SWITCH."""
+    """Put semicolons after torch's macros that are statements, and commas between the cases of AT_DISPATCH_SWITCH."""
     pieces = _with_sizes(pieces)
     if not any(_STATEMENTS.match(token) for token, _, _ in pieces):
         return pieces
@@ -310,7 +310,7 @@ def _stripped(pieces: list[Piece]) -> list[Piece]:
 
 
 def _next(parts: list[str], at: int) -> int | None:
-    """The place of the next token that is no space."""
+    """The place of the next token that is not a space."""
     at += 1
     while at < len(parts) and parts[at].isspace():
         at += 1

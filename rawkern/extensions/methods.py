@@ -1,4 +1,4 @@
-"""Methods of what is no tensor: optionals, vectors, sizes, dtypes, devices, streams."""
+"""Methods of what is not a tensor: optionals, vectors, sizes, dtypes, devices, streams."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rawkern.extensions.context import Context, short
 from rawkern.extensions.iterators import inserted, part_of
 from rawkern.extensions.objects import call_method
 from rawkern.extensions.options import options_method
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import split_name, type_of
 from rawkern.extensions.tensors import count, method
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, copy_of
 
 
@@ -53,10 +53,10 @@ def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
         return method(f, node, value, name, of, nodes)
     handler = _METHODS.get(kind)
     if handler is None:
-        raise Refused(f"`{short(node)}`: a method of {value.type}", node)
+        raise NotTranslated(f"`{short(node)}`: a method of {value.type}", node)
     found = handler(f, node, value, name, of, nodes)
     if found is None:
-        raise Refused(f"`{short(node)}`: the method {name} of {value.type}", node)
+        raise NotTranslated(f"`{short(node)}`: the method {name} of {value.type}", node)
     return found
 
 

@@ -14,13 +14,13 @@ from rawkern.extensions import statements as plain_statements
 from rawkern.extensions.classes import settle
 from rawkern.extensions.context import bases
 from rawkern.extensions.exports import Exports, bound
-from rawkern.extensions.functions import refusal_text, translate
+from rawkern.extensions.functions import reason_text, translate
 from rawkern.extensions.own import settle_references
 from rawkern.extensions.program import ClassBinding, Function, Struct, Translation, Unit
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.structs import reached, written
 from rawkern.extensions.tidy import double_quoted
 from rawkern.extensions.units import Reader
+from rawkern.extensions.untranslated import NotTranslated
 
 #: Each of these modules registers the kinds of nodes that it translates.
 _TRANSLATORS = (calls, declarations, elements, flow, literals, loops, names, objects, operators, plain_statements)
@@ -30,7 +30,7 @@ _TRANSLATORS = (calls, declarations, elements, flow, literals, loops, names, obj
 class Source:
     """A source of an extension."""
 
-    path: str  # "" for text that stands in no file
+    path: str  # "" for text that is not in a file
     text: str | None = None
     name: str = ""
     cuda: bool = True
@@ -283,19 +283,19 @@ class _Writer:
 
     def _function(self, unit: Unit, one: Function) -> str:
         try:
-            if one.refused:
-                raise Refused(one.refused)
+            if one.reason:
+                raise NotTranslated(one.reason)
             one.code = translate(unit, one)
             self.found.functions.append(one.name)
             return one.code
-        except Refused as error:
-            text = refusal_text(one, error)
-            self.found.refused[one.name] = text
+        except NotTranslated as error:
+            text = reason_text(one, error)
+            self.found.untranslated[one.name] = text
             self.found.reasons[one.name] = error
         except Exception as error:  # a fault of the translation is that of one function, too
-            text = refusal_text(one, Refused(f"its translation failed ({type(error).__name__}: {error})"))
-            self.found.refused[one.name] = text
-        one.refused = text
+            text = reason_text(one, NotTranslated(f"its translation failed ({type(error).__name__}: {error})"))
+            self.found.untranslated[one.name] = text
+        one.reason = text
         head = f"def {one.python}(*arguments, **keywords):\n"
         head = f"@staticmethod\n{head}" if one.owner is not None and one.static else head
         return head + f"    raise rawkern.errors.UnsupportedError(\n        {text!r}\n    )"

@@ -9,10 +9,10 @@ from rawkern.base.tree import named
 from rawkern.extensions import types as t
 from rawkern.extensions.constants import NAMES
 from rawkern.extensions.context import Context, bases, expression, short
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import instance, kernel_instance, spelled, split_name, type_of
 from rawkern.extensions.syntax import nodes_in
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, integer
 
 
@@ -26,7 +26,7 @@ def name(f: Context, node: Any) -> Value:
     variable = f.find(full)
     if variable is not None:
         if variable.kind == "type":
-            raise Refused(f"the type {full} as a value", node)
+            raise NotTranslated(f"the type {full} as a value", node)
         if variable.kind == "function":
             return Value(variable.python, Type("lambda"), extra=variable.extra)
         if variable.kind == "reference":
@@ -56,7 +56,7 @@ def _of_template(f: Context, node: Any, full: str) -> Value:
 
 
 def global_name(f: Context, node: Any, full: str) -> Value:
-    """A name that is no local one: a constant, a kernel, a function, or one of torch's."""
+    """A name that is not a local one: a constant, a kernel, a function, or one of torch's."""
     bare = full.rsplit("::", 1)[-1]
     scope = f.unit.structs.get(full.split("::")[-2]) if "::" in full else f.function.owner
     for struct in bases(f.unit, scope):
@@ -85,7 +85,7 @@ def global_name(f: Context, node: Any, full: str) -> Value:
         return Value(repr(bare), Type("enum"))
     if "::" in full:
         return _member_constant(f, node, full)
-    raise Refused(f"the name {full}", node)
+    raise NotTranslated(f"the unknown name {full}", node)
 
 
 _HERE = ("__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "__FILE__")
@@ -99,7 +99,7 @@ def lazy_constant(f: Context, bare: str) -> Value:
     value = inner.value(value_node)
     if around == "array":
         if value.items is None or any(one.items is not None for one in value.items):
-            raise Refused(f"the array {bare}", value_node)
+            raise NotTranslated(f"the array {bare}", value_node)
         value = replace(value, items=tuple(converted(one, type_) for one in value.items))
     elif type_.kind != "auto":
         value = converted(value, type_)
@@ -130,14 +130,14 @@ def _template_name(f: Context, node: Any, full: str, arguments: list[Any]) -> Va
         text = kernel_instance(f, node, f.unit.kernels[bare], arguments)
         return Value(f"{f.unit.variable}[{text}]", t.KERNEL, extra=text)
     if bare == "numeric_limits":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     if bare in ("is_same_v",):
         return same(f, arguments)
     if bare in f.unit.functions:
         return Value(f.unit.functions[bare][0].python, Type("lambda"), extra=(f.unit.functions[bare], arguments))
     if "::" in full or bare in f.unit.structs:
         return Value(f"{f.unit.variable}.constant({instance(f, node)})", t.INT)
-    raise Refused(f"`{short(node)}`", node)
+    raise NotTranslated(f"`{short(node)}`", node)
 
 
 def same(f: Context, arguments: list[Any]) -> Value:
@@ -150,11 +150,11 @@ def same(f: Context, arguments: list[Any]) -> Value:
 def parenthesized(f: Context, node: Any) -> Value:
     inside = [one for one in named(node)]
     if len(inside) != 1:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     if inside[0].type == "comma_expression":
         parts = named(inside[0])
         if any(nodes_in_calls(one) for one in parts[:-1]):
-            raise Refused("a comma between expressions", node)
+            raise NotTranslated("a comma between expressions", node)
         return f.value(parts[-1])
     return f.value(inside[0])
 

@@ -15,9 +15,9 @@ from rawkern.extensions.elements import struct_of
 from rawkern.extensions.overloads import chosen
 from rawkern.extensions.own import call_own
 from rawkern.extensions.program import Function, Struct, python_field
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import template_struct, type_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, copy_of
 
 
@@ -33,7 +33,7 @@ def type_of_struct(struct: Struct) -> Type:
 def this(f: Context, node: Any) -> Value:
     owner = f.function.owner
     if owner is None or f.function.static:
-        raise Refused("`this`", node)
+        raise NotTranslated("`this`", node)
     return Value("self", Type("pointer", of=(type_of_struct(owner),)))
 
 
@@ -54,7 +54,7 @@ def call_method(f: Context, node: Any, value: Value, name: str, of: list[Any] | 
         if field is not None and field.kind == "struct":
             inner = Value(f"{value.code}.{python_field(name)}", field, lvalue=True)
             return call_method(f, node, inner, "operator()", of, nodes)
-        raise Refused(f"`{short(node)}`: the method {name} of {value.type}", node)
+        raise NotTranslated(f"`{short(node)}`: the method {name} of {value.type}", node)
     known = {one.name: type_ for one, type_ in zip(struct.parameters, value.type.of, strict=False)} if struct else {}
     return call_own(f, node, functions, of, nodes, prefix=f"{value.code}.", of=known)
 
@@ -75,13 +75,13 @@ def call_inside(f: Context, node: Any, name: str, of: list[Any] | None, nodes: l
         return None
     if all(one.static for one in functions):
         if struct.parameters and struct is not owner:
-            raise Refused(f"`{short(node)}`: a static function of a template", node)
+            raise NotTranslated(f"`{short(node)}`: a static function of a template", node)
         return call_own(f, node, functions, of, nodes, prefix=f"{type_of_struct(struct).name}.")
     if owner is None or f.function.static:
-        raise Refused(f"`{short(node)}`: a method without an object", node)
+        raise NotTranslated(f"`{short(node)}`: a method without an object", node)
     if around and struct is not owner:  # the base's, whatever the object is
         if struct.parameters:
-            raise Refused(f"`{short(node)}`: a method of a template that is a base", node)
+            raise NotTranslated(f"`{short(node)}`: a method of a template that is a base", node)
         found = call_own(f, node, functions, of, nodes, prefix=f"{struct.python}.")
         head, _, rest = found.code.partition("(")
         return replace(found, code=f"{head}(self{'' if rest == ')' else ', '}{rest}")
@@ -106,7 +106,7 @@ def overloaded(f: Context, node: Any, operator: str, values: list[Value]) -> Val
     first = values[0]
     name = f"operator{operator}"
     if not operator_name(name):
-        raise Refused(f"`{short(node)}`: an operator of a struct", node)
+        raise NotTranslated(f"`{short(node)}`: an operator of a struct", node)
     rest = values[1:]
     of_struct = find_methods(f, struct_of(f, first.type), name) if first.type.kind == "struct" else []
     fitting_ = [one for one in of_struct if len(one.parameters) == len(rest)]
@@ -114,14 +114,14 @@ def overloaded(f: Context, node: Any, operator: str, values: list[Value]) -> Val
         return _called(f, node, fitting_, rest, f"{first.code}.")
     free = [one for one in f.unit.functions.get(name, []) if len(one.parameters) == len(values)]
     if not free:
-        raise Refused(f"`{short(node)}`: an operator of a struct", node)
+        raise NotTranslated(f"`{short(node)}`: an operator of a struct", node)
     return _called(f, node, free, values, "")
 
 
 def _called(f: Context, node: Any, functions: list[Function], values: list[Value], prefix: str) -> Value:
     from_values = [one for one in functions if not one.template and not one.rebinds]
     if not from_values:
-        raise Refused(f"`{short(node)}`: an operator of a struct", node)
+        raise NotTranslated(f"`{short(node)}`: an operator of a struct", node)
     one = chosen(node, from_values, [], values)
     codes = [argument_code(f, node, value, p.type) for p, value in zip(one.parameters, values, strict=True)]
     return Value(f"{prefix}{one.python}({', '.join(codes)})", t.plain(one.returns), lvalue=one.returns.reference)
@@ -138,7 +138,7 @@ def new(f: Context, node: Any) -> Value:
     type_ = type_of(f, node.child_by_field_name("type"))
     given = node.child_by_field_name("arguments")
     if type_.kind != "struct" or node.child_by_field_name("declarator") is not None:
-        raise Refused(f"`{short(node)}` (new expression)", node)
+        raise NotTranslated(f"`{short(node)}` (new expression)", node)
     values = [f.value(one) for one in named(given)] if given is not None else []
     made = construct(f, node, type_, values, braces=given is not None and given.type == "initializer_list")
     return Value(made.code, Type("pointer", of=(type_,)))
@@ -147,7 +147,7 @@ def new(f: Context, node: Any) -> Value:
 def delete(f: Context, node: Any) -> None:
     value = f.value(named(node)[-1])
     if value.type.kind != "pointer" or value.type.item.kind != "struct" or "[" in text_of(node).split()[0]:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
 
 
 RUN["delete_expression"] = delete
@@ -160,7 +160,7 @@ def owned(f: Context, node: Any, name: str, of: list[Any] | None, nodes: list[An
         return None
     type_ = type_of(f, of[0])
     if type_.kind != "struct":
-        raise Refused(f"`{short(node)}`: an owner of an object", node)
+        raise NotTranslated(f"`{short(node)}`: an owner of an object", node)
     made = construct(f, node, type_, [f.value(one) for one in nodes])
     return Value(made.code, Type("pointer", of=(type_,)))
 
@@ -176,7 +176,7 @@ def first_values(f: Context) -> None:
     for one in named(function.node) if function.node is not None else []:
         for each in named(one) if one.type == "field_initializer_list" else []:
             if each.type != "field_initializer":
-                raise Refused(f"`{short(each)}`", each)
+                raise NotTranslated(f"`{short(each)}`", each)
             given[text_of(named(each)[0]).split("<")[0].rsplit("::", 1)[-1].strip()] = named(each)[-1]
     bare = owner.name.rsplit("::", 1)[-1]
     if bare in given:  # another constructor
@@ -184,10 +184,10 @@ def first_values(f: Context) -> None:
         return
     base = f.unit.structs.get(owner.base)
     if owner.base and base is None:
-        raise Refused(f"its base {owner.base}, which is not in these sources", function.node)
+        raise NotTranslated(f"its base {owner.base}, which is not in these sources", function.node)
     if base is not None and (base.constructors or base.special):
         if base.special:
-            raise Refused(f"its base {base.name}, which {base.special}", function.node)
+            raise NotTranslated(f"its base {base.name}, which {base.special}", function.node)
         around = owner.base_type.name if owner.base_type is not None else base.python
         f.emit(f"{around}.{_chosen(f, base, given.get(owner.base), 'self')}")
     for name, type_ in owner.fields.items():
@@ -205,7 +205,7 @@ def first_values(f: Context) -> None:
         f.emit(f"self.{python_field(name)} = {value}")
     unknown = [one for one in given if one not in owner.fields and one not in (owner.base, *WITHOUT_STATE)]
     if unknown:
-        raise Refused(f"the member {unknown[0]}", function.node)
+        raise NotTranslated(f"the member {unknown[0]}", function.node)
 
 
 def _default(f: Context, node: Any, type_: Type) -> str:
@@ -215,10 +215,10 @@ def _default(f: Context, node: Any, type_: Type) -> str:
 
 
 def _first(f: Context, node: Any, type_: Type) -> str:
-    """The first value of a member from what stands behind its name."""
+    """The first value of a member from what follows its name."""
     values = [f.value(one) for one in named(node)] if node.type in ("argument_list", "initializer_list") else None
     if type_.kind == "array" and (values is None or values):
-        raise Refused(f"`{short(node)}`: the first value of an array", node)
+        raise NotTranslated(f"`{short(node)}`: the first value of an array", node)
     if type_.kind == "array":
         return _default(f, node, type_)
     if values is None:
@@ -236,8 +236,8 @@ def _chosen(f: Context, struct: Struct, node: Any, head: str) -> str:
     """The call of a constructor with the values in parentheses or braces."""
     values = [f.value(one) for one in named(node)] if node is not None else []
     one = chosen(node if node is not None else f.function.node, struct.constructors, [], values)
-    if one.refused or one.template:
-        raise Refused(f"a constructor of {struct.name}", node)
+    if one.reason or one.template:
+        raise NotTranslated(f"a constructor of {struct.name}", node)
     codes = [argument_code(f, node, value, p.type) for p, value in zip(one.parameters, values, strict=False)]
     return f"{one.python}({', '.join([head, *codes] if head else codes)})"
 

@@ -10,9 +10,9 @@ from rawkern.extensions import types as t
 from rawkern.extensions.arithmetic import arithmetic, common, compared, negative
 from rawkern.extensions.context import OVERLOADED, RUN, Context, expression, short
 from rawkern.extensions.elements import element
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, integer, options_code
 
 
@@ -24,7 +24,7 @@ def binary(f: Context, node: Any) -> Value:
         word = "and" if operator in ("&&", "and") else "or"
         return Value(f"({f.condition(left)} {word} {f.condition(right)})", t.BOOL)
     if operator == "<<" and _is_stream(left):
-        raise Refused(f"`{short(node)}`: a stream of text", node)
+        raise NotTranslated(f"`{short(node)}`: a stream of text", node)
     a, b = f.value(left), f.value(right)
     return combined(f, node, operator, a, b)
 
@@ -53,10 +53,10 @@ def combined(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
         return compared(operator, a, b) if operator in _COMPARISONS else arithmetic(operator, a, b)
     if "tensor" in kinds and operator not in ("&&", "||"):
         if kinds & {"null", "nothing"}:
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         if kinds <= {"tensor", "int", "float", "bool", "scalar", "param"} and operator not in ("<<", ">>"):
             return Value(f"({a.code} {operator} {b.code})", t.TENSOR)
-        raise Refused(f"`{short(node)}`: {a.type} {operator} {b.type}", node)
+        raise NotTranslated(f"`{short(node)}`: {a.type} {operator} {b.type}", node)
     if operator in ("==", "!=") and kinds & {"null", "nothing"}:
         other = b if a.type.kind in ("null", "nothing") else a
         if other.type.kind in ("optional", "nothing"):
@@ -80,12 +80,12 @@ def combined(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
     if operator in ("==", "!=") and kinds <= _COMPARED | {"int"}:
         return Value(f"({a.code} {operator} {b.code})", t.BOOL)
     if "cuda_vector" in kinds:
-        raise Refused(f"`{short(node)}`: an operator of a struct", node)
+        raise NotTranslated(f"`{short(node)}`: an operator of a struct", node)
     if "optional" in kinds and operator in ("==", "!="):
         return Value(f"({a.code} {operator} {b.code})", t.BOOL)
     if "scalar" in kinds and kinds <= {"scalar", "int", "float", "bool"} and operator in "+-*":
         return Value(f"({a.code} {operator} {b.code})", t.SCALAR)
-    raise Refused(f"`{short(node)}`: {a.type} {operator} {b.type}", node)
+    raise NotTranslated(f"`{short(node)}`: {a.type} {operator} {b.type}", node)
 
 
 def _devices(operator: str, a: Value, b: Value) -> Value:
@@ -99,7 +99,7 @@ def _devices(operator: str, a: Value, b: Value) -> Value:
 def _pointers(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value:
     if "vector" in (a.type.name, b.type.name):
         if operator != "+" or not b.type.integral:
-            raise Refused(f"`{short(node)}`: a pointer to an element of a vector", node)
+            raise NotTranslated(f"`{short(node)}`: a pointer to an element of a vector", node)
         return Value(f"part({a.code}, {b.code})", a.type, extra="vector")
     if operator in "+-" and b.type.integral and a.type.kind == "pointer":
         count = b.code if operator == "+" else negative(b).code
@@ -108,11 +108,11 @@ def _pointers(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value
         return Value(f"offset({b.code}, {a.code}{_item(f, b.type)})", b.type)
     if operator in ("==", "!=") and {a.type.kind, b.type.kind} == {"pointer"}:
         return Value(f"({'' if operator == '==' else 'not '}same_pointer({a.code}, {b.code}))", t.BOOL)
-    raise Refused(f"`{short(node)}` of pointers", node)
+    raise NotTranslated(f"`{short(node)}` of pointers", node)
 
 
 def _item(f: Context, pointer: Type) -> str:
-    """The type of a pointer's elements, as the argument of `offset` behind the count."""
+    """The type of a pointer's elements, as the argument of `offset` after the count."""
     item = pointer.item
     return "" if item.kind in ("void", "any") else f", {spelled(f, item)}"
 
@@ -160,7 +160,7 @@ def unary(f: Context, node: Any) -> Value:
             return Value(value.code, value.type.item, lvalue=True)
         if value.type.kind == "pointer":
             return element(f, node, value, integer(0))
-    raise Refused(f"`{short(node)}`", node)
+    raise NotTranslated(f"`{short(node)}`", node)
 
 
 def _address(f: Context, node: Any, inside: Any) -> Value:
@@ -188,7 +188,7 @@ def expansion(f: Context, node: Any) -> Value:
     inside = node.child_by_field_name("pattern")
     variable = f.find(text_of(inside)) if inside is not None and inside.type == "identifier" else None
     if variable is None or variable.type.kind != "pack":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     return Value(f"*{variable.python}", variable.type)
 
 
@@ -230,7 +230,7 @@ def _chosen(node: Any, a: Value, b: Value) -> Type:
         return t.plain(b.type)
     if b.items is not None:
         return t.plain(a.type)
-    raise Refused(f"`{short(node)}`: {a.type} or {b.type}", node)
+    raise NotTranslated(f"`{short(node)}`: {a.type} or {b.type}", node)
 
 
 def _alone(node: Any) -> bool:
@@ -253,7 +253,7 @@ def update(f: Context, node: Any) -> Value:
     variable = f.find(text_of(inside)) if inside.type == "identifier" else None
     if value.type.kind != "int" or variable is None or variable.kind != "value":
         if not _alone(node) or not value.lvalue or value.type.kind not in ("int", "float"):
-            raise Refused(f"`{short(node)}` inside of an expression", node)
+            raise NotTranslated(f"`{short(node)}` inside of an expression", node)
         old = f.temporary()
         if not prefix:
             f.emit(f"{old} = {value.code}")
@@ -272,9 +272,9 @@ def update(f: Context, node: Any) -> Value:
 def assignment(f: Context, node: Any) -> Value:
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     if left.type != "identifier" or text_of(node.child_by_field_name("operator")) != "=":
-        raise Refused(f"`{short(node)}` inside of an expression", node)
+        raise NotTranslated(f"`{short(node)}` inside of an expression", node)
     variable = f.find(text_of(left))
     if variable is None or variable.kind != "value" or variable.type.reference:
-        raise Refused(f"`{short(node)}` inside of an expression", node)
+        raise NotTranslated(f"`{short(node)}` inside of an expression", node)
     f.writes(variable)
     return Value(f"({variable.python} := {f.of_type(right, variable.type).code})", variable.type)

@@ -7,8 +7,8 @@ from typing import Any
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, options_code
 
 
@@ -23,7 +23,7 @@ def options_method(f: Context, node: Any, value: Value, name: str, nodes: list[A
     """``options.dtype(...)`` and the like: set with an argument, read without."""
     key = {"pinned_memory": "pin_memory", "device_index": "device"}.get(name, name)
     if key not in ("dtype", "device", "layout", "requires_grad", "pin_memory", "memory_format", "is_cuda", "has_dtype"):
-        raise Refused(f"`{short(node)}`: an option", node)
+        raise NotTranslated(f"`{short(node)}`: an option", node)
     if not nodes and key in ("dtype", "device"):
         type_ = t.DTYPE if key == "dtype" else t.DEVICE
         if value.options and key in value.options:
@@ -43,7 +43,7 @@ def options_method(f: Context, node: Any, value: Value, name: str, nodes: list[A
     else:
         given = f.value(nodes[0])
         if key == "dtype" and given.type.kind != "dtype":
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         code = given.code
     return Value(value.code, t.OPTIONS, options={**(value.options or {}), key: code})
 
@@ -57,7 +57,7 @@ def options_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]
     empty = Value("", t.OPTIONS, options={})
     if bare in ("dtype", "device", "requires_grad", "layout") and (name.startswith(_SPACES) or len(nodes) == 1):
         if bare == "dtype" and of:
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         return options_method(f, node, empty, bare, nodes)
     if bare in ("CUDA", "CPU") and len(nodes) == 1 and name.startswith(("torch::", "at::")):  # a type of old
         device = "cuda_device()" if bare == "CUDA" else "torch.device('cpu')"
@@ -91,11 +91,11 @@ def options_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]
             tests[bare] = integral
         return Value(tests[bare], t.BOOL)
     if bare in ("CppTypeToScalarType",):
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     if bare == "increment_version" and len(nodes) == 1:
         return Value(f"torch.autograd.graph.increment_version({f.value(nodes[0]).code})", t.VOID)
     if bare in ("globalContext",):
         return Value("torch", Type("global_context"))
     if bare in ("value_or_else", "toAccumulateType"):
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     return None

@@ -7,8 +7,8 @@ from typing import Any
 from rawkern.base.tree import text_of
 from rawkern.extensions.context import short
 from rawkern.extensions.program import Function
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 
@@ -23,7 +23,7 @@ def chosen(node: Any, functions: list[Function], given: list[Any], values: list[
         if not given or one.template
     ]
     if not fitting:
-        raise Refused(f"`{short(node)}`: no {functions[0].name} with these parameters", node)
+        raise NotTranslated(f"`{short(node)}`: no {functions[0].name} with these parameters", node)
     if len(fitting) > 1:
         scored = [
             (sum(_fit(p.type, v.type) for p, v in zip(one.parameters, values, strict=False)), one) for one in fitting
@@ -33,7 +33,7 @@ def chosen(node: Any, functions: list[Function], given: list[Any], values: list[
     if len(fitting) > 1 and len({_body(one) for one in fitting}) == 1:  # for constant objects and for others
         return fitting[0]
     if len(fitting) > 1 and len({(one.path, one.line, one.python) for one in fitting}) > 1:
-        raise Refused(f"`{short(node)}`: several functions {functions[0].name} fit", node)
+        raise NotTranslated(f"`{short(node)}`: several functions {functions[0].name} fit", node)
     return fitting[0]
 
 

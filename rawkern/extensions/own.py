@@ -13,10 +13,10 @@ from rawkern.extensions.context import Context, changeable, changed_by_calls, sh
 from rawkern.extensions.launches import deduce, matched
 from rawkern.extensions.overloads import chosen
 from rawkern.extensions.program import Function, Parameter, Unit
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
 from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, options_code
 
 
@@ -31,33 +31,33 @@ def call_own(
     prefix: str = "",
     of: dict[str, Type] | None = None,
 ) -> Value:
-    """A call of one of the functions of a name; of methods, what stands before it and its class's type parameters."""
+    """A call of one of the functions of a name; of methods, what precedes it and its class's type parameters."""
     values = [f.value(one) for one in nodes]
     if "::" in name:
         functions = [one for one in functions if f"::{one.name}".endswith(f"::{name.removeprefix('::')}")] or functions
     try:
         one = chosen(node, [each for each in functions if each.unit is f.unit] or functions, given or [], values)
-    except Refused:
+    except NotTranslated:
         one = chosen(node, functions, given or [], values)
     if one.variadic:
-        raise Refused(f"`{short(node)}`: {one.name} takes any number of arguments", node)
+        raise NotTranslated(f"`{short(node)}`: {one.name} takes any number of arguments", node)
     known, codes = template_codes(f, node, one, given or [], values)
     known = (of or {}) | known
     changed: list[Any] = []
     for parameter, value, argument in zip(one.parameters, values, nodes, strict=False):
         if value.type.kind == "pack":
-            raise Refused(f"`{short(node)}`: arguments that are not counted", node)
+            raise NotTranslated(f"`{short(node)}`: arguments that are not counted", node)
         type_ = substituted(parameter.type, known)
         if parameter.name in one.targets:
             if value.type.kind != "address" or value.extra is None:
-                raise Refused(f"`{short(argument)}`: a pointer for {parameter.name}", argument)
+                raise NotTranslated(f"`{short(argument)}`: a pointer for {parameter.name}", argument)
             argument = value.extra
             value = f.value(argument)
             if value.type.name != parameter.type.name:
-                raise Refused(f"`{short(node)}`: a pointer to {value.type} for {parameter.type}", argument)
+                raise NotTranslated(f"`{short(node)}`: a pointer to {value.type} for {parameter.type}", argument)
         if parameter.name in one.rebinds:
             if any(text_of(one) == text_of(argument) for one in changed):
-                raise Refused(f"`{short(node)}`: {text_of(argument)} by two references", argument)
+                raise NotTranslated(f"`{short(node)}`: {text_of(argument)} by two references", argument)
             changed.append(argument)
             codes.append(value.code)
             continue
@@ -69,11 +69,13 @@ def call_own(
 
 
 def _assigning(f: Context, node: Any, one: Function, made: Value, changed: list[Any]) -> Value:
-    """A call that assigns what it takes by reference: it returns that behind its value."""
+    """A call that assigns what it takes by reference: it returns that after its value."""
     around = node.parent
     assigned = around.type == "assignment_expression" and around.parent.type == "expression_statement"
     if not (assigned or around.type in ("expression_statement", "return_statement", "init_declarator")):
-        raise Refused(f"`{short(node)}`: {one.name} changes what it takes by reference, inside of an expression", node)
+        raise NotTranslated(
+            f"`{short(node)}`: {one.name} changes what it takes by reference, inside of an expression", node
+        )
     targets, after = [], []
     for argument in changed:
         variable = f.find(text_of(argument)) if argument.type == "identifier" else None
@@ -113,7 +115,7 @@ def template_codes(
     for k, parameter in enumerate(one.template):
         if parameter.keyword == "pack":
             if k < len(given):
-                raise Refused(f"`{short(node)}`: template arguments of any number", node)
+                raise NotTranslated(f"`{short(node)}`: template arguments of any number", node)
             codes.append(f"[{', '.join(_pack_code(f, value) for value in values[len(one.parameters) :])}]")
             continue
         if k < len(given):
@@ -134,7 +136,7 @@ def template_codes(
             else:
                 codes.append(_value_code(f, parameter.default, parameter))
         else:
-            raise Refused(f"`{short(node)}`: the template argument {parameter.name}, which is not deduced", node)
+            raise NotTranslated(f"`{short(node)}`: the template argument {parameter.name}, which is not deduced", node)
     return known, codes
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.extensions import cpp
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import ANY, Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 _WRITTEN = """
@@ -55,7 +55,7 @@ class Function:
     const: bool = False  # a method that leaves its object alone
     virtual: bool = False
     pure: bool = False  # virtual, and only those of derived structs have a body
-    refused: str = ""  # why it is not translated
+    reason: str = ""  # why it is not translated
     static: bool = False
     device: bool = False  # it is marked for the device, too
     code: str = ""  # its Python
@@ -82,7 +82,7 @@ class Struct:
     defaults: dict[str, str] = field(default_factory=dict)
     base: str = ""
     aliases: dict[str, Type] = field(default_factory=dict)
-    refused: str = ""
+    reason: str = ""
     path: str = ""
     line: int = 0
     parameters: list[Parameter] = field(default_factory=list)  # of a template
@@ -204,11 +204,11 @@ class Translation:
 
     code: str = ""  # the module's Python
     functions: list[str] = field(default_factory=list)  # translated, by their names in C++
-    refused: dict[str, str] = field(default_factory=dict)  # the others, with the reason
+    untranslated: dict[str, str] = field(default_factory=dict)  # the others, with the reason
     notes: list[str] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)  # the files that were read
     exports: list[str] = field(default_factory=list)
-    reasons: dict[str, Refused] = field(default_factory=dict)
+    reasons: dict[str, NotTranslated] = field(default_factory=dict)
 
     @property
     def files(self) -> list[str]:

@@ -9,8 +9,8 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context
 from rawkern.extensions.program import Kernel, Struct
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 
 _TRAITS = {
     "acc_type": "acc_type", "opmath_type": "opmath_type", "OpMathType": "opmath_type", "acc_type_device": "acc_type",
@@ -37,7 +37,7 @@ def type_of(f: Context, node: Any) -> Type:
     if kind == "decltype":
         inside = named(node)[-1]
         return t.plain(f.value(inside).type)
-    raise Refused(f"the type `{text_of(node)}`", node)
+    raise NotTranslated(f"the type `{text_of(node)}`", node)
 
 
 def declared_type(f: Context, node: Any, declarator: Any, around: Any = None) -> Type:
@@ -131,7 +131,7 @@ def _qualified(f: Context, node: Any) -> Type:
     if bare in ("unique_ptr", "shared_ptr", "intrusive_ptr"):
         owned = type_of(f, arguments[0])
         if owned.kind != "struct":
-            raise Refused(f"`{text_of(node)}`: an owner of an object", node)
+            raise NotTranslated(f"`{text_of(node)}`: an owner of an object", node)
         return Type("pointer", of=(owned,))
     if bare in f.unit.structs and f.unit.structs[bare].template and _made(f.unit.structs[bare]):
         return template_struct(f, node, f.unit.structs[bare], arguments)
@@ -149,7 +149,7 @@ def template_struct(f: Context, node: Any, struct: Struct, arguments: list[Any])
     given = [*arguments, *(one.default for one in struct.parameters[len(arguments) :])]
     for parameter, one in zip(struct.parameters, given, strict=False):
         if one is None or parameter.keyword == "pack":
-            raise Refused(f"the type `{text_of(node)}`", node)
+            raise NotTranslated(f"the type `{text_of(node)}`", node)
         if parameter.keyword == "type":
             types.append(type_of(f, one))
             codes.append(spelled(f, types[-1]))
@@ -201,7 +201,7 @@ def spelled(f: Context, type_: Type) -> str:
 
 def text_of_type(f: Context, type_: Type) -> str:
     if type_.text:
-        raise Refused(f"the type {type_} as an argument of a template")
+        raise NotTranslated(f"the type {type_} as an argument of a template")
     if type_.kind == "pointer":
         return text_of_type(f, type_.item) + "*"
     if type_.kind == "void":
@@ -212,7 +212,7 @@ def text_of_type(f: Context, type_: Type) -> str:
         return type_.spelled
     if type_.name in t.TEXTS:
         return t.TEXTS[type_.name]
-    raise Refused(f"the type {type_} as an argument of a template")
+    raise NotTranslated(f"the type {type_} as an argument of a template")
 
 
 def quoted(pieces: list[tuple[bool, str]]) -> str:
@@ -232,7 +232,7 @@ def instance(f: Context, node: Any) -> str:
 
 
 def kernel_instance(f: Context, node: Any, kernel: Kernel, arguments: list[Any]) -> str:
-    """The same for an instance of a kernel, with the namespaces that it stands in."""
+    """The same for an instance of a kernel, with the namespaces that it is in."""
     pieces: list[tuple[bool, str]] = [(False, f"{kernel.name}<")]
     for k, one in enumerate(arguments):
         made = pieces_of(f, one)
@@ -316,7 +316,7 @@ def argument_of(f: Context, node: Any) -> list[tuple[bool, str]]:
         return _literal(value.extra)
     if value.type.kind in ("int", "any", "param", "opaque"):
         return [(True, value.code if value.type.kind == "int" else f"spelled({value.code})")]
-    raise Refused(f"`{text_of(node)}` as an argument of a template", node)
+    raise NotTranslated(f"`{text_of(node)}` as an argument of a template", node)
 
 
 def _literal(code: str) -> list[tuple[bool, str]]:

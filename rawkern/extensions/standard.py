@@ -14,10 +14,10 @@ from rawkern.extensions.iterators import part_of
 from rawkern.extensions.lambdas import call_lambda, define_lambda
 from rawkern.extensions.names import name as name_value
 from rawkern.extensions.names import same
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, split_name, type_of
 from rawkern.extensions.syntax import lambda_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, copy_of, integer, typed
 
 _ONE = {
@@ -64,7 +64,7 @@ def _extreme(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     if of:
         values = [converted(one, t.plain(type_of(f, of[0]))) for one in values]
     if not all(one.type.number for one in values) or len(values) < 2:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     type_ = values[0].type
     for one in values[1:]:
         type_ = t.plain(one.type) if one.type == type_ else common(type_, one.type)
@@ -134,7 +134,7 @@ def _get(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
         return None
     value, index = f.value(nodes[0]), f.value(of[0]).constant
     if index is None or value.type.kind not in ("tuple", "any", "vector", "array", "param"):
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     types = value.type.of
     item = types[index] if value.type.kind == "tuple" and index < len(types) else value.type.item
     return Value(f"{value.code}[{index}]", item, lvalue=value.lvalue)
@@ -144,7 +144,7 @@ def _make_tuple(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     values = [f.value(one) for one in nodes]
     codes = [copy_of(one, one) if one.options is None else "" for one in values]
     if "" in codes:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     comma = "," if len(codes) == 1 else ""
     return Value(f"({', '.join(codes)}{comma})", Type("tuple", of=tuple(t.plain(one.type) for one in values)))
 
@@ -170,9 +170,9 @@ def _accumulate(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     begin, end, start = (f.value(one) for one in nodes[:3])
     product = len(nodes) > 3 and "multiplies" in text_of(nodes[3])
     if begin.type.kind != "iterator" or (len(nodes) > 3 and not product):
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     if start.type.kind != "int":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     part = part_of(begin, end).removesuffix("[:]")
     code = f"math.prod({part}, start={start.code})" if product else f"sum({part}, {start.code})"
     return Value(f"{start.type.name}({code})", start.type)
@@ -198,14 +198,14 @@ def _of_text(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 def _text_compared(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     a, b = (f.value(one).code for one in nodes[:2])
     if len(nodes) != 2:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     return Value(f"(({a} > {b}) - ({a} < {b}))", t.INT, -1, 1)
 
 
 def _extreme_of(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     """``std::max_element(begin, end)``, whose value is used through a star."""
     if len(nodes) != 2 or node.parent.type != "pointer_expression":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     word = text_of(node.child_by_field_name("function")).rsplit("::", 1)[-1].removesuffix("_element")
     begin, end = (f.value(one) for one in nodes)
     found = Type("found", of=(begin.type.item,))
@@ -213,7 +213,7 @@ def _extreme_of(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
         return Value(f"{word}({part_of(begin, end)})", found)
     (base, start), (other, stop) = _place(begin.code), _place(end.code)
     if begin.type.kind != "pointer" or base != other or not stop:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     base = typed(Value(base, begin.type))
     return Value(f"elements({base})[{start}:{stop}].{word}().item()", found)
 
@@ -245,7 +245,7 @@ def _print(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     values = [f.value(one) for one in nodes]
     if text_of(node.child_by_field_name("function")).endswith("fprintf"):
         if values[0].type.kind != "file":
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         values = values[1:]
     codes = [one.code for one in values]
     return Value(f"printf({', '.join(codes)})", t.VOID)
@@ -257,7 +257,7 @@ def _print_to(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     variable = f.find(text_of(nodes[0])) if nodes[0].type == "identifier" else None
     array = variable is not None and variable.type.kind == "array" and variable.type.item.name in ("int8", "uint8")
     if variable is None or not (array or variable.type.kind == "string") or node.parent.type != "expression_statement":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     format_, *values = (f.value(one).code for one in nodes[1 + bounded :])
     room = f"[: {f.value(nodes[1]).code} - 1]" if bounded and "sizeof" not in text_of(nodes[1]) else ""
     f.writes(variable)
@@ -270,7 +270,7 @@ def _begin(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     value = f.value(nodes[0])
     name = text_of(node.child_by_field_name("function"))
     if value.type.kind not in ("vector", "sizes", "array"):
-        raise Refused(f"`{short(node)}`: an iterator of {value.type}", node)
+        raise NotTranslated(f"`{short(node)}`: an iterator of {value.type}", node)
     place = "0" if name.endswith("begin") else f"len({value.code})"
     return Value(value.code, Type("iterator", of=(value.type.item,)), extra=place)
 
@@ -278,7 +278,7 @@ def _begin(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 def _swap(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     names = [f.find(text_of(one)) if one.type == "identifier" else None for one in nodes]
     if len(names) != 2 or None in names or node.parent.type != "expression_statement":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     swapped = [one for one in names if one is not None]
     pair = [one.python for one in swapped]
     for one in swapped:
@@ -295,23 +295,23 @@ def _algorithm(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     values = [f.value(one) for one in nodes]
     more = {"sort": 0, "stable_sort": 0, "reverse": 0, "fill": 1, "iota": 1, "copy": 1}[name]
     if len(values) != 2 + more or node.parent.type != "expression_statement" or values[0].type.kind != "iterator":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     part, item = part_of(values[0], values[1]), values[0].type.item
     if name == "copy":
         target = values[2]
         if target.type.kind != "iterator" or target.code == values[0].code:
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         f.emit(f"overwrite({target.code}, {target.extra}, {part.removesuffix('[:]')})")
     elif name in ("fill", "iota"):
         start = converted(values[2], item).code
         made = f"[{start}] * len({part})" if name == "fill" else f"range({start}, {start} + len({part}))"
         if (name == "iota" and item.kind != "int") or item.kind not in ("int", "float", "bool"):
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         f.emit(f"{part} = {made}")
     else:
         pairs = item.kind == "tuple" and item.of and all(one.number for one in item.of)
         if not (item.number or (pairs and "sort" in name)):
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         f.emit(f"{part} = {'sorted' if 'sort' in name else 'reversed'}({part})")
     return Value("None", t.VOID)
 
@@ -320,10 +320,10 @@ def _sorted_by(f: Context, node: Any, nodes: list[Any]) -> Value:
     """``std::sort(begin, end, comparison)``, whose order of what compares equal is that of a stable sort."""
     begin, end, body = f.value(nodes[0]), f.value(nodes[1]), lambda_of(nodes[2])
     if body is None or begin.type.kind != "iterator" or node.parent.type != "expression_statement":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     variable = define_lambda(f, f.temporary("before"), body)
     if len(variable.extra["parameters"]) != 2 or variable.extra["returns"].kind != "bool":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     part = part_of(begin, end)
     f.emit(f"{part} = ordered({part}, {variable.python})")
     return Value("None", t.VOID)
@@ -335,10 +335,10 @@ def _quantified(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     body = lambda_of(nodes[2]) if len(nodes) == 3 else None
     begin, end = f.value(nodes[0]), f.value(nodes[1])
     if body is None or begin.type.kind != "iterator":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     variable = define_lambda(f, f.temporary("condition"), body)
     if len(variable.extra["parameters"]) != 1 or variable.extra["returns"].kind != "bool":
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     word = {"any_of": "any", "all_of": "all", "none_of": "not any"}[name]
     return Value(f"({word}(map({variable.python}, {part_of(begin, end).removesuffix('[:]')})))", t.BOOL)
 
@@ -362,7 +362,7 @@ def _parallel(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     """``at::parallel_for(begin, end, grain, body)``: in one piece."""
     body = lambda_of(nodes[3]) if len(nodes) == 4 else None
     if body is None:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     variable = define_lambda(f, f.temporary("loop"), body)
     return call_lambda(f, node, variable, nodes[:2])
 
@@ -414,7 +414,7 @@ def limits_value(f: Context, node: Any, called: Any) -> Value | None:
         return integer(most if which == "max" else least, t.plain(type_))
     if type_.kind in ("float", "param"):
         return Value(f"limit({spelled(f, type_)}, {which!r})", t.plain(type_))
-    raise Refused(f"`{short(node)}`", node)
+    raise NotTranslated(f"`{short(node)}`", node)
 
 
 @expression("template_type")

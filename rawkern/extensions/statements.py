@@ -11,8 +11,8 @@ from rawkern.extensions.construction import fitting
 from rawkern.extensions.context import OVERLOADED, RUN, Context, Variable, short, statement
 from rawkern.extensions.declarations import options_dict
 from rawkern.extensions.operators import combined
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, copy_of, integer, typed
 
 
@@ -108,7 +108,7 @@ def _assign(f: Context, node: Any) -> None:
         return
     if old.type.kind == "tensor":
         if operator not in ("+=", "-=", "*=", "/="):
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         if left.type == "identifier":
             variable = f.find(text_of(left)) or _unknown(left)
             variable = variable.extra if variable.kind == "reference" else variable
@@ -120,7 +120,7 @@ def _assign(f: Context, node: Any) -> None:
 
 
 def _unknown(node: Any) -> Any:
-    raise Refused(f"the name {text_of(node)}", node)
+    raise NotTranslated(f"the unknown name {text_of(node)}", node)
 
 
 def _tied(f: Context, left: Any, value: Value) -> None:
@@ -131,7 +131,7 @@ def _tied(f: Context, left: Any, value: Value) -> None:
             continue
         variable = f.find(text_of(one)) if one.type == "identifier" else None
         if variable is None:
-            raise Refused(f"`{short(left)}`", left)
+            raise NotTranslated(f"`{short(left)}`", left)
         f.writes(variable)
         pythons.append(variable.python)
     f.emit(f"{', '.join(pythons)}{',' if len(pythons) == 1 else ''} = {value.code}")
@@ -151,12 +151,12 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
             _store(f, variable.python, copy_of(value, fitting(f, node, value, variable.type)), variable.type)
             return
         if variable is None or variable.kind != "value":
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         if variable.type.kind == "guard":
             return
         if variable.type.kind == "iterator":
             if value.type.kind != "iterator" or value.code != variable.extra:
-                raise Refused(f"`{short(node)}`: an iterator of another container", node)
+                raise NotTranslated(f"`{short(node)}`: an iterator of another container", node)
             f.writes(variable)
             f.emit(f"{variable.python} = {value.extra}")
             return
@@ -194,7 +194,7 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
         if target.type.kind == "tensor" and target.code.endswith("]"):
             f.emit(f"{target.code} = {value.code}")
             return
-    raise Refused(f"`{short(node)}`", node)
+    raise NotTranslated(f"`{short(node)}`", node)
 
 
 def _balanced(code: str) -> bool:
@@ -218,7 +218,7 @@ def _assign_element(f: Context, node: Any, left: Any, value: Value) -> None:
     if kind == "tensor":
         number = value.code if value.type.kind in ("tensor", "scalar") or value.type.number else None
         if number is None:
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         f.emit(f"{base.code}[{index.code}] = {number}")
     elif kind == "pointer" and base.type.item.number and base.type.name != "vector":
         f.emit(f"elements({typed(base)})[{index.code}] = {converted(value, base.type.item).code}")
@@ -231,7 +231,7 @@ def _assign_element(f: Context, node: Any, left: Any, value: Value) -> None:
         code = index.code if kind == "map" or low >= 0 else f"at({index.code})"
         f.emit(f"{base.code}[{code}] = {copy_of(value, fitting(f, node, value, item))}")
     else:
-        raise Refused(f"`{short(node)}`: an element of {base.type}", node)
+        raise NotTranslated(f"`{short(node)}`: an element of {base.type}", node)
     if after is not None:
         _step(f, after)
 
@@ -246,13 +246,13 @@ def _assign_member(f: Context, node: Any, left: Any, value: Value) -> None:
             return
         variable = f.find(text_of(inside)) if inside.type == "identifier" else None
         if variable is None:
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
         f.writes(variable)
         f.emit(f"{variable.python} = {variable.python}._replace({name}={converted(value, t.UINT).code})")
         return
     target = f.value(left)
     if owner.type.kind == "tuple" or not target.lvalue:
-        raise Refused(f"`{short(node)}`", node)
+        raise NotTranslated(f"`{short(node)}`", node)
     _store(f, target.code, copy_of(value, fitting(f, node, value, target.type)), target.type)
 
 

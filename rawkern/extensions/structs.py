@@ -14,10 +14,10 @@ from rawkern.extensions.context import Context
 from rawkern.extensions.functions import template_parameters
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import RESERVED, Function, Struct, Unit, python_field
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type, split_name, type_of
 from rawkern.extensions.syntax import array_sizes
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value
 
 
@@ -35,7 +35,7 @@ def read_enum(unit: Unit, node: Any, taken: set[str]) -> None:
         if given is not None:
             try:
                 following = f.value(given).constant or 0
-            except Refused:
+            except NotTranslated:
                 return
         python = label + "_" if label in RESERVED or label in taken else label
         taken.add(python)
@@ -66,7 +66,7 @@ def read_members(
         if one.type == "alias_declaration":
             try:
                 type_ = type_of(f, one.child_by_field_name("type"))
-            except Refused:
+            except NotTranslated:
                 continue
             name = text_of(one.child_by_field_name("name"))
             f.declare(name, type_, kind="type")
@@ -82,8 +82,8 @@ def read_members(
             continue
         try:
             _fields(f, struct, one)
-        except Refused as error:
-            struct.refused = error.what
+        except NotTranslated as error:
+            struct.reason = error.what
     read_methods(unit, struct, body, expanded, path)
 
 
@@ -124,13 +124,13 @@ def _fields(f: Context, struct: Struct, node: Any) -> None:
         while inner.type not in ("field_identifier", "identifier"):
             deeper = inner.child_by_field_name("declarator") or (named(inner) or [None])[-1]
             if deeper is None:
-                raise Refused("a member of it", node)
+                raise NotTranslated("a member of it", node)
             inner = deeper
         name = text_of(inner)
         if type_.kind == "opaque":
-            raise Refused(f"its member {name} of {type_}", node)
+            raise NotTranslated(f"its member {name} of {type_}", node)
         if type_.reference:
-            raise Refused(f"its member {name}, which is a reference", node)
+            raise NotTranslated(f"its member {name}, which is a reference", node)
         for size in reversed(sizes):
             type_ = Type("array", of=(type_,), name=f.value(size).code)
         struct.fields[name] = t.plain(type_)
@@ -155,7 +155,7 @@ def _default(f: Context, struct: Struct, name: str, type_: Type, given: Any) -> 
     if type_.kind == "array":
         values = [ast.literal_eval(f.of_type(one, type_.item).code) for one in named(given)]
         if not type_.name.isdigit() or type_.item.kind == "array" or given.type != "initializer_list":
-            raise Refused(f"its member {name}, whose values are listed", given)
+            raise NotTranslated(f"its member {name}, whose values are listed", given)
         zero = ast.literal_eval(_zero(type_.item, {}))
         struct.defaults[name] = repr(values + [zero] * (int(type_.name) - len(values)))
         return
@@ -165,7 +165,7 @@ def _default(f: Context, struct: Struct, name: str, type_: Type, given: Any) -> 
         code = f.of_type(given, type_).code
         ast.literal_eval(code)
         struct.defaults[name] = code
-    except (Refused, ValueError, SyntaxError):
+    except (NotTranslated, ValueError, SyntaxError):
         struct.initial[name] = given
 
 

@@ -11,9 +11,9 @@ from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.options import keywords
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
+from rawkern.extensions.untranslated import NotTranslated
 from rawkern.extensions.values import Value, converted, integer, typed
 
 _MOST = 2**40  # no tensor that there is has more elements; what is computed with sizes is checked beyond
@@ -23,7 +23,7 @@ _TUPLES = {
 }  # fmt: skip
 _LISTS = {"split", "chunk", "unbind", "tensor_split", "split_with_sizes", "where_list", "meshgrid", "broadcast_tensors"}
 _KEYWORDS: dict[str, tuple[str, ...]] = {
-    # Of torch's Python API these stand behind a star; in C++ they are the last ones in their order.
+    # Of torch's Python API these are keyword-only; in C++ they are the last ones in their order.
     "add": ("alpha",), "add_": ("alpha",), "sub": ("alpha",), "sub_": ("alpha",), "addmm": ("beta", "alpha"),
     "addmm_": ("beta", "alpha"), "addmv": ("beta", "alpha"), "addmv_": ("beta", "alpha"), "addbmm": ("beta", "alpha"),
     "baddbmm": ("beta", "alpha"), "baddbmm_": ("beta", "alpha"), "addr": ("beta", "alpha"), "addcmul": ("value",),
@@ -78,7 +78,7 @@ def method(f: Context, node: Any, value: Value, name: str, of: list[Any] | None,
     if name in _BY_ATEN or (not hasattr(torch.Tensor, name) and _schema(name) is not None):
         return _of_aten(f, node, name, [value, *(f.value(one) for one in nodes)])
     if name.startswith("toLegacy") or not hasattr(torch.Tensor, name):
-        raise Refused(f"`{short(node)}`: a tensor's method {name}, which torch has not in Python", node)
+        raise NotTranslated(f"`{short(node)}`: a tensor's method {name}, which torch has not in Python", node)
     arguments = [f.value(one) for one in nodes]
     codes = arguments_of(f, node, name, arguments, function=False)
     return Value(f"{code}.{name}({', '.join(codes)})", _returned(name, arguments, 0))
@@ -150,7 +150,7 @@ def _index(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
 
 def _index_put(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
     if len(given) > 2:
-        raise Refused(f"`{short(node)}`: index_put_ that accumulates", node)
+        raise NotTranslated(f"`{short(node)}`: index_put_ that accumulates", node)
     return Value(f"{value.code}.__setitem__({_tuple(indices(f, node, given[0]))}, {given[1].code})", t.TENSOR)
 
 
@@ -168,7 +168,7 @@ def indices(f: Context, node: Any, value: Value) -> str:
         elif one.type.kind in ("index", "int", "tensor", "bool", "nothing"):
             codes.append(one.code)
         else:
-            raise Refused(f"`{short(node)}`: an index of {one.type}", node)
+            raise NotTranslated(f"`{short(node)}`: an index of {one.type}", node)
     return ", ".join(codes)
 
 
@@ -192,12 +192,12 @@ def _to(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
         elif one.type.kind == "bool":
             codes.append(one.code)
         else:
-            raise Refused(f"`{short(node)}`", node)
+            raise NotTranslated(f"`{short(node)}`", node)
     return Value(f"{value.code}.to({', '.join(codes)})", t.TENSOR)
 
 
 def _reset(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
-    raise Refused(f"`{short(node)}`", node)
+    raise NotTranslated(f"`{short(node)}`", node)
 
 
 def _same(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
@@ -244,15 +244,15 @@ def arguments_of(f: Context, node: Any, name: str, values: Sequence[Value], *, f
     if name in _FACTORIES and len(values) > 1 and values[0].type.kind == "dtype":  # at::empty(x.type(), {n})
         dtype = values[0].code
         if not dtype.endswith(".dtype"):
-            raise Refused(f"`{short(node)}`: a type before the sizes", node)
+            raise NotTranslated(f"`{short(node)}`: a type before the sizes", node)
         options = {"dtype": dtype, "device": f"{dtype.removesuffix('.dtype')}.device"}
         values = [*values[1:], Value("", t.OPTIONS, options=options)]
-    behind = _KEYWORDS.get(name, ())
+    after_star = _KEYWORDS.get(name, ())
     count = len(values)
     sized = _SIZED.get(name, 0)
     first = _POSITIONAL.get(name)
-    star = (first + function if first is not None else count - len(behind)) if behind else count
-    if behind and first is None and count <= 2 + function:
+    star = (first + function if first is not None else count - len(after_star)) if after_star else count
+    if after_star and first is None and count <= 2 + function:
         star = count
     for k, one in enumerate(values):
         if one.type.kind == "options":
@@ -274,12 +274,12 @@ def arguments_of(f: Context, node: Any, name: str, values: Sequence[Value], *, f
         elif one.items is not None:
             tensors = any(item.type.kind == "tensor" for item in one.items)
             codes.append(one.code if tensors else converted(one, t.SIZES).code)
-        elif k >= star and k - star < len(behind):
-            codes.append(f"{behind[k - star]}={one.code}")
+        elif k >= star and k - star < len(after_star):
+            codes.append(f"{after_star[k - star]}={one.code}")
         elif one.type.kind in ("pointer", "struct", "lambda", "kernel", "stream", "address"):
-            raise Refused(f"`{short(node)}`: {one.type} for {name}", node)
+            raise NotTranslated(f"`{short(node)}`: {one.type} for {name}", node)
         elif one.type.kind == "generator":
-            raise Refused(f"`{short(node)}`: a generator", node)
+            raise NotTranslated(f"`{short(node)}`: a generator", node)
         else:
             codes.append(one.code)
     return codes
@@ -301,7 +301,7 @@ def _returned(name: str, values: Sequence[Value], self: int) -> Type:
     if name in ("result_type", "promote_types"):
         return t.DTYPE
     if name in ("tolist", "backward", "storage", "register_hook", "numpy"):
-        raise Refused(f"a tensor's method {name}")
+        raise NotTranslated(f"a tensor's method {name}")
     schema = _schema(name)
     return _by_schema(schema) if schema is not None and schema.returns else t.TENSOR
 
@@ -323,10 +323,10 @@ def _from_blob(f: Context, node: Any, given: Sequence[Value]) -> Value:
     memory, sizes = given[0], converted(given[1], t.SIZES).code
     copied = node.parent.type == "field_expression" and text_of(node.parent.child_by_field_name("field")) in _COPIES
     if memory.type.kind != "pointer" or (memory.extra == "vector" and not copied):
-        raise Refused("torch::from_blob", node, "make the tensor in Python and pass it")
+        raise NotTranslated("torch::from_blob", node, "make the tensor in Python and pass it")
     options = converted(given[-1], t.OPTIONS) if len(given) > 2 else Value("", t.OPTIONS, options={})
     if len(given) > 3:
-        raise Refused("torch::from_blob", node, "make the tensor in Python and pass it")
+        raise NotTranslated("torch::from_blob", node, "make the tensor in Python and pass it")
     dtype = (options.options or {}).get("dtype") or (
         f"{options.code}.get('dtype')" if options.code else "torch.float32"
     )

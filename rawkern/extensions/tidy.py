@@ -123,7 +123,7 @@ def _assigns(body: list[ast.stmt], name: str) -> bool:
 
 
 def wrapped(line: str) -> list[str]:
-    """A line in pieces of at most 120 characters, broken behind commas in brackets."""
+    """A line in pieces of at most 120 characters, broken after commas in brackets."""
     if len(line) <= _WIDTH:
         return [line]
     indent = len(line) - len(line.lstrip())
@@ -136,7 +136,7 @@ def wrapped(line: str) -> list[str]:
 
 
 def _break(line: str, indent: int) -> int | None:
-    """Where a line may be broken: behind the last comma that is not inside of a string."""
+    """Where a line may be broken: after the last comma that is not inside of a string."""
     found, quote, depth = None, "", 0
     for at, character in enumerate(line):
         if quote:

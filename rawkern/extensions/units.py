@@ -26,9 +26,9 @@ from rawkern.extensions.functions import declared_name, signature, template_para
 from rawkern.extensions.kept import read_variable
 from rawkern.extensions.macros import Expanded, Macro, define, expand, tokens
 from rawkern.extensions.program import RESERVED, Function, Kernel, Parameter, Struct, Unit
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.spelling import declared_type
 from rawkern.extensions.structs import read_enum, read_members
+from rawkern.extensions.untranslated import NotTranslated
 
 _VERSION = [int(part) for part in re.findall(r"\d+", torch.__version__)[:3]]
 #: Macros that are known when code for the host is read, beside those of the source and of options.
@@ -98,7 +98,7 @@ class Reader:
         taken: set[str],
         structs: dict[tuple[str, int], Struct],
     ) -> None:
-        self.structs = structs  # those of all units, by where they stand
+        self.structs = structs  # those of all units, by file and position
         self.unit, self.include_dirs = unit, tuple(include_dirs)
         self.taken = taken  # names of Python's functions in all units
         self.macros: dict[str, Macro] = {name: Macro(None, ()) for name in _EMPTY.split()}
@@ -248,19 +248,19 @@ class Reader:
         self.words.update(_WORD.findall(text))
         owner = next((each for each in _METHOD.findall(text.split("{")[0]) if each in self.unit.structs), "")
         if owner:
-            with contextlib.suppress(Refused):  # who calls it says so
+            with contextlib.suppress(NotTranslated):  # who calls it says so
                 define_method(self.unit, self.unit.structs[owner], self._expanded(text, line), path)
             return
         python = self._python(operator_name(bare) or bare)
         try:
             found = signature(self.unit, part.name, python, self._expanded(text, line), path)
         except Exception as error:  # it is that of one function alone
-            what = error.what if isinstance(error, Refused) else f"its head ({type(error).__name__}: {error})"
-            found = Function(part.name, python, path=path, lines=[line], unit=self.unit, refused=what)
+            what = error.what if isinstance(error, NotTranslated) else f"its head ({type(error).__name__}: {error})"
+            found = Function(part.name, python, path=path, lines=[line], unit=self.unit, reason=what)
             found.parameters = [Parameter("", "arguments")]
             found.variadic = True
         if postponed.unknown:
-            found.refused = found.refused or f"`{postponed.unknown}`, a condition that is not understood"
+            found.reason = found.reason or f"`{postponed.unknown}`, a condition that is not understood"
         found.device = device
         self.unit.functions.setdefault(bare, []).append(found)
 
@@ -279,7 +279,7 @@ class Reader:
             return
         try:
             root = parse(self._expanded(text, line).text)
-        except Refused:
+        except NotTranslated:
             return
         stack = [root]
         while stack:
@@ -297,7 +297,7 @@ class Reader:
     def _using(self, part: HostPart, text: str, path: str, line: int) -> None:
         try:
             root = parse(self._expanded(text, line).text)
-        except Refused:
+        except NotTranslated:
             return
         for one in named(root):
             if one.type == "alias_declaration":
@@ -321,7 +321,7 @@ class Reader:
         try:
             expanded = self._expanded(text, line)
             root = parse(expanded.text)
-        except Refused:
+        except NotTranslated:
             return
         for node in named(root):
             if node.type != "declaration":
@@ -343,7 +343,7 @@ class Reader:
     def _struct(self, part: HostPart, text: str, path: str, line: int) -> None:
         try:
             expanded = self._expanded(text, line)
-        except Refused:
+        except NotTranslated:
             return
         stack = [parse(expanded.text)]
         while stack:
@@ -389,7 +389,7 @@ class Reader:
     def _binding(self, part: HostPart, text: str, path: str, line: int) -> None:
         try:
             read_binding(self.unit, part.name, self._expanded(text, line), text)
-        except Refused as error:
+        except NotTranslated as error:
             self.unit.notes.append(f"{os.path.basename(path)}:{line}: {error.what}")
 
     def finish(self, words: set[str]) -> None:
@@ -398,7 +398,7 @@ class Reader:
         self._read_postponed(words | self.words | used)
         for variable in self.variables:
             name, node, declarator, value = variable
-            with contextlib.suppress(Refused):  # a function that uses it says what it is
+            with contextlib.suppress(NotTranslated):  # a function that uses it says what it is
                 read_variable(self.unit, name, self._python(name), node, declarator, value)
         for name, found in self.unit.functions.items():
             for one in found:
@@ -453,10 +453,10 @@ def _kernel(unit: Unit, one: Any) -> Kernel:
                 inner = each.child_by_field_name("declarator")
                 try:
                     kernel.types.append(declared_type(f, each.child_by_field_name("type"), inner, each))
-                except Refused:
+                except NotTranslated:
                     kernel.types.append(t.ANY)
             elif each.type != "comment":
                 kernel.types.append(t.ANY)
-    except (Refused, AttributeError, IndexError):
+    except (NotTranslated, AttributeError, IndexError):
         kernel.types = []
     return kernel

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.extensions import types as t
-from rawkern.extensions.refusal import Refused
 from rawkern.extensions.types import LIMITS, Type
+from rawkern.extensions.untranslated import NotTranslated
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _to_int(value: Value, to: Type) -> Value:
         and "vector" not in (value.type.name, value.extra)
     ):
         return Value(f"memory_address({value.code})", to, 0, LIMITS["int64"][1])
-    raise Refused(f"a conversion from {value.type} to {to}")
+    raise NotTranslated(f"a conversion from {value.type} to {to}")
 
 
 def _exact(code: str) -> bool:
@@ -163,7 +163,7 @@ def _to_float(value: Value, to: Type) -> Value:
         return Value(value.code, to) if _exact(value.code) else Value(f"float32({value.code})", to)
     if kind in ("param", "scalar", "any"):
         return Value(f"{'float32' if to.name == 'float32' else 'float'}({value.code})", to)
-    raise Refused(f"a conversion from {value.type} to {to}")
+    raise NotTranslated(f"a conversion from {value.type} to {to}")
 
 
 def _to_bool(value: Value, to: Type) -> Value:
@@ -179,8 +179,8 @@ def _to_bool(value: Value, to: Type) -> Value:
     if kind in ("optional", "string"):  # std::string is not a condition, a pointer to characters is
         return Value(f"({value.code} is not None)", to)
     if kind == "tensor":
-        raise Refused("a tensor as a condition")
-    raise Refused(f"a value of {value.type} as a condition")
+        raise NotTranslated("a tensor as a condition")
+    raise NotTranslated(f"a value of {value.type} as a condition")
 
 
 def _to_param(value: Value, to: Type) -> Value:
@@ -197,7 +197,7 @@ def _to_tensor(value: Value, to: Type) -> Value:
         return Value("None", to)
     if kind == "scalar" or value.type.number:
         return Value(f"torch.as_tensor({value.code})", to)
-    raise Refused(f"a conversion from {value.type} to a tensor")
+    raise NotTranslated(f"a conversion from {value.type} to a tensor")
 
 
 def _to_optional(value: Value, to: Type) -> Value:
@@ -215,10 +215,10 @@ def _to_vector(value: Value, to: Type) -> Value:
             return Value(copy_of(replace(one, lvalue=True), one), to)
     if value.items is not None:
         codes = [copy_of(one, converted(one, to.item)) for one in value.items]
-        if to.name.isdigit() and len(codes) < int(to.name):  # std::array: zeros behind them
+        if to.name.isdigit() and len(codes) < int(to.name):  # std::array: zeros after them
             zero = t.ZEROS.get(to.item.kind)
             if zero is None or to.item.kind in _PARTS or to.item.kind == "string":
-                raise Refused(f"an array of {to.item} with fewer values than elements")
+                raise NotTranslated(f"an array of {to.item} with fewer values than elements")
             codes += [zero] * (int(to.name) - len(codes))
         return Value(f"[{', '.join(codes)}]", to)
     if value.type.kind == "vector":
@@ -229,7 +229,7 @@ def _to_vector(value: Value, to: Type) -> Value:
         return Value(value.code, to)
     if value.type.kind == "tensor":
         return Value(f"[{value.code}]", to)
-    raise Refused(f"a conversion from {value.type} to {to}")
+    raise NotTranslated(f"a conversion from {value.type} to {to}")
 
 
 def _to_sizes(value: Value, to: Type) -> Value:
@@ -240,7 +240,7 @@ def _to_sizes(value: Value, to: Type) -> Value:
         return Value(f"({value.code},)", to)
     if value.type.kind in ("sizes", "vector", "any") or (value.type.kind == "array" and value.type.item.integral):
         return Value(value.code, to)
-    raise Refused(f"a conversion from {value.type} to a list of sizes")
+    raise NotTranslated(f"a conversion from {value.type} to a list of sizes")
 
 
 def _to_tuple(value: Value, to: Type) -> Value:
@@ -269,9 +269,9 @@ def _to_device(value: Value, to: Type) -> Value:
 
 def _to_struct(value: Value, to: Type) -> Value:
     if value.items is not None:
-        raise Refused(f"a list as a {to}")
+        raise NotTranslated(f"a list as a {to}")
     if value.type.kind == "struct" and value.type.struct != to.struct:
-        raise Refused(f"a conversion from {value.type} to {to}")
+        raise NotTranslated(f"a conversion from {value.type} to {to}")
     return Value(f"copied({value.code})", to) if value.lvalue else value
 
 
@@ -287,7 +287,7 @@ def _to_pointer(value: Value, to: Type) -> Value:
         )
     if kind == "array":
         return Value(value.code, to)
-    raise Refused(f"a conversion from {value.type} to {to}")
+    raise NotTranslated(f"a conversion from {value.type} to {to}")
 
 
 def _to_options(value: Value, to: Type) -> Value:
@@ -311,7 +311,7 @@ def _to_map(value: Value, to: Type) -> Value:
     pairs = []
     for one in value.items:
         if one.items is None or len(one.items) != 2:
-            raise Refused("a map made in this way")
+            raise NotTranslated("a map made in this way")
         pairs.append(": ".join(converted(each, of).code for each, of in zip(one.items, to.of, strict=True)))
     return Value("{" + ", ".join(pairs) + "}", to)
 

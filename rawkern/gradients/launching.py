@@ -96,24 +96,9 @@ class Backward:
         self, named: Mapping[str, Any], grid: tuple[int, int, int], device: torch.device, may: Mapping[str, str]
     ) -> Launch:
         text = self.text
-        numbers = {(k, n): named[n].numel() for k, n in text.parameters if k == "size"}
-        numbers |= {(k, n): grid["xyz".index(n)] for k, n in text.parameters if k == "blocks"}
-        times = trips_of(text, named, grid)
-        numbers |= {("iterations", n): times[n] for k, n in text.parameters if k == "iterations"}
-        certain = {n: s.certain(named, grid) for n, s in text.sets.items()}
-        handed = {n: of for n, of in may.items() if certain[n][0] == 0 and certain[n][1] >= named[n].numel()}
+        known = self._known(named, grid, may)
+        numbers, handed = known["numbers"], known["handed"]
         set_too = tuple(n not in handed for n, _ in text.handed)
-        known = {
-            "numbers": numbers,
-            "certain": certain,
-            "handed": handed,
-            "copies": {of: n for n, of in text.before.items()},
-            "tapes": {
-                n: (of, math.prod((*(times[k] for k in loops), *grid, *text.block)))
-                for n, (of, loops) in text.tapes.items()
-            },
-            "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
-        }
         rows = times_of(text, named, grid), _specification(device)
         if not text.sums:
             single = Launch(self.kernel((), set_too, 1, *rows), grid, text.shared_mem, **known)
@@ -135,6 +120,27 @@ class Backward:
                 return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
         plain = self.kernel((False,) * len(flags), set_too, 1, *rows)
         return Launch(plain, (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known)
+
+    def _known(self, named: Mapping[str, Any], grid: tuple[int, int, int], may: Mapping[str, str]) -> dict[str, Any]:
+        """What is known of a launch, whichever kernel it is of."""
+        text = self.text
+        numbers = {(k, n): named[n].numel() for k, n in text.parameters if k == "size"}
+        numbers |= {(k, n): grid["xyz".index(n)] for k, n in text.parameters if k == "blocks"}
+        times = trips_of(text, named, grid)
+        numbers |= {("iterations", n): times[n] for k, n in text.parameters if k == "iterations"}
+        certain = {n: s.certain(named, grid) for n, s in text.sets.items()}
+        handed = {n: of for n, of in may.items() if certain[n][0] == 0 and certain[n][1] >= named[n].numel()}
+        return {
+            "numbers": numbers,
+            "certain": certain,
+            "handed": handed,
+            "copies": {of: n for n, of in text.before.items()},
+            "tapes": {
+                n: (of, math.prod((*(times[k] for k in loops), *grid, *text.block)))
+                for n, (of, loops) in text.tapes.items()
+            },
+            "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
+        }
 
 
 def summed(dtype: torch.dtype) -> torch.dtype:

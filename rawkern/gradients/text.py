@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rawkern.base import gpus
 from rawkern.gradients import types
 from rawkern.gradients.analysis.definite_writes import Sets, set_by
+from rawkern.gradients.analysis.loops import stores
 from rawkern.gradients.backward import functions, helpers
 from rawkern.gradients.backward.privatized_sums import BlockSum, looped
 from rawkern.gradients.backward.reverse import Reverse
@@ -118,31 +120,33 @@ def backward_text(
         lines, parameters = _renamed(lines, parameters, {gradients[n]: new for n, new in given.items()})
         gradients = given
     numbers = tuple((each.kind, each.of) for each in parameters)
-    assigned = tuple(
-        a.name
-        for a in active
-        if any(isinstance(i, Store) and i.place.array == a and not i.adds for i in walk(kernel.body))
-    )
+    called = [name for e in tree.all_expressions(lines) for name in expr.calls(e)]
     return Text(
         f"{base_name(kernel.name)}_backward", made.source(lines, parameters, units), numbers, outputs, wrt,
-        (
-            *(n for kind, n in numbers if kind == "value" and n in kernel.arrays and n in _accessed(kernel, lines)),
-            *(n for n, of in kernel.before.items() if ("copy", of) in numbers),
-        ),
-        tuple(a.name for a in reverse.exchanged),
-        sum(name in ("atomicAdd", "warp_add") for e in tree.all_expressions(lines) for name in expr.calls(e)),
-        units, kernel.block, assigned, made.sets, made.shared_mem,
-        tuple((each.of, types.size(each.inner)) for each in made.sums),
-        tuple((n, of) for n, (of, _) in made.passed.items()), made.rows,
-        made.more.most if made.more else 1, _records(kernel),
-        tuple(reverse.assumed or ()), kernel.before, made.rest, kernel.variables,
-        members={n: (kernel.members[n], str(kind)) for n, kind, _ in kernel.params if n in kernel.members},
-        pointers=frozenset(n for n, _, pointer in kernel.params if pointer and n in kernel.members),
-        written=frozenset(i.place.array.name for i in walk(kernel.body) if isinstance(i, Store)), gradients=gradients,
-        constants=kernel.constants, taped=bool(kernel.taped),
-        tapes={n: (f"{a.name}_before", tuple(map(names.most, loops))) for n, (a, loops) in made.tapes.items()},
-        trips={n: trip for n, loop in made.trips.items() if (trip := trips(loop)) is not None},
+        _saved(kernel, numbers, lines), tuple(a.name for a in reverse.exchanged),
+        called.count("atomicAdd") + called.count("warp_add"), units,
+        assumed=tuple(reverse.assumed or ()), gradients=gradients, **made.launched(), **_of_forward(kernel, active),
     )  # fmt: skip
+
+
+def _of_forward(kernel: Kernel, active: Sequence[Array]) -> dict[str, Any]:
+    """What of a `Text` is so whatever its lines are."""
+    members = [(n, kind, pointer) for n, kind, pointer in kernel.params if n in kernel.members]
+    return {
+        "block": kernel.block, "records": _records(kernel), "before": kernel.before, "variables": kernel.variables,
+        "assigned": tuple(a.name for a in active if not all(s.adds for s in stores(kernel.body, a))),
+        "members": {n: (kernel.members[n], str(kind)) for n, kind, _ in members},
+        "pointers": frozenset(n for n, _, pointer in members if pointer),
+        "written": frozenset(i.place.array.name for i in walk(kernel.body) if isinstance(i, Store)),
+        "constants": kernel.constants, "taped": bool(kernel.taped),
+    }  # fmt: skip
+
+
+def _saved(kernel: Kernel, numbers: Sequence[tuple[str, str]], lines: list[Statement]) -> tuple[str, ...]:
+    """The arrays of the forward whose values are read."""
+    accessed = _accessed(kernel, lines)
+    read = [n for kind, n in numbers if kind == "value" and n in kernel.arrays and n in accessed]
+    return (*read, *(n for n, of in kernel.before.items() if ("copy", of) in numbers))
 
 
 @dataclass(frozen=True)
@@ -203,13 +207,29 @@ class _Assembly:
             body, self.blocks = self.more.lines, {"x": self.more.blocks}
         self.room = names.fresh("resident") if self.rows else ""
         self.body = body
-        used = {name for e in tree.all_expressions(body) for name in expr.names(e)}
-        for item in walk(kernel.body):
-            if isinstance(item, Value) and item.tape is not None and names.tape(item) in used:
-                around = loops_around(item.block)[::-1]
-                self.tapes[names.tape(item)] = item.attr.array, around
-                self.trips |= {names.most(loop): loop for loop in around}
+        self._find_tapes()
         self.sets |= {n: g.sets(kernel) for n, g in self.gathered.items()}
+
+    def _find_tapes(self) -> None:
+        """The tapes that the body reads."""
+        used = {name for e in tree.all_expressions(self.body) for name in expr.names(e)}
+        for item in walk(self.kernel.body):
+            if isinstance(item, Value) and item.tape is not None and self.names.tape(item) in used:
+                around = loops_around(item.block)[::-1]
+                self.tapes[self.names.tape(item)] = item.attr.array, around
+                self.trips |= {self.names.most(loop): loop for loop in around}
+
+    def launched(self) -> dict[str, Any]:
+        """What of a `Text` says how it is launched."""
+        most, tapes = self.names.most, self.tapes.items()
+        return {
+            "sets": self.sets, "shared_mem": self.shared_mem, "rows": self.rows, "rest": self.rest,
+            "sums": tuple((each.of, types.size(each.inner)) for each in self.sums),
+            "handed": tuple((n, of) for n, (of, _) in self.passed.items()),
+            "each": self.more.most if self.more else 1,
+            "tapes": {n: (f"{a.name}_before", tuple(map(most, loops))) for n, (a, loops) in tapes},
+            "trips": {n: trip for n, loop in self.trips.items() if (trip := trips(loop)) is not None},
+        }  # fmt: skip
 
     def lines(self) -> list[Statement]:
         """The statements of the kernel, from its arrays to the last."""

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 import rawkern
 from rawkern.compile import helper, nvrtc, source
+from rawkern.compile.files import own_sources
 
 PLAIN = 'extern "C" __global__ void k(float* x) {{ asm volatile("add.f32 %0, %0, %0;" : "+f"(x[{}])); }}'
 CRASHES = """extern "C" __global__ void k(float* x) {
@@ -32,8 +34,8 @@ def cold(monkeypatch) -> None:
         found.pop().close()
 
 
-def _run(text: str, arch: str = "compute_80", **how) -> nvrtc.Result:
-    return nvrtc.run_nvrtc(source.from_text(text), arch, **how)
+def _run(text: str, arch: str = "compute_80", include_dirs: Sequence[Path] = (), **how) -> nvrtc.Result:
+    return nvrtc.run_nvrtc(source.from_text(text, include_dirs=include_dirs), arch, **how)
 
 
 def test_a_crash_is_an_error() -> None:
@@ -64,6 +66,17 @@ def test_assembly_is_seen_wherever_it_stands(monkeypatch, tmp_path) -> None:
         here = source.from_text(text + '\nextern "C" __global__ void k() {}', include_dirs=[tmp_path])
         nvrtc.run_nvrtc(here, "compute_80")
     assert len(asked) >= 3 and "__masm" not in asked[-1][2]
+
+
+def test_rawkerns_own_assembly_is_compiled_here(monkeypatch) -> None:
+    asked: list = []
+    monkeypatch.setattr(helper, "compiled", lambda *args: asked.append(args))
+    own = own_sources()
+    here = source.from_path(own / "nbody.cu", include_dirs=[own])
+    assert "asm" in here.text and nvrtc.run_nvrtc(here, "compute_80").ok and not asked
+    kernel = 'extern "C" __global__ void k(float* x) { %s }'
+    assert _run('#include "fast.cuh"\n' + kernel % "", include_dirs=[own]).ok and not asked
+    assert _run('#include "fast.cuh"\n' + kernel % 'asm("");', include_dirs=[own]).ok and len(asked) == 1
 
 
 def test_where_it_is_compiled(tmp_path, monkeypatch) -> None:

@@ -485,7 +485,7 @@ class Shifter {
   int add(int n) { times += n; return times; }
   int add(std::vector<int64_t> all) { for (auto one : all) times += one; return times; }
   static int twice(int n) { return 2 * n; }
-  void refused() { std::ifstream file("x"); }
+  void untranslated() { std::ifstream file("x"); }
   int calls = 0;
   int64_t times;
  private:
@@ -502,7 +502,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("add", py::overload_cast<int>(&Shifter::add))
       .def("add", py::overload_cast<std::vector<int64_t>>(&Shifter::add))
       .def_static("twice", &Shifter::twice)
-      .def("refused", &Shifter::refused)
+      .def("untranslated", &Shifter::untranslated)
       .def_readwrite("count", &Shifter::times)
       .def_readonly("calls", &Shifter::calls);
   m.def("make", &make);
@@ -525,8 +525,8 @@ def test_bound_classes(tmp_path: Path, device: torch.device) -> None:
     assert s.calls == 3 and s.forward.__doc__ == "Adds."
     with pytest.raises(TypeError, match="C\\+\\+ takes a number"):
         e.Shifter("half")
-    with pytest.raises(rawkern.UnsupportedError, match="Shifter::refused is not translated"):
-        s.refused()
+    with pytest.raises(rawkern.UnsupportedError, match="Shifter::untranslated is not translated"):
+        s.untranslated()
     of_torch = torch.classes.rawkern_test_classes.Shifter(2.0)
     assert torch.equal(of_torch.forward(x), x + 2)
 

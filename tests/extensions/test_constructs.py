@@ -571,7 +571,7 @@ torch::Tensor g(torch::Tensor x) {
     assert e.g(x).tolist() == [[6.0, 7.0, 3.0], [2.0, 3.0, -1.0]]
 
 
-def test_a_pointer_of_another_type_is_refused_as_torch_does(tmp_path: Path, device: torch.device) -> None:
+def test_a_pointer_of_another_type_raises_as_in_torch(tmp_path: Path, device: torch.device) -> None:
     source = r"""
 struct P { void* x; };
 __global__ void by_void(void* x) { ((float*)x)[0] = 3; }

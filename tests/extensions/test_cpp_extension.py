@@ -12,6 +12,7 @@ import torch
 
 import rawkern
 from rawkern import cpp_extension
+from rawkern.extensions import extension as in_use
 from tests.extensions.kit import HEAD, load
 
 CUDA = """
@@ -53,7 +54,7 @@ def test_torchs_functions_are_those_here_within_patch() -> None:
 
 
 def test_options_without_meaning_warn_once() -> None:
-    with pytest.warns(UserWarning, match="extra_ldflags has no meaning here"):
+    with pytest.warns(UserWarning, match="extra_ldflags has no effect"):
         cpp_extension.load_inline("inline", CPP, functions=["half_of"], extra_ldflags=["-lcuda"])
 
 
@@ -228,8 +229,8 @@ void f(torch::Tensor x) { k<<<1, 1>>>(x.data_ptr<float>()); x.add_(10); }
     e, x = load(tmp_path, source), torch.zeros(1)
     file = tmp_path / "ext.cu"
     done: list[int] = []
-    real = rawkern.extensions.extension.translated
-    monkeypatch.setattr(rawkern.extensions.extension, "translated", lambda *a, **k: done.append(1) or real(*a, **k))
+    real = in_use.translated
+    monkeypatch.setattr(in_use, "translated", lambda *a, **k: done.append(1) or real(*a, **k))
 
     def edited(old: str, new: str, path: Path = file) -> float:
         text = path.read_text()

@@ -11,7 +11,7 @@ from tests.extensions.kit import load
 
 MAX, MIN = 2**31 - 1, -(2**31)
 CASES: list[tuple[str, str, list[tuple[tuple[Any, ...], Any]]]] = [
-    # the function's head and body, arguments with what it returns; None where rawkern refuses
+    # the function's head and body, arguments with what it returns; None where rawkern raises
     ("int f(int a, int b)", "return a / b;", [((7, 2), 3), ((-7, 2), -3), ((7, -2), -3), ((-1, 256), 0)]),
     ("int f(int a, int b)", "return a % b;", [((7, 3), 1), ((-7, 3), -1), ((7, -3), 1)]),
     ("int f(int n)", "return (n + 255) / 256;", [((1,), 1), ((-300,), 0), ((MAX,), None)]),

@@ -298,7 +298,7 @@ REFUSED = {
 }
 
 
-def test_what_would_differ_is_refused(tmp_path: Any) -> None:
+def test_what_would_differ_raises(tmp_path: Any) -> None:
     source = "using Vec = std::vector<int64_t>;\nvoid step(int& x, int& y) { x += 1; y += x; }\n"
     found = load(tmp_path, source + "".join(f"int f{k}(int a) {{ {body} }}\n" for k, body in enumerate(REFUSED)))
     for k, what in enumerate(REFUSED.values()):

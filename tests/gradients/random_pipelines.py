@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 from tests.gradients.random_kernels import arguments
 
@@ -15,7 +16,7 @@ class Pipelines:
     def __init__(self, seed: int) -> None:
         self.seed, self.r = seed, random.Random(seed)
         self.block = (self.r.choice([8, 16, 32]), 1, 1)
-        self.source = self._make()
+        self.source = self._flat(self._make())
 
     def arguments(self) -> tuple:
         return arguments(self.seed)
@@ -82,6 +83,50 @@ class Pipelines:
         ]  # fmt: skip
         head = 'extern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n, int m)'
         return "\n".join([f"{head} {{", *("    " + line for line in lines), "}\n"])
+
+    def _flat(self, source: str) -> str:
+        """The same, or the buffer in one dimension: with an index, an offset or pointers for the half; or almost."""
+        r = random.Random(~self.seed)
+        size = int(re.search(r"s1\[2\]\[(\d+)\]", source)[1])
+        if r.random() < 0.5:
+            return source
+        apart = size - 1 if r.random() < 0.06 else size  # halves that overlap
+        forms = ["s1[({half}) * {n} + {at}]", "s1[{at} + {n} * ({half})]", "(s1 + ({half}) * {n})[{at}]"]
+        form, how = r.choice(forms), r.choice(["index", "offset", "pointers"])
+        source = source.replace(f"s1[2][{size}]", f"s1[2 * {size}]")
+        start = re.search(r"int b = (\d);", source)[1]
+        turn = next((t for t in ("b = 1 - b;", "b ^= 1;", "b = !b;") if t in source), "")
+        if turn and how == "offset":
+            source = source.replace(f"int b = {start};", f"int o = {start} * {apart};")
+            source = source.replace(turn, r.choice(["o = {n} - o;", "o ^= {n};"]).format(n=apart))
+        elif turn and how == "pointers":
+            pointers = f"float *p = s1 + {start} * {apart}, *q = s1 + (1 - {start}) * {apart};"
+            source = source.replace(f"int b = {start};", pointers)
+            source = source.replace(turn, "{ float* last = p; p = q; q = last; }")
+        names = {"offset": ("s1[o + {at}]", "s1[{n} - o + {at}]"), "pointers": ("p[{at}]", "q[{at}]")}
+
+        def element(half: str, at: str) -> str:
+            if turn and how in names and "b" in half:
+                return names[how][half != "b"].format(at=at, n=apart)
+            return form.format(half=half, at=f"({at})", n=apart)
+
+        parts = re.split(r"s1(?=\[)(?!\[2 \*)", source)
+        found = parts[0]
+        for part in parts[1:]:
+            half, rest = self._brackets(part)
+            at, rest = self._brackets(rest)
+            found += element(half, at) + rest
+        return found
+
+    @staticmethod
+    def _brackets(text: str) -> tuple[str, str]:
+        """What is in the first brackets of a text, and what follows them."""
+        depth = 0
+        for k, c in enumerate(text):
+            depth += (c == "[") - (c == "]")
+            if depth == 0:
+                return text[1:k], text[k + 1 :]
+        raise AssertionError(text)
 
     def _tile(self, store: str, many: bool, size: int) -> str:
         if many:

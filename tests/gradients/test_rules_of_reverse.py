@@ -210,10 +210,35 @@ OTHERS = {  # what a thread reads of y here is not for certain what it has set i
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_only_what_a_thread_has_set_itself_is_read_again(what) -> None:
-    source = f'extern "C" __global__ void k(float* y, float* z, const float* x, int n) {{ int t = threadIdx.x; {OTHERS[what]} }}'
-    with pytest.raises(rawkern.NotDifferentiable, match=r"is both (read and written|set and added)"):
-        derived(source, block=32)
+def test_what_others_may_have_set_is_not_read_again(what) -> None:
+    """It comes from a tape or, where threads read what others set, has no derivative: for any n, or for a large one."""
+    body = OTHERS[what].replace("float", "double").replace(".f", ".0")
+    source = (
+        f'extern "C" __global__ void k(double* y, double* z, const double* x, int n) {{ int t = threadIdx.x; {body} }}'
+    )
+    refused = pytest.raises(rawkern.NotDifferentiable, match=r"is both (read and written|set and added)")
+    kernel, draw = rawkern.RawKernel(source), torch.Generator().manual_seed(1)
+    if what in ("shift", "start", "between", "same", "threads"):
+        with refused:
+            kernel.derive(block=32)
+        return
+    found = kernel.derive(block=32)
+    for n in (32,) if what == "shared since" else (8, 70):
+        x, y, z, grad_y, grad_z, along = (torch.randn(1100, generator=draw, dtype=torch.float64) for _ in range(6))
+        arguments = (y.clone(), z.clone(), x, n), {"y": grad_y.clone(), "z": grad_z.clone()}
+        if (what == "without the guard" and n < 32) or (what in ("back", "ahead") and n > 32):
+            with refused:
+                found(1, *arguments)
+            continue
+        grad = found(1, *arguments)["x"]
+
+        def weighted(x, y=y, z=z, n=n, grad_y=grad_y, grad_z=grad_z):
+            y, z = y.clone(), z.clone()
+            kernel[1, 32](y, z, x, n)
+            return (grad_y * y).sum() + (grad_z * z).sum()
+
+        difference = (weighted(x + 1e-6 * along) - weighted(x - 1e-6 * along)) / 2e-6
+        torch.testing.assert_close((grad * along).sum(), difference, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("what", OTHERS)

@@ -206,7 +206,7 @@ def bind(
 
 
 def by_value(function: Callable[..., Any], *, nothing: bool = False) -> Callable[..., Any]:
-    """A function that returns what it assigns by reference behind its value, with that value alone, or with nothing."""
+    """A function that returns what it assigns by reference after its value, with that value alone, or with nothing."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -301,7 +301,7 @@ _kept: dict[str, Library] = {}  # by extension and namespace
 
 
 class Library:
-    """``TORCH_LIBRARY``: operators of a namespace of torch, defined anew when an extension is loaded again."""
+    """``TORCH_LIBRARY``: operators of a namespace of torch, defined again when an extension is loaded again."""
 
     def __init__(self, namespace: str, owner: str) -> None:
         self.namespace = namespace

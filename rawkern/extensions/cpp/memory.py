@@ -67,7 +67,7 @@ class Struct(Mapping[str, Any]):
         return found
 
     def become(self, other: Struct) -> Self:
-        """``*this = other``: its members become those of a value that nobody else has."""
+        """``*this = other``: its members become those of a value that has no other owner."""
         self.__dict__.update(other.__dict__)
         return self
 
@@ -215,7 +215,7 @@ def memory_address(pointer: Any) -> int:
 
 
 def elements(pointer: torch.Tensor) -> torch.Tensor:
-    """The memory behind a pointer as a tensor of one dimension, to the end of its storage."""
+    """The memory at a pointer as a tensor of one dimension, to the end of its storage."""
     return offset(pointer, 0)
 
 
@@ -231,7 +231,7 @@ def offset(pointer: torch.Tensor, count: int, type_: str | None = None) -> torch
         step = _size(type_, tensor)
         if step != size:
             if (count * step) % size:
-                raise RuntimeError(f"{count} elements of {type_} are no whole number of {tensor.dtype}")
+                raise RuntimeError(f"{count} elements of {type_} are not a whole number of {tensor.dtype}")
             count = count * step // size
     start = tensor.storage_offset() + count
     length = tensor.untyped_storage().nbytes() // size - start
@@ -294,7 +294,7 @@ def allocated(count: int, type_: str = "uint8_t") -> torch.Tensor:
 
 
 def _typed(memory: torch.Tensor, type_: str, count: int) -> torch.Tensor:
-    """The elements that a number of bytes behind a pointer has."""
+    """The elements that a number of bytes at a pointer has."""
     dtype = _dtype(type_)
     found = offset(memory, 0).view(torch.uint8)[:count]
     if len(found) < count:

@@ -298,7 +298,7 @@ def spelled(value: Any) -> str:
 
 
 def text(*values: Any) -> str:
-    """Values as C++ writes them, one behind the other."""
+    """Values as C++ writes them, one after the other."""
     return "".join(map(_shown, values))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients import types
+from rawkern.gradients.analysis import loops
 from rawkern.gradients.index.affine import poly
 from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.ir import COLLECTIVE, Array, If, Kernel, Loop, Store, Value, walk
@@ -93,15 +94,15 @@ def _active(item: Value, values: set[Value], arrays: set[Array], wrt: tuple[str,
 
 def check_memory(kernel: Kernel, wrt: tuple[str, ...], where: Where) -> None:
     """Reject global memory whose values the backward could not read again."""
-    items = list(walk(kernel.body))
     for array in kernel.arrays.values():
-        written = [i for i in items if isinstance(i, Store) and i.place.array == array]
-        read = [i for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
-        if written and read and array.name not in kernel.taped:
-            raise where.refuse(read[0].line, *_overwritten(array, read, written))
-        both = len({bool(i.adds) for i in written}) > 1 and array.name not in kernel.taped
-        if both and not all(i.reads_own_store for i in written if i.adds):
-            raise where.refuse(written[0].line, f"{array.name} is both set and added to", "use two arrays, or only add")
+        written, read = loops.stores(kernel.body, array), loops.reads(kernel.body, array)
+        if array.name not in kernel.taped:
+            if written and read:
+                raise where.refuse(read[0].line, *_overwritten(array, read, written))
+            alone = [i for i in written if i.adds and not i.reads_own_store]
+            if alone and not all(i.adds for i in written):
+                both = f"{array.name} is both set and added to"
+                raise where.refuse(written[0].line, both, "use two arrays, or only add")
         if written and array.name in wrt:
             way = f"name {array.name}_before" if f"{array.name}_before" in kernel.before else "leave it out"
             raise where.refuse(written[0].line, f"{array.name} is written, and so cannot be in wrt", way)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rawkern.gradients.analysis import loops
 from rawkern.gradients.index.injective import injective
 from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.ir import Array, Kernel, Place, Store, Value, substitute, walk
@@ -32,10 +33,9 @@ def split(kernel: Kernel, assume: bool) -> Kernel:
 
 def reads_before(kernel: Kernel, array: Array, assume: bool) -> list[Value]:
     """The reads of what an array was before; none if it is not certain that nothing has been set then."""
-    items = list(walk(kernel.body))
-    stores = [i for i in items if isinstance(i, Store) and i.place.array == array]
+    stores = loops.stores(kernel.body, array)
     first = min((s.order for s in stores), default=0)
-    reads = [i for i in items if getattr(i, "op", "") == "load" and i.attr.array == array and i.order < first]
+    reads = [r for r in loops.reads(kernel.body, array) if r.order < first]
     return reads if reads and _alone(kernel, reads, stores, assume) else []
 
 
@@ -59,10 +59,8 @@ def mixed(kernel: Kernel, before: str) -> bool:
     """
     if kernel.before[before] in kernel.taped:
         return True
-    items = list(walk(kernel.body))
-    first = min(i.order for i in items if isinstance(i, Store) and i.place.array.name == kernel.before[before])
-    reads = [i.order for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array.name == before]
-    return max(reads, default=0) > first
+    first = min(s.order for s in loops.stores(kernel.body, kernel.arrays[kernel.before[before]]))
+    return any(r.order > first for r in loops.reads(kernel.body, kernel.arrays[before]))
 
 
 def _alone(kernel: Kernel, reads: list[Value], stores: list[Store], assume: bool) -> bool:

@@ -1,8 +1,9 @@
 """Prefetched tiles, undone: ``s[1 - k % 2][t] = x[(k + 1) * 64 + t]`` in the iteration before the one that reads them.
 
 A loop that is software-pipelined stores the tile of iteration 0 before it, and in each iteration that of the next one,
-into the other half of a double buffer. This pass moves the store to the start of the iteration that reads the tile, and
-leaves one half of the buffer in use: then each iteration writes what it reads, which is the tile rule.
+into the other half of a double buffer: an array of two tiles, or one of twice as many numbers, of which an index, an
+offset or pointers that are swapped select a half. This pass moves the store to the start of the iteration that reads
+the tile, and leaves one half of the buffer in use: then each iteration writes what it reads, which is the tile rule.
 
 The iteration number j takes the place of the loop's variables: an induction variable is ``start + step * j``. With S(j)
 for what an iteration stores, the condition is that the store before the loop is S(-1), that iteration j stores S(j)
@@ -18,6 +19,8 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.index.affine import Poly, constant, poly, symbol
+from rawkern.gradients.index.guards import guards
+from rawkern.gradients.index.ranges import Ranges, extents
 from rawkern.gradients.index.scev import induction, plain
 from rawkern.gradients.ir import (
     PURE,
@@ -46,7 +49,7 @@ Rows = tuple[int, int]  # a number in even and odd iterations
 
 def unpipelined(kernel: Kernel) -> Kernel:
     """The kernel whose loops store the tiles that they read; it is changed in place."""
-    arrays = [a for a in kernel.shared if len(a.sizes) > 1 and a.sizes[0] == 2 and not a.private]
+    arrays = [a for a in kernel.shared if not a.private and (a.sizes[:1] == (2,) or len(a.sizes) == 1)]
     moved: dict[Loop, list[_Found]] = {}
     for array in arrays:
         accesses: list[Access] = [i for i in walk(kernel.body) if (p := place_of(i)) is not None and p.array == array]
@@ -69,24 +72,51 @@ class _Found:
     before: list[Store]
     loads: list[Value]
     form: _Form
+    places: Mapping[Access, _Place]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an access is in a double buffer: in which half, and at which of its indices."""
+
+    half: Rows
+    index: tuple[Value, ...]
 
 
 def _prefetched(kernel: Kernel, loop: Loop, accesses: Sequence[Access]) -> _Found | None:
     """What a loop does with a double buffer; None if the condition fails."""
-    own = [a for a in accesses if inside(a.block, loop.body)]
-    inner = [a for a in own if isinstance(a, Store)]
-    before = [a for a in accesses if isinstance(a, Store) and a not in own and a.order < loop.order]
-    loads = [a for a in own if isinstance(a, Value)]
-    if not inner or not loads or len(own) + len(before) != len(accesses) or len(inner) != len(before):
-        return None
-    exits = any(isinstance(i, Exit) and before[0].order < i.order < loop.order for i in kernel.body.items)
-    if exits or any(s.adds for s in (*inner, *before)):
+    inner, before, loads, others = _parts(loop, accesses)
+    if others or not inner or not loads or len(inner) != len(before):
         return None
     form = _Form(loop, symbol(loop), frozenset(i.place.array for i in walk(kernel.body) if isinstance(i, Store)))
+    places = _places(kernel, form, accesses)
+    if places is None or not _alternate(places, inner, before, loads):
+        return None
+    if not _all_come(kernel, loop, before) or not _all_meet(loop, form):
+        return None
+    alike = all(_same_store(s, b, form, places) for s, b in zip(inner, before, strict=True))
+    return _Found(inner, before, loads, form, places) if alike else None
+
+
+def _parts(loop: Loop, accesses: Sequence[Access]) -> tuple[list[Store], list[Store], list[Value], list[Access]]:
+    """The stores in a loop, those before it, the loads in it, and whatever else there is."""
+    own = [a for a in accesses if inside(a.block, loop.body)]
+    sets = [a for a in accesses if isinstance(a, Store) and not a.adds]
+    inner, before = [s for s in sets if s in own], [s for s in sets if s not in own and s.order < loop.order]
+    loads = [a for a in own if isinstance(a, Value)]
+    found = {*inner, *before, *loads}
+    return inner, before, loads, [a for a in accesses if a not in found]
+
+
+def _all_come(kernel: Kernel, loop: Loop, before: Sequence[Store]) -> bool:
+    """Whether the threads that store before a loop also come to it."""
+    return not any(isinstance(i, Exit) and before[0].order < i.order < loop.order for i in kernel.body.items)
+
+
+def _all_meet(loop: Loop, form: _Form) -> bool:
+    """Whether iterations have a barrier, at which there are all threads that go on."""
     ifs = [i for i in loop.body.items if isinstance(i, If) and form.goes_on(i.condition)]
-    met = any(_is_barrier(i) for block in (loop.body, *(i.then for i in ifs)) for i in block.items)
-    alike = met and all(_same_store(s, b, form) for s, b in zip(inner, before, strict=True))
-    return _Found(inner, before, loads, form) if alike and _alternate(form, inner, before, loads) else None
+    return any(_is_barrier(i) for block in (loop.body, *(i.then for i in ifs)) for i in block.items)
 
 
 def _is_barrier(item: Any) -> bool:
@@ -96,14 +126,54 @@ def _is_barrier(item: Any) -> bool:
 # The half of a buffer, by the iteration ------------------------------------------------------------------------------
 
 
-def _alternate(form: _Form, inner: Sequence[Store], before: Sequence[Store], loads: Sequence[Access]) -> bool:
+def _places(kernel: Kernel, form: _Form, accesses: Sequence[Access]) -> dict[Access, _Place] | None:
+    """Where accesses to a double buffer are; None if that of any is not certain."""
+    halves, found = _Halves(form), dict[Access, _Place]()
+    for access in accesses:
+        index = index_of(access)
+        half = halves.of(index[0]) if len(index) > 1 else None
+        place = _in_line(kernel, halves, access) if len(index) == 1 else half and _Place(half, index[1:])
+        if place is None:
+            return None
+        found[access] = place
+    return found
+
+
+def _in_line(kernel: Kernel, halves: _Halves, access: Access) -> _Place | None:
+    """Where an access is in a buffer of one dimension: an offset of whole halves, and what is below the size of one."""
+    array = access.place.array if isinstance(access, Store) else access.attr.array
+    size, odd = divmod(array.sizes[0], 2)
+    half, sums = [0, 0], list[Value]()
+    for term, sign in _terms(index_of(access)[0]):
+        rows = halves.of(term)
+        if rows is not None and size and not any(n % size for n in rows):
+            half = [a + (n // size if sign == "+" else -(n // size)) for a, n in zip(half, rows, strict=True)]
+        elif sums or sign == "-":
+            sums = sums or [Value(access.line, access.block, attr="0", const=0)]
+            sums.append(Value(access.line, access.block, type=term.type, op="binary", args=(sums[-1], term), attr=sign))
+        else:
+            sums.append(term)
+    sums = sums or [Value(access.line, access.block, attr="0", const=0)]
+    low, high = Ranges(extents(kernel), guards(access).above).of(poly(sums[-1]))
+    return _Place((half[0], half[1]), tuple(sums)) if not odd and low >= 0 and high < size else None
+
+
+def _terms(v: Value, sign: str = "+") -> list[tuple[Value, str]]:
+    """What an integer is the sum of, with the sign of each."""
+    v = plain(v)
+    if v.op != "binary" or v.attr not in ("+", "-"):
+        return [(v, sign)]
+    second = sign if v.attr == "+" else "-" if sign == "+" else "+"
+    return _terms(v.args[0], sign) + _terms(v.args[1], second)
+
+
+def _alternate(
+    places: Mapping[Access, _Place], inner: Sequence[Store], before: Sequence[Store], loads: Sequence[Access]
+) -> bool:
     """Whether iterations store to the half that the next one reads, and read the other one."""
-    halves = _Halves(form)
-    read = {halves.of(index_of(r)[0]) for r in loads}
-    stored = {halves.of(s.index[0]) for s in inner}
-    first = {s.index[0].const for s in before}
-    even, odd = next(iter(read)) or (0, 0)
-    return {even, odd} == {0, 1} and read == {(even, odd)} and stored == {(odd, even)} and first == {even}
+    read, stored, first = ({places[a].half for a in each} for each in (loads, inner, before))
+    even, odd = next(iter(read))
+    return {even, odd} == {0, 1} and read == {(even, odd)} and stored == {(odd, even)} and first == {(even, even)}
 
 
 class _Halves:
@@ -122,8 +192,11 @@ class _Halves:
         if v.op == "result" and isinstance(v.attr, If) and self.form.goes_on(v.attr.condition):
             return self.of(next(a for r, a, _ in v.attr.results if r is v))  # for the next iteration, if there is one
         if v.op == "binary" and (v.attr, v.args[1].const) in (("&", 1), ("%", 2)) and (line := self._line(v.args[0])):
-            start, step = line
-            return (start % 2, (start + step) % 2) if v.attr == "&" or min(line) >= 0 else None
+            return (line[0] % 2, sum(line) % 2) if v.attr == "&" or min(line) >= 0 else None
+        return self._operation(v)
+
+    def _operation(self, v: Value) -> Rows | None:
+        """What an operation makes of its operands."""
         args = [self.of(a) for a in v.args]
         if v.op not in ("binary", "unary", "select", "cast") or None in args:
             return None
@@ -132,13 +205,17 @@ class _Halves:
 
     def _carried(self, phi: Value) -> Rows | None:
         """A variable that is one number and another in turn."""
-        c = next((c for c in self.loop.carried if c.phi is phi), None)
-        if c is None or c.init.const is None or types.is_float(phi.type):
-            return None
-        first = c.init.const
-        after = _Halves(self.form, {phi: (first, first)}).of(c.next)
-        rows = (first, first if after is None else after[0])
-        return rows if _Halves(self.form, {phi: rows}).of(c.next) == rows[::-1] else None
+        carried = [c for c in self.loop.carried if c.init.const is not None and not types.is_float(c.phi.type)]
+        first = _Halves(self.form, {c.phi: (c.init.const or 0, c.init.const or 0) for c in carried})
+        after = {c: first.of(c.next) for c in carried}
+        rows = {c: (c.init.const or 0, found[0]) for c, found in after.items() if found is not None}
+        while rows:  # which may follow one another, as pointers that are swapped do
+            both = _Halves(self.form, {c.phi: each for c, each in rows.items()})
+            right = {c: each for c, each in rows.items() if both.of(c.next) == each[::-1]}
+            if len(right) == len(rows):
+                break
+            rows = right
+        return next((each for c, each in rows.items() if c.phi is phi), None)
 
     def _line(self, v: Value) -> tuple[int, int] | None:
         """The start and step of a number that grows evenly."""
@@ -156,9 +233,13 @@ class _Halves:
         if v.attr in ("+", "-"):
             sign = 1 if v.attr == "+" else -1
             return a[0] + sign * b[0], a[1] + sign * b[1]
-        by = (b[0] if v.attr == "/" else 1 << max(b[0], 0)) if b[1] == 0 and 0 <= b[0] < 31 else 0
-        whole = by > 0 and a[1] % by == 0 and min(a) >= 0 and not v.type.startswith("unsigned")
-        return (a[0] // by, a[1] // by) if whole else None
+        return None if v.type.startswith("unsigned") else _divided(a, v.attr, b)
+
+
+def _divided(a: Rows, sign: str, b: Rows) -> Rows | None:
+    """The start and step of a quotient, or of a number shifted to the right; None if it does not grow evenly."""
+    by = (b[0] if sign == "/" else 1 << max(b[0], 0)) if b[1] == 0 and 0 <= b[0] < 31 else 0
+    return (a[0] // by, a[1] // by) if by > 0 and a[1] % by == 0 and min(a) >= 0 else None
 
 
 def _computed(v: Value, args: Sequence[int]) -> int | None:
@@ -170,6 +251,7 @@ def _computed(v: Value, args: Sequence[int]) -> int | None:
     operations: dict[tuple[str, str], Callable[..., int]] = {
         ("binary", "+"): lambda a, b: a + b, ("binary", "-"): lambda a, b: a - b, ("binary", "*"): lambda a, b: a * b,
         ("binary", "^"): lambda a, b: a ^ b, ("binary", "&"): lambda a, b: a & b, ("binary", "|"): lambda a, b: a | b,
+        ("binary", "<<"): lambda a, b: a << min(b, 31), ("binary", "/"): lambda a, b: a // b if b else 0,
         ("binary", "=="): lambda a, b: int(a == b), ("binary", "!="): lambda a, b: int(a != b),
         ("unary", "!"): lambda a: int(not a), ("unary", "-"): lambda a: -a,
     }  # fmt: skip
@@ -271,7 +353,7 @@ def _compared(form: _Form, v: Value) -> Any:
     return COMPARE[v.attr], low.type, high.type, form.integer(low).frozen, form.integer(high).frozen
 
 
-def _same_store(store: Store, before: Store, form: _Form) -> bool:
+def _same_store(store: Store, before: Store, form: _Form, places: Mapping[Access, _Place]) -> bool:
     """Whether a store before a loop is that of iteration -1, and all go to the same elements of a half."""
     loop = form.loop
     if store.place != before.place or store.value.type != before.value.type or not inside(before.block, loop.block):
@@ -283,7 +365,7 @@ def _same_store(store: Store, before: Store, form: _Form) -> bool:
     given = replace(form, inner=loops[1])
 
     def elements(form: _Form, s: Store, outer: Block) -> Any:
-        return [form.of(i) for i in s.index[1:]], form.around(s, outer, always=True)
+        return [form.of(i) for i in _indices(places[s], s)], form.around(s, outer, always=True)
 
     try:
         return (
@@ -303,19 +385,30 @@ def _move(loop: Loop, all_found: Sequence[_Found]) -> None:
     moved: list[Any] = []
     for found in all_found:
         for store, before in zip(found.inner, found.before, strict=True):
-            _Copy(found.form, loop.body, moved).store(store)
+            _Copy(found.form, loop.body, moved).store(store, found.places[store])
             for each in (store, before):
                 each.block.items[:] = [i for i in each.block.items if i is not each]
         for load in found.loads:
-            load.args = (_zero(load), *load.args[1:])
+            place = found.places[load]
+            if len(load.args) == 1:
+                at = next(k for k, item in enumerate(load.block.items) if item is load)
+                load.block.items[at:at] = place.index[1:]
+            load.args = tuple(_in_first_half(load, place))
     last = max(load.order for found in all_found for load in found.loads)
     apart = any(_is_barrier(i) and i.order > last for i in loop.body.items)
     before_them = [] if apart else [Barrier(loop.line, loop.body)]
     loop.body.items[:0] = [*before_them, *moved, Barrier(loop.line, loop.body)]
 
 
-def _zero(load: Value) -> Value:
-    return Value(load.line, load.block, type="int", op="const", attr="0", const=0)
+def _in_first_half(access: Access, place: _Place) -> list[Value]:
+    """The indices of the same element of the first half."""
+    zero = Value(access.line, access.block, attr="0", const=0)
+    return [*([zero] if len(index_of(access)) > 1 else []), *_indices(place, access)]
+
+
+def _indices(place: _Place, access: Access) -> Sequence[Value]:
+    """The indices in a half; of a buffer of one dimension the last of the sums that make one."""
+    return place.index if len(index_of(access)) > 1 else place.index[-1:]
 
 
 class _Copy:
@@ -325,25 +418,25 @@ class _Copy:
         self.form, self.loop, self.block, self.items = form, form.loop, block, items
         self.known: dict[Value, Value] = {}
 
-    def store(self, store: Store, path: Sequence[tuple[Any, Block]] | None = None) -> None:
+    def store(self, store: Store, place: _Place, path: Sequence[tuple[Any, Block]] | None = None) -> None:
         """Store as another does, with the branches and loops of `path` around it."""
         path = _path(store, self.loop.body) if path is None else path
         around = self.block, self.items, dict(self.known)
         if not path:
-            index = (self._number(0, store.index[0]), *map(self.of, store.index[1:]))
+            index = tuple(map(self.of, _in_first_half(store, place)))
             self.items.append(Store(store.line, self.block, place=store.place, index=index, value=self.of(store.value)))
             return
         (parent, side), inner = path[0], path[1:]
         if isinstance(parent, Loop):
-            self._loop(parent, lambda: self.store(store, inner))
+            self._loop(parent, lambda: self.store(store, place, inner))
         elif side is parent.then and self.form.goes_on(parent.condition):
-            self.store(store, inner)
+            self.store(store, place, inner)
         else:
             branch = If(store.line, self.block, condition=self.of(parent.condition))
             branch.then.parent = branch.other.parent = branch
             self.items.append(branch)
             self._enter(branch.then if side is parent.then else branch.other)
-            self.store(store, inner)
+            self.store(store, place, inner)
         self.block, self.items, self.known = around
 
     def _enter(self, block: Block) -> None:
@@ -371,9 +464,6 @@ class _Copy:
         if v not in self.known:
             self.known[v] = self._made(v)
         return self.known[v]
-
-    def _number(self, n: int, like: Value) -> Value:
-        return Value(like.line, self.block, type="int", op="const", attr=str(n), const=n)
 
     def _add(self, v: Value, **changes: Any) -> Value:
         self.items.append(replace(v, line=self.loop.line, block=self.block, **changes))

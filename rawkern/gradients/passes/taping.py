@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rawkern.gradients import types
+from rawkern.gradients.analysis import loops
 from rawkern.gradients.index.injective import injective
 from rawkern.gradients.index.scev import induction, loops_around
 from rawkern.gradients.index.trips import trips
-from rawkern.gradients.ir import Array, Carried, Kernel, Loop, Store, Value, renumber, walk
+from rawkern.gradients.ir import Array, Carried, Kernel, Loop, Value, renumber
 from rawkern.gradients.passes.in_place import reads_before
 
 
@@ -39,9 +40,7 @@ def taped(kernel: Kernel, assume: bool) -> Kernel:
 
 def _reads(kernel: Kernel, array: Array, assume: bool) -> list[Value]:
     """The loads of an array that a tape has to keep and can; none if all read what was there before the kernel."""
-    items = list(walk(kernel.body))
-    stores = [i for i in items if isinstance(i, Store) and i.place.array == array]
-    reads = [i for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
+    stores, reads = loops.stores(kernel.body, array), loops.reads(kernel.body, array)
     if not stores or not reads or array.accessor or not all(map(_counts, reads)):
         return []
     if len(reads_before(kernel, array, assume)) == len(reads):

@@ -182,13 +182,8 @@ def _fields(ctx: Context, made: Struct, node: Any) -> list[tuple[str, Type]]:
     kind = "void" if all(of_nothing(given, each) for each in declared) else ctx.type_of(given)
     for each in declared:
         pointer = each.type == "pointer_declarator"
-        own: Any = PointerTo(kind, "const" in said) if pointer else kind
         sizes, inner = extents_of(named(each)[-1] if pointer else each)
-        for extent in reversed(sizes):
-            size = ctx.scalar(extent).const if extent is not None else None
-            if size is None or not 0 < size <= 256:
-                raise ctx.refuse(each, f"the extent of {text_of(each)}", "make it a constant up to 256")
-            own = types.array(own, size)
+        own = _array_of(ctx, each, PointerTo(kind, "const" in said) if pointer else kind, sizes)
         if inner.type == "function_declarator":  # declared here, defined elsewhere or not at all
             raise ctx.refuse(node, f"{text_of(node)!r} is defined elsewhere", "define it in the struct")
         if inner.type != "field_identifier":
@@ -198,6 +193,16 @@ def _fields(ctx: Context, made: Struct, node: Any) -> list[tuple[str, Type]]:
         if after is not None and after.type in ("=", "initializer_list"):
             made.initial[text_of(inner)] = after if after.type == "initializer_list" else after.next_sibling
     return found
+
+
+def _array_of(ctx: Context, node: Any, kind: Any, sizes: Sequence[Any]) -> Any:
+    """The type of a member with these extents, if any."""
+    for extent in reversed(sizes):
+        size = ctx.scalar(extent).const if extent is not None else None
+        if size is None or not 0 < size <= 256:
+            raise ctx.refuse(node, f"the extent of {text_of(node)}", "make it a constant up to 256")
+        kind = types.array(kind, size)
+    return kind
 
 
 def of_nothing(kind: Any, declarator: Any) -> bool:

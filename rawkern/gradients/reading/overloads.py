@@ -60,16 +60,20 @@ def ranks(ctx: Context, function: tuple[Any, Any], args: Sequence[Given]) -> lis
 def _fit(ctx: Context, param: Any, arg: Given, names: set[str]) -> int | None:
     node, declarator = param.child_by_field_name("type"), param.child_by_field_name("declarator")
     kind, pointer = arg.type, is_pointer(declarator)
+    any_type = node.type == "placeholder_type_specifier" or text_of(node) in names
     if isinstance(kind, Marker) or (arg.found is None):
         return 0 if not pointer else None
     if isinstance(kind, Accessor):
-        any_type = node.type == "placeholder_type_specifier" or text_of(node) in names
         return 0 if not pointer and (any_type or arguments_of(ctx, node) is not None) else None
     if pointer != isinstance(kind, tuple):
         own = isinstance(arg.found, Var) and isinstance(arg.found.type, Aggregate)
         return 0 if pointer and own and ctx.type_of(node) == kind else None
-    if node.type == "placeholder_type_specifier" or text_of(node) in names:
-        return 0
+    return 0 if any_type else _fit_of_type(ctx, param, kind, pointer)
+
+
+def _fit_of_type(ctx: Context, param: Any, kind: Any, pointer: bool) -> int | None:
+    """How well an argument of a type fits a parameter whose type is written out."""
+    node, declarator = param.child_by_field_name("type"), param.child_by_field_name("declarator")
     if node.type == "template_type":
         struct = ctx.struct_of(kind)
         return 0 if struct is not None and struct.base == text_of(node.child_by_field_name("name")) else None

@@ -188,3 +188,27 @@ def test_wgmma(device: str) -> None:
         alone[1, 128](a, b, d, 0)
     with pytest.raises(LaunchError, match=r"wgmma.*leads out of the block's shared memory"):
         kernel[1, 128](a, b, d, 0x3000)
+
+
+def test_what_a_wgmma_reads_is_checked() -> None:
+    """Operands are written before it and overwritten after its group is waited for, by any warp of the group."""
+    a, b = torch.randn(64, 16).half(), torch.randn(8, 16).half()
+    wait, overwritten = (
+        "wgmma.wait_group.sync.aligned 0;",
+        "    __syncthreads();\n    sa[threadIdx.x] = __half(0.0f);\n    int row",
+    )
+    early = GEMM.replace(wait, "").replace("    int row", overwritten)
+    late = GEMM.replace("    int row", overwritten)
+    unordered = GEMM.replace("    __syncthreads();\n", "")
+    for source, found in (
+        (GEMM, None), (late, None),
+        (early, r"line 20: .* writes sa\[\d+\], which .* reads at .*line 16"),
+        (unordered, r"line 15: .* reads the same memory, which .* writes at .*line [89]"),
+    ):  # fmt: skip
+        kernel = rawkern.RawKernel(source)
+        with rawkern.check():
+            if found is None:
+                kernel[1, 128](a, b, torch.empty(64, 8), 0)
+            else:
+                with pytest.raises(RaceError, match=found):
+                    kernel[1, 128](a, b, torch.empty(64, 8), 0)

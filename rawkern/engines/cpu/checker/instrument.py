@@ -55,6 +55,7 @@ class Checks(sites.Checked):
 
     whole_addresses = True
     sees_values = True
+    sees_products = True
     prefetches = False
     whole_warps = False
     has_heap = True

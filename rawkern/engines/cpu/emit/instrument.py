@@ -26,8 +26,11 @@ READ, WRITE, COPY, UPDATE = "reads", "writes", "copies", "updates"  # COPY: writ
 
 #: What orders accesses, besides barriers: fences; lanes of a warp that have met; and of ``cp.async`` that what follows
 #: is done by a copy, or again by the warp (``copy``, ``copied``), a group of copies, waits for all groups but the last
-#: few or for all copies, and an mbarrier that the copies arrive at.
-Note = Literal["fence", "warp_sync", "copy", "copied", "commit", "wait", "wait_all", "hand_over"]
+#: few or for all copies, and an mbarrier that the copies arrive at. Of products of a warp group that what follows is
+#: done by one (till ``copied``), and that the warp has waited for so many of its own, as four warps have computed them.
+Note = Literal[
+    "fence", "warp_sync", "copy", "copied", "commit", "wait", "wait_all", "hand_over", "product", "products_seen"
+]  # fmt: skip
 
 
 #: What a register holds of a matrix: for each lane pairs of a line and of the number of a value in it. A line is what
@@ -77,6 +80,7 @@ class Watch:
     sees_values = False  # accesses of matrices tell what is written, which costs instructions
     each_unit = True  # is told of every 16 bytes of a tensor copy, else of where it begins and ends
     whole_warps = True  # small kernels may be emitted a second time for whole warps
+    sees_products = False  # is told what products of a warp group read
     has_heap = False  # `malloc` and `free` below stand for the kernel's
 
     # -- control ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ AGENTS, INBOUND, SENDER = 128, 65, 1 << 63
 COLUMNS, LOOKED = 72, 64
 BARRIERS, CLUSTER = 17, 16  # of a block and, as the last, that of its cluster
 VALUES = 8  # that a lane writes at once, at most
-GROUPS = 64  # of copies of a warp that are told apart
+GROUPS = 64  # of copies of a warp that are told apart, and of its products
 _CLOCKS = f"[{WARPS} x i64]"
 _SEEN = f"[{WARPS * COLUMNS} x i64]"
 
@@ -101,7 +101,8 @@ STATE = Record(
         ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
         ("at", _CLOCKS), ("number_at", _CLOCKS),
         ("copies", _CLOCKS), ("latest", _CLOCKS), ("met", _CLOCKS), ("groups", _CLOCKS),
-        ("cluster_opened", "i64"), ("group_times", f"[{WARPS * GROUPS} x i64]"),
+        ("cluster_opened", "i64"), ("products", _CLOCKS), ("product_times", f"[{WARPS * GROUPS} x i64]"),
+        ("group_times", f"[{WARPS * GROUPS} x i64]"),
     ),
 )  # fmt: skip
 #: One finding.

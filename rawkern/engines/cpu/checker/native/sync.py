@@ -312,6 +312,44 @@ def rk_check_wait_all(ck, blk, warp):
     return rk_check_wait(ck, blk, warp, 0)
 
 
+def rk_check_product(ck, blk, warp):
+    """A warp's part of a product of its group begins: till all four are waited for nothing orders what it reads.
+
+    It is one of the warp's copies, so far as these are not waited for by groups of their own.
+    """
+    st = BLOCK.session[blk]
+    STATE.ordered[st] = 1
+    CHECK.copying[ck] = rk_check_draw(ck, st, WARPS + warp)
+    STATE.latest[st, warp] = CHECK.copying[ck]
+    n = STATE.products[st, warp]
+    STATE.product_times[st, warp * GROUPS + n % GROUPS] = CHECK.copying[ck]
+    STATE.products[st, warp] = n + 1
+    return 0
+
+
+def rk_check_products_seen(ck, blk, warp, count, w0, w1, w2, w3):
+    """A warp has waited for the first so many products of its group's warps."""
+    st = BLOCK.session[blk]
+    CHECK.limits_of[ck] = 0
+    rk_check_product_seen(st, warp, count, w0)
+    rk_check_product_seen(st, warp, count, w1)
+    rk_check_product_seen(st, warp, count, w2)
+    rk_check_product_seen(st, warp, count, w3)
+    if STATE.seen[st, warp * COLUMNS + WARPS + warp] > STATE.met[st, warp]:
+        STATE.met[st, warp] = STATE.seen[st, warp * COLUMNS + WARPS + warp]
+    return 0
+
+
+def rk_check_product_seen(st, warp, count, other):
+    """It has seen the first so many products of one of them."""
+    if count == 0 or STATE.products[st, other] - count >= GROUPS:
+        return 0
+    time = STATE.product_times[st, other * GROUPS + (count - 1) % GROUPS]
+    if time > STATE.seen[st, warp * COLUMNS + WARPS + other]:
+        STATE.seen[st, warp * COLUMNS + WARPS + other] = time
+    return 0
+
+
 def rk_check_hand_over(ck, blk, warp):
     """Copies so far will be seen by whoever waits at an mbarrier."""
     st = BLOCK.session[blk]

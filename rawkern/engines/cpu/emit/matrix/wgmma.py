@@ -10,18 +10,20 @@ row's 16 bytes are neighbours in K, else there are 8 rows for each of 8 K.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rawkern.engines.cpu.emit.calls import service
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import READ, Access
 from rawkern.engines.cpu.emit.jumps import hand_over, site_of
 from rawkern.engines.cpu.emit.lanes import define, pointer
 from rawkern.engines.cpu.emit.matrix import fused, product
 from rawkern.engines.cpu.emit.matrix.fragments import KINDS, Kind, accumulators, parted, transposed
 from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
+from rawkern.engines.cpu.emit.memory.loops import counted, room
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
-from rawkern.engines.cpu.ptx.data import Imm, Instr, Vec
+from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Vec
 from rawkern.engines.cpu.records import BLOCK, GROUPS, LAUNCH, WARP
 
 ROWS = 16  # of a warp
@@ -115,6 +117,8 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     wrong = e.let("i1", 1, f"call i1 @{name}({parts})")
     with e.where(wrong, rare=True):
         service(f, "DESCRIPTOR", instr)
+    if f.watch.sees_products:
+        _tell(f, form, None if in_registers else first, second)
     count = _own(f, "products")
     e.line(f"store {e.bin('add', e.let('i32', 1, f'load i32, {count}'), 1)}, {count}")
     for k, reg in enumerate(items_of(dest)):
@@ -180,8 +184,8 @@ def _gather(m: Module, transposed: bool) -> str:
     return m.helper(name, lambda m: _gatherer(m, name, transposed))
 
 
-def _gatherer(m: Module, name: str, transposed: bool) -> str:
-    e = Emitter(m)
+def _places(e: Emitter, transposed: bool) -> list[Val]:
+    """Where in shared memory the 16 bytes of each row of the two cores lie that ``%desc`` and ``%group`` say."""
     d = Val("%desc", "i64")
 
     def field(at: int, bits: int) -> Val:
@@ -194,7 +198,7 @@ def _gatherer(m: Module, name: str, transposed: bool) -> str:
     width = e.select(swizzled, e.bin("lshr", const("i64", 256), mode), const("i64", 16))
     mask = e.bin("sub", e.bin("lshr", width, 4), 1)  # of the bits from 7 on that change those from 4 on
     group = Val("%group", "i64")
-    bad: list[Val] = []
+    places = []
     for i in range(CORES * 8):
         outer, inner = divmod(i, 8)
         flat = e.all("add", [e.bin("mul", group, stride), e.bin("mul", leading, outer), const("i64", inner * 16)])
@@ -208,7 +212,13 @@ def _gatherer(m: Module, name: str, transposed: bool) -> str:
             turned = e.all("add", [e.bin("mul", group, stride), e.bin("mul", width, inner), const("i64", outer * 16)])
         at = e.bin("and", e.bin("add", start, e.select(swizzled, turned, flat)), (1 << 18) - 1)
         phase = e.bin("and", e.bin("lshr", e.bin("sub", at, base), 7), mask)
-        at = e.bin("xor", at, e.bin("shl", phase, 4))
+        places.append(e.bin("xor", at, e.bin("shl", phase, 4)))
+    return places
+
+
+def _gatherer(m: Module, name: str, transposed: bool) -> str:
+    e, bad = Emitter(m), []
+    for i, at in enumerate(_places(e, transposed)):
         inside = e.cmp("icmp ule", at, e.bin("sub", Val("%total", "i64"), 16))
         bad.append(e.invert(inside))
         at = e.select(inside, at, 0)
@@ -217,6 +227,41 @@ def _gatherer(m: Module, name: str, transposed: bool) -> str:
         e.line(f"store {got}, {e.let('ptr', 1, f'getelementptr i8, ptr %out, i64 {16 * i}')}, align 16")
     e.line(f"ret {e.all('or', bad)}")
     return define(f"define internal i1 @{name}(ptr %out, ptr %shared, i64 %total, i64 %desc, i64 %group) noinline", e)
+
+
+def _placer(m: Module, name: str, transposed: bool) -> str:
+    """The same places as addresses, from ``%out`` on."""
+    e = Emitter(m)
+    for i, at in enumerate(_places(e, transposed)):
+        address = e.bin("add", Val("%shared", "i64"), at)
+        e.line(f"store {address}, {e.let('ptr', 1, f'getelementptr i64, ptr %out, i64 {i}')}")
+    e.line("ret void")
+    return define(f"define internal void @{name}(ptr %out, i64 %shared, i64 %desc, i64 %group) noinline", e)
+
+
+def _tell(f: FunctionLowering, form: Form, left: Val | None, right: Val) -> None:
+    """Tell of what the warp's product reads of shared memory: its rows of A, and B."""
+    e, shared = f.e, f.frame.field_address(BLOCK, "shared")
+    out = room(f, LANES)
+    access = Access(READ, Mem(Imm(0, "i"), 0), "shared", 16)
+
+    def both(transposed: bool, desc: Val, first: Val, mask: Val | None) -> None:
+        name = f"rk_wgmma_places_{'mn' if transposed else 'k'}"
+        f.module.helper(name, lambda m: _placer(m, name, transposed))
+        for k in range(2):
+            where = pointer(e, out, 128 * k)
+            e.line(f"call void @{name}({where}, {shared}, {desc}, {e.bin('add', first, k) if k else first})")
+        at = e.let("i64", LANES, f"load <32 x i64>, {pointer(e, out)}")
+        f.watch.access(replace(access, mask=mask), at)
+
+    f.watch.note("product")
+    if left is not None:
+        both(form.transposed[0], left, e.resize(e.bin("shl", e.bin("and", _number(f), 3), 1), "i64"), None)
+    for c in counted(f, const("i64", -(-form.n // 16))):
+        last = e.cmp("icmp eq", c, form.n // 16)
+        half = e.select(last, const("i32", 0xFFFF), const("i32", -1))
+        both(form.transposed[1], right, e.bin("shl", c, 1), half if form.n % 16 else None)
+    f.watch.note("copied")
 
 
 def _take(e: Emitter, gather: str, desc: str, group: Val) -> None:
@@ -385,11 +430,12 @@ def _wait(f: FunctionLowering, instr: Instr) -> None:
     again, some, on = (e.fresh(x)[1:] for x in ("computing", "slower", "computed"))
     e.line(f"br label %{again}")
     e.label(again)
-    behind, ended = [], []
+    behind, ended, group = [], [], []
     for k in range(4):
         number = e.bin("or", e.bin("and", _number(f), -4), k)
         number = e.select(e.cmp("icmp ult", number, f.frame.field(BLOCK, "nwarps")), number, _number(f))
         warp = e.let("i32", 1, f"load i32, {_of_places(f, e, number)}")
+        group.append(warp)
         products, state = (e.let("i32", 1, f"load i32, {_of_warp(f, warp, x)}") for x in ("products", "state"))
         behind.append(e.cmp("icmp slt", products, wanted))
         ended.append(e.bin("and", behind[-1], e.cmp("icmp eq", state, DONE)))
@@ -403,6 +449,8 @@ def _wait(f: FunctionLowering, instr: Instr) -> None:
     moved = e.let("ptr", 1, f"getelementptr %Block, ptr %blk, i32 0, i32 {BLOCK.index('moved')}")
     e.line(f"store i32 1, {moved}")
     f.cache = known
+    if f.watch.sees_products:
+        f.watch.note("products_seen", e.intrinsic("llvm.smax", "i32", wanted, const("i32", 0)), *group)
 
 
 def ignore(f: FunctionLowering, instr: Instr) -> None:

@@ -45,7 +45,7 @@ int step(torch::Tensor& x) { x = x + 1; return 5; }
 void good(torch::Tensor x) { k<<<1, 1>>>(x.data_ptr<float>()); }
 """
     source += "".join(f"void bad_{name}(torch::Tensor x) {{ {body} }}\n" for name, (body, _, _) in CASES.items())
-    return load(tmp_path_factory.mktemp("refused"), source)
+    return load(tmp_path_factory.mktemp("untranslated"), source)
 
 
 def test_all_else_works(extension: Any, device: torch.device) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Refused(Exception):
+class NotTranslated(Exception):
     """A construct that is not translated; its function raises the same when it is called."""
 
     def __init__(self, what: str, node: Any = None, instead: str = "") -> None:
