@@ -202,7 +202,7 @@ def test_train(device: str, tmp_path: Path) -> None:
     """A few steps lower the loss, the same way with rawkern's operators and with torch's."""
     file = tmp_path / "curves" / "training.png"
     options = ("--steps", "8", "--batch", "4", "--plot", str(file))
-    # Two runs of the tests side by side have two cores; OpenMP's threads would wait for each other.
+    # Two simultaneous runs of the tests have two cores; OpenMP's threads would wait for each other.
     output = python(str(EXAMPLES / "train.py"), "--device", device, *options, OMP_NUM_THREADS="1")
     losses = re.findall(r"^(?:rawkern|torch) +loss ([\d.]+) -> ([\d.]+), [\d.]+ ms a step$", output, re.M)
     assert len(losses) == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.context import Context
+from rawkern.extensions.context import Context, short
 from rawkern.extensions.program import Kernel, Struct
 from rawkern.extensions.types import Type
 from rawkern.extensions.untranslated import NotTranslated
@@ -37,7 +37,7 @@ def type_of(f: Context, node: Any) -> Type:
     if kind == "decltype":
         inside = named(node)[-1]
         return t.plain(f.value(inside).type)
-    raise NotTranslated(f"the type `{text_of(node)}`", node)
+    raise NotTranslated(f"the type `{short(node)}`", node)
 
 
 def declared_type(f: Context, node: Any, declarator: Any, around: Any = None) -> Type:
@@ -149,7 +149,7 @@ def template_struct(f: Context, node: Any, struct: Struct, arguments: list[Any])
     given = [*arguments, *(one.default for one in struct.parameters[len(arguments) :])]
     for parameter, one in zip(struct.parameters, given, strict=False):
         if one is None or parameter.keyword == "pack":
-            raise NotTranslated(f"the type `{text_of(node)}`", node)
+            raise NotTranslated(f"the type `{short(node)}`", node)
         if parameter.keyword == "type":
             types.append(type_of(f, one))
             codes.append(spelled(f, types[-1]))

@@ -443,7 +443,7 @@ REFUSED = {
     "mutex": (
         "struct U { std::mutex m; int n = 2; void go() { m.lock(); } };",
         "U u; u.go();",
-        "the name m",
+        "the unknown name m",
     ),
     "const": (
         "struct K { int n = 1; int& at() { n += 1; return n; } const int& at() const { return n; } };",

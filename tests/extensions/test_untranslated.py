@@ -33,7 +33,7 @@ CASES = {
     "stream": ("auto s = at::cuda::getStreamFromPool();", "getStreamFromPool", "torch.cuda.stream"),
     "inside": ("if (step(x) > 3) x.zero_();", "step changes what it takes by reference", ""),
     "lambda": ("int n = 1; auto g = [](int& m) { m += 1; }; g(n);", "a lambda that changes its parameter m", ""),
-    "undeclared": ("x.fill_(unknown_name);", "the name unknown_name", ""),
+    "undeclared": ("x.fill_(unknown_name);", "the unknown name unknown_name", ""),
 }
 
 
