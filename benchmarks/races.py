@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
+import multiprocessing
 import random
 import re
 import subprocess
@@ -29,6 +30,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -387,6 +389,19 @@ def run(case: Case, orders: Sequence[int | None]) -> Outcome:
     return outcome
 
 
+_work: tuple[Sequence[Case], Sequence[int | None]] = ((), ())  # of a process: launches cannot be sent to another
+
+
+def _begin(*work: Any) -> None:
+    global _work
+    _work = work
+
+
+def _run(number: int) -> Outcome:
+    cases, orders = _work
+    return run(cases[number], orders)
+
+
 def said(error: Exception) -> str:
     return short(f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
@@ -435,6 +450,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--orders", type=int, nargs="*", default=[], help="besides the usual one: seeds of rawkern.order"
     )
     parser.add_argument("--sample", type=int, default=0, help="so many of the files, by chance; nothing is kept")
+    parser.add_argument("--jobs", type=int, default=1, help="how many files are checked at a time")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/races-SET.json and .md")
     options = parser.parse_args(arguments)
     if not (cases := SETS[options.set](options.folder)):
@@ -446,9 +462,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cases = random.Random(0).sample(cases, min(options.sample, len(cases)))
     if not cases:
         parser.error(f"--only {options.only}: no file of the set has such a name")
-    outcomes = {case.name: run(case, [None, *options.orders]) for case in cases}
+    orders = [None, *options.orders]
+    with multiprocessing.get_context("fork").Pool(options.jobs, _begin, (cases, orders), 8) as pool:
+        outcomes = dict(zip((case.name for case in cases), pool.imap(_run, range(len(cases))), strict=True))
     report = Report(f"races-{options.set}", f"Published races: {options.set}")
-    report.notes.append(f"{len(cases)} files; {version(options.folder)}. Orders: {[None, *options.orders]}.")
+    report.notes.append(f"{len(cases)} files; {version(options.folder)}. Orders: {orders}.")
     inputs = dict.fromkeys(name for outcome in outcomes.values() for name in outcome.kinds)
     show(report, cases, outcomes, [*inputs, ANY] if options.set == "indigo" else [*inputs])
     if options.keep:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base.overrides import overridable
 from rawkern.library.activations import geglu, gelu, silu, swiglu
 from rawkern.library.cross_entropy import cross_entropy
@@ -207,7 +207,7 @@ class GEGLU(_Gated):
 @overridable
 def turned(input: Tensor, cos: Tensor, sin: Tensor, input_pos: Tensor | None, interleaved: bool) -> Tensor:
     """What `RotaryEmbedding` does, with its tables."""
-    refuse_layout("RotaryEmbedding", "input", input)
+    reject_layout("RotaryEmbedding", "input", input)
     most, dim = len(cos), 2 * cos.shape[-1]
     if input.dim() < 2 or input.shape[-1] != dim:
         raise ValueError(f"RotaryEmbedding: input has shape {tuple(input.shape)}; it has to be (..., {dim})")

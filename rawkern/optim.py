@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.library.adamw import adamw_
 
 __all__ = ["AdamW"]
@@ -37,7 +37,7 @@ class AdamW(torch.optim.AdamW):
 
     def __init__(self, params: Any, lr: float = 1e-3, **options: Any) -> None:
         for name in ("amsgrad", "differentiable", "capturable", "fused"):
-            _refuse(name, options.get(name))
+            _reject(name, options.get(name))
         super().__init__(params, lr=lr, **options)
 
     @torch.no_grad()
@@ -59,14 +59,14 @@ class AdamW(torch.optim.AdamW):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            _refuse("amsgrad", group["amsgrad"])  # of one group, or from a state dict
+            _reject("amsgrad", group["amsgrad"])  # of one group, or from a state dict
             by_step: dict[int, list[torch.Tensor]] = {}
             for p in group["params"]:
                 if p.grad is None:
                     continue
                 state = self.state[p]
                 if not state:
-                    refuse_layout("rawkern.optim.AdamW", "a parameter", p)
+                    reject_layout("rawkern.optim.AdamW", "a parameter", p)
                 if p.grad.is_sparse:
                     raise RuntimeError("rawkern.optim.AdamW takes no sparse gradients; use torch.optim.SparseAdam")
                 if not state:
@@ -91,7 +91,7 @@ class AdamW(torch.optim.AdamW):
         return loss
 
 
-def _refuse(name: str, value: Any) -> None:
+def _reject(name: str, value: Any) -> None:
     if value:
         raise ValueError(f"rawkern.optim.AdamW has no {name}; use torch.optim.AdamW")
 

@@ -14,7 +14,7 @@ SEED = "RAWKERN_RANDOM_SEED"
 
 
 def pytest_configure() -> None:
-    """Set what the workers of a parallel run, which start after this, and all processes of tests take over.
+    """Set what the workers of a parallel run, which start after this, and all processes of tests inherit.
 
     The seed of this run's random programs; and that OpenMP's threads sleep where they wait. They spin otherwise, each on
     a core that another worker needs: an operation of torch on 40,000 elements then takes 20 ms. And that kernels compile

@@ -9,7 +9,7 @@ import pytest
 
 
 def make_shell(folder: Path) -> Any:
-    """A new shell without history and colours, whose files are in the folder; the one that there was is forgotten."""
+    """A new shell without history and colors, whose files are in the folder; the one that there was is forgotten."""
     pytest.importorskip("IPython", reason="notebooks are IPython's")
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config

@@ -1,6 +1,6 @@
 """README.md and the pages of docs/: every block of code in them runs, compiles or is read, and prints what they show.
 
-What the word behind a fence's backticks says, and what is done with such a block:
+What the word after a fence's backticks says, and what is done with such a block:
 
 - ``python``: runs, block by block in one namespace for the page, in an empty folder, on the CPU. Pages with the comment
   ``<!-- runs on any device -->`` run a second time with tensors on the GPU, and their ``sh`` with them.
@@ -61,7 +61,7 @@ class Block:
     page: Path
     line: int  # of its first line, from 1
     language: str
-    more: str  # what else stands behind the backticks
+    more: str  # the rest of the line after the backticks
     code: str
 
     @property
@@ -185,7 +185,7 @@ def test_mistakes_are_noticed(
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text(text + "\n")
-    with pytest.raises(BaseException) as caught:  # pytest's own failure is no Exception
+    with pytest.raises(BaseException) as caught:  # pytest's own failure is not an Exception
         run_page(page, "cpu", tmp_path, monkeypatch, capfd)
     assert message in repr(caught.value).replace("\\n", "\n")
 
@@ -345,7 +345,7 @@ def check_install(block: Block, options: list[str]) -> None:
 
 
 def test_examples_in_docstrings() -> None:
-    """What stands behind >>> in the docstrings of public names runs, and prints what they show."""
+    """Code after >>> in the docstrings of public names runs, and prints what they show."""
     parser, runner, ran = doctest.DocTestParser(), doctest.DocTestRunner(), 0
     for name in rawkern._HOME:
         names = {"torch": torch, "rawkern": rawkern}

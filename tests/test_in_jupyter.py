@@ -74,7 +74,7 @@ def value(outputs: Any, kind: str = "text/plain") -> str:
 
 
 def failure(outputs: Any) -> str:
-    """The text of the error that a cell ended with, without colours."""
+    """The text of the error that a cell ended with, without colors."""
     (one,) = (each for each in outputs if each["output_type"] == "error")
     return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(one["traceback"]))
 

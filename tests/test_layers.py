@@ -19,7 +19,7 @@ def table() -> dict[str, int]:
     text = (ROOT / "docs" / "architecture.md").read_text().partition("## Layers")[2].partition("\n\nThird-party")[0]
     rows = re.findall(r"^\|[^|]*\|([^|]*)\|", text, re.M)
     found = [(module, level) for level, row in enumerate(rows) for module in re.findall(r"`([\w/]+?)(?:/\*)?`", row)]
-    assert len(dict(found)) == len(found), "a module stands in two layers"
+    assert len(dict(found)) == len(found), "a module is in two layers"
     return {module.replace("/", "."): level for module, level in found}
 
 

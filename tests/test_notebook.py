@@ -76,7 +76,7 @@ def test_compile_errors_name_the_line_of_the_cell(shell: Any, capsys: pytest.Cap
     assert shown.startswith(f'CompileError: Cell In[{count}] (halve), line 4: identifier "BY" is undefined\n  3 |')
     assert "4 |     if (i < n) x[i] /= BY;\n    |                        ^\n" in shown
     assert "Traceback" not in shown and "halve" not in shell.user_ns
-    # What stands in a string of Python's has both lines: that of the statement, and that in the string.
+    # Code in a Python string has both lines: that of the statement, and that in the string.
     shown = refusal(shell, '\nrawkern.RawKernel("__global__ void k() {\\n y = 1; }").compile()', capsys)
     assert f"CompileError: Cell In[{count + 1}]:1 (k), line 2: " in shown
 

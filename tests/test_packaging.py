@@ -39,7 +39,7 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the source tree with one more CUDA file: building leaves files behind, which must not be in ours."""
+    """A copy of the source tree with one more CUDA file: building leaves files that must not be in ours."""
     pytest.importorskip("setuptools", minversion="77")
     pytest.importorskip("pip")
     tree = tmp_path_factory.mktemp("tree")
@@ -117,7 +117,7 @@ def test_install(tree: Path, tmp_path: Path) -> None:
 def environment(folder: Path) -> tuple[Path, str]:
     """A new environment: the folder of its packages, which are rawkern's dependencies alone, and its Python."""
     run(sys.executable, "-m", "venv", "--without-pip", "venv", cwd=folder)
-    # What rawkern depends on comes behind, by a .pth file: this environment may hold an editable rawkern itself.
+    # rawkern's dependencies come after it, by a .pth file: this environment may hold an editable rawkern itself.
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     (packages / "dependencies.pth").write_text(SITE + "\n")
     return packages, str(folder / "venv" / "bin" / "python")

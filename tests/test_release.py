@@ -1,4 +1,4 @@
-"""What a release needs: one version, its changes, licences of what comes along, workflows for what is supported."""
+"""What a release needs: one version, its changes, licenses of what comes along, workflows for what is supported."""
 
 from __future__ import annotations
 

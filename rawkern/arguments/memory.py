@@ -213,7 +213,7 @@ def other_layout(t: torch.Tensor) -> tuple[str, str] | None:
     return None
 
 
-def refuse_layout(op: str, name: str, t: torch.Tensor) -> None:
+def reject_layout(op: str, name: str, t: torch.Tensor) -> None:
     """Raise TypeError for an operator's argument whose elements are not strided memory."""
     other = other_layout(t)
     if other is not None:

@@ -14,7 +14,7 @@ from typing import Any
 from rawkern.cli.text import CommandError, table
 
 #: Parts of its error messages, and what to do.
-_REFUSALS = {
+_HINTS = {
     "ERR_NVGPUCTRPERM": "the driver lets only administrators read counters; see "
     "https://developer.nvidia.com/ERR_NVGPUCTRPERM, or ask whoever runs the machine",
     "No kernels were profiled": "the program launched no kernel on a GPU; add --device cuda",
@@ -47,7 +47,7 @@ def run(arguments: Sequence[str], names: Sequence[str], kernels: Collection[str]
     found = parsed(done.stdout)
     if not found:
         said = f"{done.stdout}\n{done.stderr}"
-        why = next((why for word, why in _REFUSALS.items() if word in said), "")
+        why = next((why for word, why in _HINTS.items() if word in said), "")
         last = [line for line in said.splitlines() if line.strip()][-1:] or ["nothing"]
         raise CommandError(f"ncu counted nothing: {why or last[0]}")
     return found

@@ -38,14 +38,14 @@ def _ask(source: Source, arch: str, expression: str) -> tuple[str, int, int]:
     asked = f"&__rawkern_constant<{plain}, __rawkern_low({expression}), __rawkern_high({expression})>"
     result = run_nvrtc(source, arch, [asked], append=_TOOLS)
     if not result.ok:
-        raise _refused(source, arch, expression, type_of, result.log)
+        raise _error(source, arch, expression, type_of, result.log)
     match = _SPELLED.search(demangle(dict(result.lowered)[asked]))
     if match is None or ctype.parse(match[1]).kind not in ("int", "bool", "float"):
         raise _no_number(source, expression, match[1] if match else "no value")
     return match[1], int(match[2]), int(match[3])
 
 
-def _refused(source: Source, arch: str, expression: str, type_of: str, log: str) -> Exception:
+def _error(source: Source, arch: str, expression: str, type_of: str, log: str) -> Exception:
     """Find out what is wrong: the source, a name in the expression, its type, or that it is not constant."""
     plain = run_nvrtc(source, arch)
     if not plain.ok:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 _INCLUDE_OPTION = re.compile(r"(?:-I|--include-path)(?:=|\s+)?(.*)\Z", re.DOTALL)
-_REFUSED = (
+_REJECTED = (
     (re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)\b"),
      "the tensors' device decides the architecture; leave it out"),
     (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
@@ -39,7 +39,7 @@ def settings(
         if match := _INCLUDE_OPTION.match(option):
             directories.append(match[1])
             continue
-        for pattern, reason in _REFUSED:
+        for pattern, reason in _REJECTED:
             if pattern.match(option):
                 raise ValueError(f"option {option!r} cannot be used: {reason}")
         kept.append(option)

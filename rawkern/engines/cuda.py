@@ -154,7 +154,7 @@ def _on_device(runtime: Any, index: int, call: Callable[..., Any], *args: int) -
         return thread.submit(call, *args).result()
 
 
-def _refuse_capture(what: str) -> None:
+def _reject_capture(what: str) -> None:
     if private.stream_capturing():
         raise LaunchError(
             f"{what} has to be compiled and loaded first, which cannot be recorded into a CUDA graph; "
@@ -170,7 +170,7 @@ class Module:
             raise RuntimeError(FORK)
         cuda = _cuda()
         self.driver: Any = cuda.driver
-        _refuse_capture(", ".join(entry.name for entry in program.entries) or "the module")
+        _reject_capture(", ".join(entry.name for entry in program.entries) or "the module")
         torch.cuda.init()
         table.table()
         table.learn_cuda()
@@ -195,7 +195,7 @@ class Module:
 
         The mode of launches on the CPU means nothing here: a GPU has its own limits and order.
         """
-        _refuse_capture(signature.name)
+        _reject_capture(signature.name)
         with self.current():
             return EngineKernel(self, symbol, signature)
 

@@ -99,7 +99,7 @@ def gathered(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[
             )
         trace = kernel.trace(*shape, memory, blocks)
         instructions = trace.counts.instructions()
-        _refuse(name, instructions)
+        _reject(name, instructions)
         work = sum(one["warps"] for one in instructions)
         requests = len(trace.rows) + trace.lost
         count = min(BLOCKS, WORK // max(1, work), REQUESTS // max(1, requests))
@@ -117,7 +117,7 @@ def gathered(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[
     )  # fmt: skip
 
 
-def _refuse(name: str, instructions: Sequence[dict[str, Any]]) -> None:
+def _reject(name: str, instructions: Sequence[dict[str, Any]]) -> None:
     """UnsupportedError where a kernel has instructions of which nothing is known."""
     for one in instructions:
         if one["ptx"].startswith(UNKNOWN):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base.api_boundary import api_boundary
 from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
@@ -282,7 +282,7 @@ class Elementwise(Shared):
                 return self.operator(*args)
             except TypeError:
                 for p, t in zip(loop.inputs, args, strict=True):
-                    refuse_layout(self.name, p.name, t)
+                    reject_layout(self.name, p.name, t)
                 raise
         if out is None:
             return self.operator(*self._prepared(args)[0])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rawkern.arguments.memory import dtype_name, refuse_layout
+from rawkern.arguments.memory import dtype_name, reject_layout
 from rawkern.formulas.parameters import Parameter, check_dtype
 
 Argument = torch.Tensor | complex | np.generic  # an int, a bool and a float are complex to type checkers
@@ -62,7 +62,7 @@ def prepare(
     """
     for p, a in zip(inputs, args, strict=True):
         if isinstance(a, torch.Tensor):
-            refuse_layout(name, p.name, a)
+            reject_layout(name, p.name, a)
             continue
         if isinstance(a, np.generic) and a.dtype.kind in "biufc":
             continue
@@ -150,7 +150,7 @@ def as_outs(name: str, what: str, out: Any, tensors: Sequence[torch.Tensor], cou
     if len(outs) != count or not all(isinstance(t, torch.Tensor) for t in outs):
         raise TypeError(f"{name}: {what} is {shown(out)}; pass {count} tensor{'' if count == 1 else 's'}")
     for t in outs:
-        refuse_layout(name, what, t)
+        reject_layout(name, what, t)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *outs)):
         raise RuntimeError(f"{name}: {what} can't be used with tensors that require grad; use torch.no_grad()")
     return outs

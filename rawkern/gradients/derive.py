@@ -58,7 +58,8 @@ def derive(
 ) -> Text:
     """Derive the backward of a kernel; with `double` in double, whatever its own type.
 
-    If that is not supported, device functions are put in, then reads of a thread's own shared memory are followed.
+    If that is not supported, device functions are put in, then reads of a thread's own shared memory are followed; in
+    the end a tape keeps what loops read of global memory and overwrite.
 
     With `assume`, it may be right only for launches of which `Text.assumed` is true. A `plain` text is one to derive
     again: each thread does what the forward's did, so what it reads and adds to has the forward's form.
@@ -66,24 +67,14 @@ def derive(
     reader = Reader(text, name, where, options, launched, headers=headers, assume=assume)
     where = reader.where
     refused: Exception | None = None
-    for strategy in _strategies(reader, "__shared__" in text):
-        again = reader if strategy == Strategy() else reader.variant(strategy.keep, strategy.updated)
-        found = _attempt(
-            again,
-            _Task(
-                again,
-                Options(assume, strategy.shared, strategy.rename, strategy.tape),
-                where,
-                wrt,
-                max_iterations,
-                double,
-                plain,
-            ).text,
-        )
+    first = Strategy(Options(assume))
+    for strategy in _strategies(reader, first, "__shared__" in text):
+        again = reader if strategy == first else reader.variant(strategy.keep, strategy.updated)
+        found = _attempt(again, _Task(again, strategy.passes, where, wrt, max_iterations, double, plain).text)
         if isinstance(found, Text):
             return replace(found, updated=again.updated)
         # Why a kernel is rejected as it is written says most, and best where device functions are put in.
-        if refused is None or strategy == Strategy(keep=False):
+        if refused is None or strategy == replace(first, keep=False):
             refused = found
     assert refused is not None
     raise refused
@@ -91,25 +82,23 @@ def derive(
 
 @dataclass(frozen=True)
 class Strategy:
-    """How a kernel is read, and what passes do with its shared memory."""
+    """How a kernel is read, and what passes may do with what it overwrites."""
 
+    passes: Options
     keep: bool = True  # device functions of numbers stay functions
     updated: frozenset[str] = frozenset()  # arrays of which += reads and sets
-    shared: bool = False  # `Options` of the passes
-    rename: bool = False
-    tape: bool = False
 
 
-def _strategies(reader: Reader, shared: bool) -> Iterator[Strategy]:
+def _strategies(reader: Reader, first: Strategy, shared: bool) -> Iterator[Strategy]:
     """What is tried, in this order, until one derives a backward; by what the first reading has shown of it."""
-    yield Strategy()
+    yield first
     updated = reader.added_and_read()
     for tape in (False, True) if reader.overwritten() else (False,):
         for memory in ({}, {"shared": True}, {"rename": True}) if shared else ({},):
             for each in (frozenset(), updated) if updated else (frozenset(),):
                 for keep in (True, False) if reader.outlined else (True,):
-                    strategy = Strategy(keep, each, **memory, tape=tape)
-                    if strategy != Strategy():
+                    strategy = Strategy(replace(first.passes, **memory, tape=tape), keep, each)
+                    if strategy != first:
                         yield strategy
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base import torch_private as private
 from rawkern.base.torch_private import PLAIN, increment_version
 from rawkern.errors import LaunchError
@@ -98,7 +98,7 @@ def adamw_(
 def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
     floating("adamw_", f"params[{k}]", p)
     for name, t in (("params", p), *others.items()):
-        refuse_layout("adamw_", f"{name}[{k}]", t)
+        reject_layout("adamw_", f"{name}[{k}]", t)
         if type(t) not in PLAIN or t.is_neg() or t.is_meta:
             raise TypeError(f"adamw_: {name}[{k}] is not a plain tensor ({type(t).__name__})")
     averages = others["exp_avgs"].dtype

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base.overrides import overridable
 from rawkern.errors import LaunchError
 from rawkern.library.instances import check_index, kernel, not_a_tensor
@@ -68,7 +68,7 @@ def cross_entropy(
         not_a_tensor("cross_entropy", input, target)
     for name, t in (("input", input), ("target", target), ("weight", weight)):
         if isinstance(t, Tensor):
-            refuse_layout("cross_entropy", name, t)
+            reject_layout("cross_entropy", name, t)
     _check(input, target, weight, reduction, label_smoothing)
     return _cross_entropy(input, target, weight, ignore_index, float(label_smoothing), reduction)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base.overrides import overridable
 from rawkern.library.instances import floating, kernel
 from rawkern.operators import op
@@ -45,7 +45,7 @@ def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace:
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout: p is {p!r}; a probability is between 0 and 1")
     floating("dropout", "the argument", input)
-    refuse_layout("dropout", "input", input)
+    reject_layout("dropout", "input", input)
     if not training or p == 0.0:
         return input
     seed = torch.randint(2**62, (), device=input.device)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base.overrides import overridable
 from rawkern.errors import LaunchError
 from rawkern.library.instances import check_index, kernel
@@ -63,7 +63,7 @@ def embedding(
     for key, t in (("input", input), ("weight", weight)):
         if not isinstance(t, Tensor):
             raise TypeError(f"embedding: {key} is {type(t).__name__}, it must be a tensor")
-        refuse_layout("embedding", key, t)
+        reject_layout("embedding", key, t)
     if input.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"embedding: input is {input.dtype}, it must be int64 or int32 indices; pass input.long()")
     if weight.dim() != 2:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base.operator_state import in_fake_op
 from rawkern.base.overrides import overridable
 from rawkern.kernel import RawKernel
@@ -48,7 +48,7 @@ def nbody_forces(
     """
     for name, t in (("positions", positions), ("masses", masses)):
         floating("nbody_forces", name, t)
-        refuse_layout("nbody_forces", name, t)
+        reject_layout("nbody_forces", name, t)
     if positions.dtype is not masses.dtype:
         raise TypeError(
             f"nbody_forces: positions is {positions.dtype}, masses is {masses.dtype}; pass tensors of one dtype"

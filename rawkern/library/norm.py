@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base.overrides import overridable
 from rawkern.library.instances import not_a_tensor
 from rawkern.library.rows import accumulator, contiguous, looping, plan, run
@@ -180,7 +180,7 @@ def _checked(name: str, x: Any, shape: int | Sequence[int], **others: Any) -> in
     """Return the number of normalized dimensions."""
     if not isinstance(x, Tensor):
         not_a_tensor(name, x)
-    refuse_layout(name, "input", x)
+    reject_layout(name, "input", x)
     shape = (shape,) if isinstance(shape, (int, torch.SymInt)) else tuple(shape)
     if not shape or len(shape) > x.dim() or x.shape[-len(shape) :] != shape:
         raise ValueError(f"{name}: normalized_shape is {shape}, which are not the last sizes of {tuple(x.shape)}")
@@ -189,7 +189,7 @@ def _checked(name: str, x: Any, shape: int | Sequence[int], **others: Any) -> in
             continue
         if not isinstance(t, Tensor):
             raise TypeError(f"{name}: {key} is {type(t).__name__}, it must be a tensor")
-        refuse_layout(name, key, t)
+        reject_layout(name, key, t)
         wanted = tuple(x.shape) if key == "residual" else shape
         if t.shape != wanted:
             raise ValueError(f"{name}: {key} has shape {tuple(t.shape)}, it must be {wanted}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base.operator_state import in_fake_op
 from rawkern.base.overrides import overridable
 from rawkern.formulas.loop import Loop
@@ -53,7 +53,7 @@ def rotary_embedding(
     """
     for name, t in (("x", x), ("cos", cos), ("sin", sin)):
         floating("rotary_embedding", name, t)
-        refuse_layout("rotary_embedding", name, t)
+        reject_layout("rotary_embedding", name, t)
     if x.dim() == 0 or x.shape[-1] % 2:
         raise ValueError(f"rotary_embedding: x has shape {tuple(x.shape)}; the last dimension has to be even")
     half = (*x.shape[:-1], x.shape[-1] // 2)

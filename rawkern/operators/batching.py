@@ -12,7 +12,7 @@ from rawkern.base import torch_private as private
 from rawkern.operators.declaration import Declaration
 
 
-def refuse_batches(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> NoReturn:
+def reject_batches(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> NoReturn:
     """The rule of operators that are not elementwise."""
     raise NotImplementedError(
         f"{decl.qualified} has no rule for vmap; declare it elementwise=True if it is, or define one with "
@@ -22,7 +22,7 @@ def refuse_batches(decl: Declaration, overload: Any, info: Any, dims: Sequence[A
 
 def run_batched(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> Any:
     """The rule of elementwise operators: the batch is one more dimension, in front."""
-    _refuse_unbatched(decl, dims)
+    _reject_unbatched(decl, dims)
     moved = batched(decl.strided, [p.is_tensor for p in decl.params], info.batch_size, dims, args)
     originals = _each(dims, args, lambda t, dim: t if dim is None else t.movedim(dim, 0))
     result = decl.call(overload, moved)
@@ -34,7 +34,7 @@ def run_batched(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any]
     return result, _out_dims(result)
 
 
-def _refuse_unbatched(decl: Declaration, dims: Sequence[Any]) -> None:
+def _reject_unbatched(decl: Declaration, dims: Sequence[Any]) -> None:
     for p, dim in zip(decl.params, dims, strict=True):
         if p.mutated and (dim is None or (isinstance(dim, (list, tuple)) and None in dim)):
             raise RuntimeError(
@@ -45,7 +45,7 @@ def _refuse_unbatched(decl: Declaration, dims: Sequence[Any]) -> None:
 
 def each_in_place(decl: Declaration, overload: Any, size: int, dims: Sequence[Any], args: Sequence[Any]) -> None:
     """Call an operator that changes what it is given for each item of the batch."""
-    _refuse_unbatched(decl, dims)
+    _reject_unbatched(decl, dims)
     for i in range(size):
         decl.call(overload, _each(dims, args, lambda t, dim, i=i: t if dim is None else t.select(dim, i)))
 

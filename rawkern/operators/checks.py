@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base import torch_private as private
 from rawkern.operators.declaration import Declaration
 
@@ -40,18 +40,18 @@ def one_device(decl: Declaration, args: Sequence[Any]) -> None:
             )
 
 
-def refuse_layouts(decl: Declaration, args: Sequence[Any]) -> None:
+def reject_layouts(decl: Declaration, args: Sequence[Any]) -> None:
     """Raise for a tensor whose elements are not strided memory: sparse, nested, or another library's own.
 
     The arguments may be wrong in other ways yet.
     """
     for p, value in zip(decl.params, args, strict=True):
         if isinstance(value, torch.Tensor):
-            refuse_layout(decl.qualified, p.name, value)
+            reject_layout(decl.qualified, p.name, value)
         elif p.kind == "list" and isinstance(value, (list, tuple)):
             for i, t in enumerate(value):
                 if isinstance(t, torch.Tensor):
-                    refuse_layout(decl.qualified, f"{p.name}[{i}]", t)
+                    reject_layout(decl.qualified, f"{p.name}[{i}]", t)
 
 
 def unboxed(decl: Declaration, result: Any) -> Any:
@@ -104,7 +104,7 @@ def changed(decl: Declaration, args: Sequence[Any]) -> list[torch.Tensor]:
     return [t for _, mutated, t in named(decl, args) if mutated]
 
 
-def refuse_changes(decl: Declaration, args: Sequence[Any]) -> None:
+def reject_changes(decl: Declaration, args: Sequence[Any]) -> None:
     """Raise for changes that autograd does not allow; it says so itself only after the data is overwritten."""
     for name, mutated, t in named(decl, args):
         if not mutated:

@@ -92,8 +92,8 @@ class _Run:
         known: Trace | None = node.trace if node is not None and node.trace is not None else carried.fitting(self.args)
         self.edit = known.edit if known is not None else None  # None: which the forward knew is not known
         self.trace = known if known is not None else settings.traced.again(self.args)
-        if self.trace.refusal:
-            raise NotDifferentiable(self.trace.refusal)
+        if self.trace.rejection:
+            raise NotDifferentiable(self.trace.rejection)
         self.recording: Recording = replayed(self.trace, self.args)
         self.buffers: dict[Memory, torch.Tensor] = {}
         self.borrowed: dict[Memory, torch.Tensor] = {}  # whose buffers are another tensor's memory: that

@@ -877,8 +877,8 @@ settle:
   %pfalse = &Table.false %table
   %false = load ptr, ptr %pfalse
   %state = call i32 %set(ptr %ctx, ptr %name, ptr %false)
-  %refused = icmp ne i32 %state, 0
-  br i1 %refused, label %drop, label %done
+  %rejected = icmp ne i32 %state, 0
+  br i1 %rejected, label %drop, label %done
 done:
   ret ptr %results
 drop:

@@ -16,8 +16,8 @@ from rawkern.base import torch_private as private
 from rawkern.base.api_boundary import api_boundary
 from rawkern.base.forking import Lock
 from rawkern.operators.autocast import check_autocast, register_autocast
-from rawkern.operators.batching import each_in_place, one_by_one, refuse_batches, run_batched, run_formerly_batched
-from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, unboxed, verify
+from rawkern.operators.batching import each_in_place, one_by_one, reject_batches, run_batched, run_formerly_batched
+from rawkern.operators.checks import no_aliases, one_device, reject_changes, reject_layouts, unboxed, verify
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.forward_mode import elementwise_jvp
@@ -100,7 +100,7 @@ class Operator:
     def _fake(self, *args: Any, **kwargs: Any) -> Any:
         decl = self.declaration
         full = decl.arrange(*args, **kwargs)
-        refuse_layouts(decl, full)
+        reject_layouts(decl, full)
         one_device(decl, full)
         with operator_state.inside_op(fake=True), self._declared(full):
             result = decl.call(self.function, full)
@@ -119,7 +119,7 @@ class Operator:
         try:
             return self._above(overload, keyset, *args, **kwargs)
         except NotImplementedError:  # what torch raises where tensors of such a layout have no implementation
-            refuse_layouts(self.declaration, self.declaration.arrange(*args, **kwargs))
+            reject_layouts(self.declaration, self.declaration.arrange(*args, **kwargs))
             raise
 
     def _above(self, overload: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -131,7 +131,7 @@ class Operator:
         below = _Call(self.declaration, overload, keyset)
         flat = self.declaration.flat(full)
         if recorded:
-            refuse_changes(self.declaration, full)
+            reject_changes(self.declaration, full)
         try:
             with private.single_level():
                 found = self.apply(below, full, flat)
@@ -255,7 +255,7 @@ class Operator:
         if self.batch is not None:
             found, out_dims = self.batch(info, dims, *args)
             return unboxed(self.declaration, found), unboxed(self.declaration, out_dims)
-        return (run_batched if self.declaration.elementwise else refuse_batches)(
+        return (run_batched if self.declaration.elementwise else reject_batches)(
             self.declaration, overload, info, dims, args
         )
 

@@ -11,7 +11,7 @@ from rawkern.base import generated
 from rawkern.base import torch_private as private
 from rawkern.base.api_boundary import hide
 from rawkern.base.dynamo import exporting
-from rawkern.operators.checks import changed, refuse_changes, refuse_layouts, verify
+from rawkern.operators.checks import changed, reject_changes, reject_layouts, verify
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.native import watching
 from rawkern.operators.operator import Operator
@@ -42,9 +42,9 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_launch": op.launch,
         "_traced": op.traced or op.launch,
         "_overload": op.overload,
-        "_refuse": lambda args: refuse_changes(decl, args),
+        "_reject": lambda args: reject_changes(decl, args),
         "_hide": hide,
-        "_dense": lambda args: refuse_layouts(decl, args),
+        "_dense": lambda args: reject_layouts(decl, args),
         "_record": op.apply,
         "_flat": decl.flat,
         "_verify": lambda result, args: verify(decl, result, args),
@@ -74,9 +74,9 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
     everything = f"({arguments},)"
     autocast = [f"{n['_autocast']}()"] if decl.autocast is not None else []
     looked = ", ".join(f"*{p.name}" if p.kind == "list" else p.name for p in decl.tensors)
-    refused = [f"not ({test})" for test in _tests(decl, n)]
+    rejected = [f"not ({test})" for test in _tests(decl, n)]
     answer = f"(_nrecorded := {n['_watching']}.look({looked})) is None"  # what is not plain
-    tests = "\n                    or ".join([*autocast, *refused, answer])
+    tests = "\n                    or ".join([*autocast, *rejected, answer])
     values = "".join(f", {p.name}" for p in (*decl.values, *decl.tensors))
     apply = (
         f"{n['_record']}(direct, {everything}, {n['_flat']}({everything}))"
@@ -109,7 +109,7 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
         f"                    {n['_dense']}({everything})",
         f"                    _nresult = {n['_overload']}({call})",
         "                elif _nrecorded:",
-        *([f"                    {n['_refuse']}({everything})"] if decl.mutated else []),
+        *([f"                    {n['_reject']}({everything})"] if decl.mutated else []),
         f"                    _nresult = {apply}",
         *([f"                    return {_changed(decl)}"] if decl.in_place else []),
         "                else:",

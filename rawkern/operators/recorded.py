@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.memory import refuse_layout
+from rawkern.arguments.memory import reject_layout
 from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.context import Context
@@ -148,7 +148,7 @@ def _slow_path(reverse: Reverse, offset: int) -> Callable[..., Any]:
             )
         for name, grad in zip(decl.outputs, grads, strict=True):
             if grad is not None:
-                refuse_layout(decl.qualified, f"grad_{name}", grad)
+                reject_layout(decl.qualified, f"grad_{name}", grad)
         if torch.compiler.is_dynamo_compiling():
             found = reverse.call(grads, saved, values, needs, shapes, counts)
         else:

@@ -93,12 +93,12 @@ class Trace:
     outputs: list[Part | Empty | None] = field(default_factory=list)  # None: no such part of its memory
     given: set[int] = field(default_factory=set)  # parameters whose memory a launch got
     addressed: set[int] = field(default_factory=set)  # those whose address Python was told
-    refusal: str = ""  # why nothing can be derived of it
+    rejection: str = ""  # why nothing can be derived of it
     edit: int = 0  # the last of any source
 
     def same(self) -> tuple[Any, ...]:
         """What two runs have to have in common for one to stand for the other."""
-        return self.refusal, *self.memories, *self.outputs, *(s.values for s in self.steps)
+        return self.rejection, *self.memories, *self.outputs, *(s.values for s in self.steps)
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Whether it may be that of a call with these arguments."""
@@ -162,9 +162,9 @@ class _Run:
         self.tensors.append(t)
         self.spans.append(_span(t))
 
-    def refuse(self, reason: str) -> None:
+    def reject(self, reason: str) -> None:
         """Note down why nothing can be derived; the first reason counts."""
-        self.trace.refusal = self.trace.refusal or f"{self.decl.qualified}: {reason}"
+        self.trace.rejection = self.trace.rejection or f"{self.decl.qualified}: {reason}"
 
     def memory_of(self, t: torch.Tensor) -> int | None:
         at = t.data_ptr() if t.layout is torch.strided else 0
@@ -200,7 +200,7 @@ class _Run:
 
     def _note(self, launch: intercept.Launch) -> None:
         if launch.stream is not None:
-            self.refuse("a launch names a stream; leave it out, so that its backward runs on torch's")
+            self.reject("a launch names a stream; leave it out, so that its backward runs on torch's")
         launcher, kernel = launch.launcher, launch.launcher.plan.kernel
         state = kernel.current(launch.args, launch.kwargs)
         given = arrange(state.signature, launch.args, launch.kwargs)
@@ -213,7 +213,7 @@ class _Run:
         for part in (*arguments.values(), *numbers.values()):
             if isinstance(part, Part) and (k := self.trace.memories[part.memory].input) is not None:
                 self.trace.given.add(k)
-        if launcher.n != 0 and not self.trace.refusal:
+        if launcher.n != 0 and not self.trace.rejection:
             config, _ = launcher.plan.target(launcher, state, device_of(given, {}) or torch.device("cpu"))
             of = (state.build.source.title, kernel.name, config, *values)
             self.trace.steps.append(Step(launcher, kernel, config, arguments, numbers, of))
@@ -228,14 +228,14 @@ class _Run:
             if value is None:
                 return None, None
             if not isinstance(value, torch.Tensor) or (target is not None and target.kind == "pointer"):
-                self.refuse(
+                self.reject(
                     f"{what} is {_how(value)}, through which gradients would be lost; "
                     "pass each tensor itself, to a parameter of its own"
                 )
                 return None, None
             part = self.part(value)
             if part is None:
-                self.refuse(
+                self.reject(
                     f"{what} is not a contiguous view of an argument or of memory that the function allocates; "
                     "pass it as an argument of the operator"
                 )
@@ -245,7 +245,7 @@ class _Run:
             if isinstance(part, Part):
                 numbers[param.name] = part
             else:
-                self.refuse(
+                self.reject(
                     f"{what} is a tensor from elsewhere; pass it as an argument of the operator, or its .item()"
                 )
                 return None, None
@@ -253,7 +253,7 @@ class _Run:
         if (type(value) not in (int, float, bool) and _has_memory(value)) or (
             param.ctype.layout is not None and _points(param.ctype)
         ):
-            self.refuse(
+            self.reject(
                 f"{what} is a {type(value).__name__} with memory in it, through which gradients would be lost; "
                 "pass each tensor itself, to a parameter of its own"
             )
@@ -299,12 +299,12 @@ class _Watch(TorchDispatchMode):
         if self.run.ours:
             return func(*args, **kwargs)
         if func.namespace != "aten" or called not in _FILLED.keys() | _VIEWS:
-            self.run.refuse(
+            self.run.reject(
                 f"its function calls {func}, whose gradient would be lost; a derived backward is of allocations, "
                 "views and launches alone: call it outside of the operator, or write a backward by hand"
             )
             if not self.run.launching:
-                raise NotDifferentiable(self.run.trace.refusal)
+                raise NotDifferentiable(self.run.trace.rejection)
         result = func(*args, **kwargs)
         if called in _FILLED and func.namespace == "aten" and result.numel():
             self.run.hold(result, None, _FILLED[called](args, kwargs))
@@ -325,7 +325,7 @@ class _Reads(TorchFunctionMode):
                 self.run.trace.addressed.add(k)
             elif k is not None:
                 name = getattr(func, "__name__", "").replace("__get__", "its address")
-                self.run.refuse(
+                self.run.reject(
                     f"its function reads {self.run.decl.params[k].name} by {name}, through which gradients would be "
                     "lost; pass the tensor itself to a launch"
                 )

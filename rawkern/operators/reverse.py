@@ -92,7 +92,7 @@ class Reverse:
         """Raise for gradients that do not fit their inputs."""
         for i, grad in enumerate(flat):
             if grad is not None and (grad.shape != shapes[i] or grad.dtype is not dtypes[i]):
-                self._refuse(i, grad, shapes[i], dtypes[i], counts)
+                self._reject(i, grad, shapes[i], dtypes[i], counts)
         return flat
 
     def _flat(self, found: Any, needs: Sequence[bool], counts: Sequence[int]) -> tuple[torch.Tensor | None, ...]:
@@ -138,7 +138,7 @@ class Reverse:
             names += [f"{p.name}[{i}]" for i in range(next(lengths))] if p.kind == "list" else [p.name]
         return names[index]
 
-    def _refuse(self, index: int, grad: torch.Tensor, shape: Any, dtype: torch.dtype, counts: Sequence[int]) -> None:
+    def _reject(self, index: int, grad: torch.Tensor, shape: Any, dtype: torch.dtype, counts: Sequence[int]) -> None:
         """Raise for a gradient that does not fit its input."""
         name = self._argument(index, counts)
         if grad.shape != shape:

@@ -39,7 +39,7 @@ class Second:
         text, backward = found.plain
         names = text.gradients
         if text.exchanged or set(text.saved) & set(found.outputs):
-            raise self._refused(f"{launch.kernel.name} may set an element twice, or reads what it has set")
+            raise self._not_supported(f"{launch.kernel.name} may set an element twice, or reads what it has set")
         tensors = {n: t for n, t in launch.arguments.items() if isinstance(t, torch.Tensor)}
         memories = {n: self.recording.memory_of(t) for n, t in tensors.items()}
         inputs = {n: m.input for n, m in memories.items() if m is not None and m.input is not None}
@@ -55,7 +55,7 @@ class Second:
         try:
             second = self.derive(run.kernel, found.block, run.grid, run.shared_mem, wrt)
         except NotDifferentiable as error:
-            raise self._refused(str(error)) from error
+            raise self._not_supported(str(error)) from error
         check_deterministic(second, f"{self.name}: its second derivative")
         asked = {
             names[n]: given.contiguous().view(tensors[n].shape)
@@ -75,22 +75,22 @@ class Second:
     def _single(self) -> tuple[Recorded, Derived]:
         """The launch of a function that makes one, of whole tensors."""
         if len(self.plans) != 1:
-            raise self._refused(f"it makes {len(self.plans)} launches", "make an operator of each launch")
+            raise self._not_supported(f"it makes {len(self.plans)} launches", "make an operator of each launch")
         launch, found = self.plans[0]
         if found is None:
-            raise self._refused(f"no gradient comes through {launch.kernel.name}")
+            raise self._not_supported(f"no gradient comes through {launch.kernel.name}")
         if found.before:
-            raise self._refused(f"{launch.kernel.name} overwrites {', '.join(found.before.values())} in place")
+            raise self._not_supported(f"{launch.kernel.name} overwrites {', '.join(found.before.values())} in place")
         if launch.numbers:
-            raise self._refused(f"{launch.kernel.name} takes {', '.join(launch.numbers)} by value from a tensor")
+            raise self._not_supported(f"{launch.kernel.name} takes {', '.join(launch.numbers)} by value from a tensor")
         for n, t in launch.arguments.items():
             if not isinstance(t, torch.Tensor):
                 continue
             if summed(t.dtype) is not t.dtype:
-                raise self._refused(f"{n} of {launch.kernel.name} is {t.dtype}")
+                raise self._not_supported(f"{n} of {launch.kernel.name} is {t.dtype}")
             memory = self.recording.memory_of(t) if t.numel() else None
             if memory is None or memory.tensor.numel() != t.numel():
-                raise self._refused(f"{n} of {launch.kernel.name} is empty or a part of a tensor")
+                raise self._not_supported(f"{n} of {launch.kernel.name} is empty or a part of a tensor")
         return launch, found
 
     def _result(self, launch: Recorded, name: str) -> int | None:
@@ -103,10 +103,12 @@ class Second:
             if out is not None and self.recording.memory_of(out) is memory
         ]
         if len(found) > 1 or any(size != t.numel() for _, size in found):
-            raise self._refused(f"{name} of {launch.kernel.name} is more than one result, or a part of it is one")
+            raise self._not_supported(f"{name} of {launch.kernel.name} is more than one result, or a part of it is one")
         return found[0][0] if found else None
 
-    def _refused(self, reason: str, way_out: str = "write its backward by hand, of operators") -> NotDifferentiable:
+    def _not_supported(
+        self, reason: str, way_out: str = "write its backward by hand, of operators"
+    ) -> NotDifferentiable:
         return NotDifferentiable(f"{self.name} has no second derivative: {reason}; {way_out}")
 
 

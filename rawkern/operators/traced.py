@@ -51,7 +51,7 @@ class Traced:
         """What the forward with these arguments did, where only the function can tell."""
         name, before = self.declaration.qualified, self._known.get(self._key(args))
         _, found = trace(self.declaration, self.function, args, launching=False)
-        if found.refusal:
+        if found.rejection:
             return found
         way_out = "draw or read it outside, and pass it as an argument of the operator"
         if self._changes or (before is not None and before != found.same()):

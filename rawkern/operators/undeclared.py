@@ -121,7 +121,7 @@ class _Look:
             if writes is not False:
                 does = "writes to" if writes else "may write to"
                 const = "" if writes else f", or declare {param.name} const in the kernel"
-                raise self._refusal(
+                raise self._rejection(
                     f"{kernel.name} {does} {param.name}, which is the operator's argument", names[0], const
                 )
             self.only_read.update(names)
@@ -135,9 +135,11 @@ class _Look:
         for (name, _), was, now in zip(self.kept, self.before, after, strict=True):
             if was != now and name not in self.only_read:
                 rest = ", or reach it through pointers to const"
-                raise self._refusal("its function, or what it launches, may change the operator's argument", name, rest)
+                raise self._rejection(
+                    "its function, or what it launches, may change the operator's argument", name, rest
+                )
         return bool(self.only_read)
 
-    def _refusal(self, what: str, argument: str, rest: str) -> LaunchError:
+    def _rejection(self, what: str, argument: str, rest: str) -> LaunchError:
         plain = argument.partition("[")[0]
         return LaunchError(f"{self.name}: {what} {argument}; name it, mutates_args=({plain!r},){rest}")

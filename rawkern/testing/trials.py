@@ -15,8 +15,8 @@ from rawkern.testing.guards import Guarded, place, watched
 from rawkern.testing.results import TOLERANCE, Outcome, Problem, compare, same_bits
 from rawkern.testing.samples import Sample, spread
 
-REFUSALS = (TypeError, ValueError, OverflowError, NotImplementedError, RawkernError)
-NO_REFUSALS = (CheckError, CompileError, LaunchError)
+REJECTIONS = (TypeError, ValueError, OverflowError, NotImplementedError, RawkernError)
+NO_REJECTIONS = (CheckError, CompileError, LaunchError)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Trial:
 
 def problem_of(error: BaseException) -> Problem:
     """An exception as a problem."""
-    rejected = isinstance(error, REFUSALS) and not isinstance(error, NO_REFUSALS)
+    rejected = isinstance(error, REJECTIONS) and not isinstance(error, NO_REJECTIONS)
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0] if lines else ''}"
     if isinstance(error, CheckError):  # a launch that accesses memory out of bounds

@@ -166,7 +166,7 @@ class Choices:
             if not names:
                 break
         if names:
-            raise configurations.refusal(given.kernel, names[0], self.name)
+            raise configurations.rejection(given.kernel, names[0], self.name)
         self._used = True
 
     def _renew(self) -> None:

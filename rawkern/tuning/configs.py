@@ -102,7 +102,7 @@ def _in_headers(source: Source, name: str) -> bool:
     return any(word.search(read_file(path) or b"") for path in found)
 
 
-def refusal(kernel: RawKernel, name: str, tuned: str) -> ValueError:
+def rejection(kernel: RawKernel, name: str, tuned: str) -> ValueError:
     """The error for a name of configurations that nothing uses."""
     if name in LAUNCH:
         return ValueError(

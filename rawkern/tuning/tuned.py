@@ -15,7 +15,7 @@ from rawkern.base.shared import Shared
 from rawkern.estimation.cards import card_named
 from rawkern.kernel import RawKernel
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
-from rawkern.tuning.configs import LAUNCH, Config, places, read, refusal, shown, unused
+from rawkern.tuning.configs import LAUNCH, Config, places, read, rejection, shown, unused
 from rawkern.tuning.keys import Key
 from rawkern.tuning.launches import TunedLauncher, forced
 from rawkern.tuning.record import Tuning
@@ -229,7 +229,7 @@ class TunedKernel(Shared):
             raise ValueError(f"autotune of {self.name}: the configuration has no {', '.join(sorted(missing))}{meant}")
         kernel, known = self._settings.kernel, [name for config in self._settings.configs for name in config]
         for name in unused(kernel, [{name: given[name] for name in given if name not in (*LAUNCH, *known)}]):
-            raise refusal(kernel, name, self.name)
+            raise rejection(kernel, name, self.name)
         return given
 
     # Launches -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The way out that a refused argument is given: where it is a call, the call works."""
+"""What the message for a rejected argument says to do: if it is a call, the call works."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_other_elements_whose_bytes_may_be_meant(param: str, dtype: str, way_out
 @pytest.mark.parametrize(
     ("param", "dtype", "way_out"),
     [
-        ("float4 const*", "float64", "pass x.float()"),  # nobody reads doubles as floats
+        ("float4 const*", "float64", "pass x.float()"),  # reading doubles as floats makes no sense
         ("int4 const*", "int64", "pass x.int()"),
         ("float const*", "float16", "pass x.float()"),
         ("int const*", "bool", "pass x.int()"),
@@ -85,7 +85,7 @@ def test_elements_that_can_only_be_meant_as_numbers(param: str, dtype: str, way_
 def test_shapes_that_a_view_does_not_fit() -> None:
     both = "pass x.reshape(-1).view(torch.float32) if bytes are meant, else pass x.float()"
     assert _refused("float4 const*", _zeros("float16", 8, 3)) == both
-    assert _refused("float4 const*", _zeros("float16", 3, 3)) == "pass x.float()"  # 18 bytes are no floats
+    assert _refused("float4 const*", _zeros("float16", 3, 3)) == "pass x.float()"  # 18 bytes are not whole floats
     assert _refused("float4 const*", _zeros("float16")) == "pass x.float()"
     assert _refused("float4 const*", _zeros("float16", 0, 8)).startswith("pass x.view(torch.float32) if")
 

@@ -1,4 +1,4 @@
-"""Pointers: dtypes, and memory of every kind; the words of every refusal."""
+"""Pointers: dtypes, and memory of every kind; the text of every error."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ def test_references() -> None:
 
 
 def test_pinned_tensors_go_with_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors of the CPU stand in for those of a GPU."""
+    """CPU tensors replace those of a GPU."""
     on_gpu, pinned, pageable = torch.zeros(3), torch.zeros(3), torch.zeros(3)
     own = memory._of_tensor
 

@@ -1,4 +1,4 @@
-"""Numbers: what each C type accepts and refuses, and the bytes it becomes."""
+"""Numbers: what each C type accepts and rejects, and the bytes it becomes."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_float() -> None:
     assert one("double", 1e300).values == (1e300,)
     with pytest.raises(OverflowError, match="out of range for double"):
         one("double", 10**400)
-    for kind in ("double", "int"):  # Python itself refuses to print an int of so many digits
+    for kind in ("double", "int"):  # Python itself cannot print an int of so many digits
         with pytest.raises(OverflowError, match=f"is the int of 33220 bits, out of range for {kind} "):
             one(kind, 10**10000)
     refuse("float", 1j, "is the complex 1j, the kernel takes float by value; pass x.real")
@@ -347,15 +347,15 @@ def test_alignment_of_what_has_a_size_alone() -> None:
 
 
 def test_what_does_not_fit_a_size() -> None:
-    by, mend = "bytes by value", "pass what has as many: a NumPy scalar, a record or bytes"
+    by, fix = "bytes by value", "pass what has as many: a NumPy scalar, a record or bytes"
     refuse(
         "4 bytes",
         np.float64(1),
-        f"is the float64 {np.float64(1)!r}, which has 8 bytes, the kernel takes 4 {by}; {mend}",
+        f"is the float64 {np.float64(1)!r}, which has 8 bytes, the kernel takes 4 {by}; {fix}",
     )
-    refuse("4 bytes", torch.zeros(3), f"is a Tensor, the kernel takes 4 {by}; {mend}")
-    refuse("8 bytes", np.zeros(3), f"is a ndarray, the kernel takes 8 {by}; {mend}")
-    refuse("1 bytes", 0.5, f"is the float 0.5, the kernel takes 1 {by}; {mend}")
+    refuse("4 bytes", torch.zeros(3), f"is a Tensor, the kernel takes 4 {by}; {fix}")
+    refuse("8 bytes", np.zeros(3), f"is a ndarray, the kernel takes 8 {by}; {fix}")
+    refuse("1 bytes", 0.5, f"is the float 0.5, the kernel takes 1 {by}; {fix}")
     for value, limits in ((256, "-128 to 255"), (-129, "-128 to 255")):
         message = f"is {value}, out of range for 1 bytes ({limits}); declare a wider type in the kernel"
         refuse("1 bytes", value, message, OverflowError)

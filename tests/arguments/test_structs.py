@@ -168,7 +168,7 @@ def test_struct_refused() -> None:
         record = np.dtype({"names": ["n", "a", "x", "y"], "formats": ["i4", a, x, "u8"], "offsets": [0, 4, 8, 16]})
         refuse("ns::Params", np.zeros((), record), message)
     refuse("ns::Params", OtherParams(), f"has member 'n' as float32, {read.format('int')}")
-    one("ns::Params", np.zeros((), [("n", "u4"), ("a", "f4"), ("x", "i8"), ("y", "u8")]))  # the sign is no matter
+    one("ns::Params", np.zeros((), [("n", "u4"), ("a", "f4"), ("x", "i8"), ("y", "u8")]))  # the sign does not matter
     with pytest.raises(TypeError, match=r"has a member 'm' that ns::Params does not have"):
         one("ns::Params", np.zeros((), [("m", "i4"), ("a", "f4"), ("x", "u8"), ("y", "u8")]))
     wrong = {"n": 1, "a": 1, "x": torch.ones(2).double(), "y": None}

@@ -1,4 +1,4 @@
-"""Tensor maps: what the driver would refuse, by name, and how they are passed."""
+"""Tensor maps: what the driver would reject, by name, and how they are passed."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_directory_in_one_that_others_can_write_to_is_refused(folder: Path) -> N
     folder.parent.chmod(0o777)
     with pytest.raises(RawkernError, match=r"lies in .* which others can write to"):
         cache.directory()
-    folder.parent.chmod(0o1777)  # as /tmp: nobody else can rename what is ours
+    folder.parent.chmod(0o1777)  # as /tmp: other users cannot rename our files
     assert cache.directory() == folder
 
 

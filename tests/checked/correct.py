@@ -128,7 +128,7 @@ extern "C" __global__ void early(int n, const int* x, int* out, int* any) {
     int left = s[threadIdx.x - (threadIdx.x > 0)];
     out[i] = left;
 }
-// threads of which some return before a barrier and others behind it, from inside of branches
+// threads of which some return before a barrier and others after it, from inside of branches
 extern "C" __global__ void early_inside(const int* x, int* out) {
     int t = threadIdx.x;
     if (t % 2) {
@@ -219,7 +219,7 @@ extern "C" __global__ void counted_copies(const int* x, int* out) {
     cg::wait(cg::this_thread_block());
     out[t] = s[63 - t] + u[63 - t];
 }
-// a list in memory from malloc, made by one thread, used by others behind a barrier, by all with atomics
+// a list in memory from malloc, made by one thread, used by others after a barrier, by all with atomics
 extern "C" __global__ void on_heap(const int* x, int* out) {
     __shared__ int* p;
     int t = threadIdx.x;

@@ -1,4 +1,4 @@
-"""Writes of equal values to one place are no race, whoever makes them; writes that differ in any byte are."""
+"""Writes of equal values to one place are not a race, whoever makes them; writes that differ in any byte are."""
 
 from __future__ import annotations
 

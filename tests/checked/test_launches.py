@@ -99,7 +99,7 @@ def test_contexts_nest_and_count_for_all_threads():
         thread.join()
     assert len(caught) == 1
     with rawkern.check(level="off"):
-        other()  # memory behind the end is there
+        other()  # memory past the end exists
     assert len(caught) == 1
     other()
     assert len(caught) == 2 and caught[0].reports[0].message == caught[1].reports[0].message

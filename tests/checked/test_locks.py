@@ -32,7 +32,7 @@ __global__ void right_block(int* d) {
     if (threadIdx.x == 0) { UNLOCK(&lock) }
 }
 __global__ void right_slot(int* d) { LOCK(&lock) int k = n++; UNLOCK(&lock) d[k % 64] = 1; }
-// a compare-and-swap for a value that only another block sets is no lock
+// a compare-and-swap for a value that only another block sets is not a lock
 __global__ void right_hand_over(int* d) {
     if (blockIdx.x == 0) { d[0] = 5; __threadfence(); atomicExch(&flag, 1); }
     else if (blockIdx.x == 1) {

@@ -134,7 +134,7 @@ FINE = [
     "volatile int* p = all; p[0] = blockIdx.x;",
     "volatile int* p = all; int v = p[t ^ 1]; __syncwarp(); p[t] = v + t;",
 ]
-#: What races by PTX's rules, and does not where a read needs no fence behind it.
+#: What races by PTX's rules, and does not where a read needs no fence after it.
 UNFENCED = [
     SEEN % (WAIT, "", 0),
     SEEN % (FLAG, "__threadfence_block()", 0),

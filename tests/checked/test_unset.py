@@ -1,4 +1,4 @@
-"""Registers that nobody has set: which instructions set them, and the line that is told where one is used."""
+"""Uninitialized registers: which instructions set them, and the line that is told where one is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rawkern build --package`: what it refuses, and what it does to the files of an earlier build."""
+"""`rawkern build --package`: what it rejects, and what it does to the files of an earlier build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise kernels and reductions of CuPy's guide, as formulas on torch tensors."""
+"""Elementwise kernels and reductions of CuPy's guide, on torch tensors."""
 
 from __future__ import annotations
 

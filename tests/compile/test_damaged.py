@@ -1,4 +1,4 @@
-"""Files of compiled code that are damaged, by seeds: each is loaded, or refused with an error that names the file."""
+"""Files of compiled code that are damaged, by seeds: each is loaded, or raises an error that names the file."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_where_it_is_compiled(tmp_path, monkeypatch) -> None:
 def test_helpers_that_have_ended() -> None:
     assert _run(PLAIN.format(0)).ok
     (one,) = helper._idle
-    with pytest.raises(ChildProcessError):  # nobody's wait for all children meets it
+    with pytest.raises(ChildProcessError):  # a wait for all children does not see it
         os.waitpid(one._pid, os.WNOHANG)
     os.kill(one._pid, signal.SIGKILL)
     assert _run(PLAIN.format(1)).ok and helper._idle[0] is not one

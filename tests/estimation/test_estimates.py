@@ -1,4 +1,4 @@
-"""Estimates of time: what a launch leaves, properties of the model, what it refuses, and the table of recorded rows."""
+"""Estimates of time: what a launch leaves, properties of the model, what it rejects, and the table of recorded rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas that these tests share."""
+"""Elementwise expressions that these tests share."""
 
 from __future__ import annotations
 

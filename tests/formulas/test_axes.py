@@ -1,4 +1,4 @@
-"""The structs in which kernels of formulas get arrays of any strides."""
+"""The structs in which elementwise kernels get arrays of any strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise operators under torch's transforms and compiler, and what is refused."""
+"""Elementwise operators under torch's transforms and compiler, and what raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas that compute into given tensors: outputs that start with what those hold, raw outputs, shapes."""
+"""Elementwise expressions that compute into given tensors: outputs that start with what those hold, raw outputs, shapes."""
 
 from __future__ import annotations
 

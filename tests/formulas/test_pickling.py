@@ -1,4 +1,4 @@
-"""Formulas and reductions as what modules hold: pickled, saved, copied, sent to another process."""
+"""Elementwise operators and reductions as what modules hold: pickled, saved, copied, sent to another process."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def result(module: torch.nn.Module) -> list[float]:
     return module(torch.linspace(-1, 1, 12).view(3, 4)).reshape(1).tolist()
 
 
-@pytest.mark.parametrize("formula", [silu, norm, half], ids=lambda f: f.name)
-def test_a_pickle_is_the_formula_itself(formula) -> None:
+@pytest.mark.parametrize("operator", [silu, norm, half], ids=lambda f: f.name)
+def test_a_pickle_is_the_operator_itself(operator) -> None:
     for protocol in (2, pickle.HIGHEST_PROTOCOL):
-        assert pickle.loads(pickle.dumps(formula, protocol)) is formula
-    assert copy.copy(formula) is copy.deepcopy({"f": formula})["f"] is formula
+        assert pickle.loads(pickle.dumps(operator, protocol)) is operator
+    assert copy.copy(operator) is copy.deepcopy({"f": operator})["f"] is operator
 
 
 def test_saved_in_a_module() -> None:

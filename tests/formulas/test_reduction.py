@@ -1,4 +1,4 @@
-"""rawkern.reduction: axes, layouts, dtypes, gradients, and what it refuses."""
+"""rawkern.reduction: axes, layouts, dtypes, gradients, and what it rejects."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_gradients(device):
 
 
 def test_gradients_of_more_that_is_read(device):
-    """The backward of what is no plain sum has two steps; names and dtypes that these add or pass on meet no others."""
+    """The backward of what is not a plain sum has two steps; names and dtypes that these add or pass on meet no others."""
     spread = rawkern.reduction(  # reads the count and two outputs' gradients
         "T value, float64 w", "T y, T z", "w * value * value", "a + b", "y = sqrt(a / count); z = log(a)", "0", "spread"
     )

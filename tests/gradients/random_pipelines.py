@@ -87,14 +87,14 @@ class Pipelines:
     def _flat(self, source: str) -> str:
         """The same, or the buffer in one dimension: with an index, an offset or pointers for the half; or almost."""
         r = random.Random(~self.seed)
-        size = int(re.search(r"s1\[2\]\[(\d+)\]", source)[1])
+        size = int(re.findall(r"s1\[2\]\[(\d+)\]", source)[0])
         if r.random() < 0.5:
             return source
         apart = size - 1 if r.random() < 0.06 else size  # halves that overlap
         forms = ["s1[({half}) * {n} + {at}]", "s1[{at} + {n} * ({half})]", "(s1 + ({half}) * {n})[{at}]"]
         form, how = r.choice(forms), r.choice(["index", "offset", "pointers"])
         source = source.replace(f"s1[2][{size}]", f"s1[2 * {size}]")
-        start = re.search(r"int b = (\d);", source)[1]
+        start = re.findall(r"int b = (\d);", source)[0]
         turn = next((t for t in ("b = 1 - b;", "b ^= 1;", "b = !b;") if t in source), "")
         if turn and how == "offset":
             source = source.replace(f"int b = {start};", f"int o = {start} * {apart};")

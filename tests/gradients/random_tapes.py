@@ -74,7 +74,7 @@ class Tapes:
                 else []
             )
             lines += self._rows(r.choice([
-                "y[{e}] = {v};", "y[{e}] = {v};", "y[{e}] += {v};", "y[{e}] *= {v};", "if (y[{e}] > 0.1f) y[{e}] = {v};",
+                "y[{e}] = {v};", "y[{e}] = {v};", "y[{e}] += {v};", "y[{e}] *= cosf({v});", "if (y[{e}] > 0.1f) y[{e}] = {v};",
                 "float old = y[{e}]; y[{e}] = {v}; keep += old * y[{e}];", "keep += {v};",
                 "if (x[{e}] > 0.0f) {{ y[{e}] = {v}; }} else {{ keep += y[{e}]; }}",
             ]), reads)  # fmt: skip
@@ -102,5 +102,5 @@ class Tapes:
             return r.choice([*reads, *reads, f"{r.uniform(-1, 1):.2f}f", "w[3]"])
         a, b = self._value(reads, depth - 1), self._value(reads, depth - 1)
         return r.choice(
-            [f"0.5f * ({a} + {b})", f"({a} - {b})", f"sinf({a})", f"{a} * {b}", f"fmaxf({a}, {b})", f"tanhf({a})"]
+            [f"0.5f * ({a} + {b})", f"({a} - {b})", f"sinf({a})", f"sinf({a} * {b})", f"fmaxf({a}, {b})", f"tanhf({a})"]
         )

@@ -63,7 +63,7 @@ def test_clusters_that_source_and_device_do_not_take(recorder: Recorder) -> None
     arguments = (37, 2.0, x, y)
 
     def refused(error: type[Exception], message: str, **attributes: object) -> None:
-        kernel = rawkern.RawKernel(SAXPY)  # loaded anew
+        kernel = rawkern.RawKernel(SAXPY)  # loaded again
         with pytest.raises(error, match=message):
             kernel.configured(**attributes)[16, 64, 128](*arguments)  # type: ignore[arg-type]
 

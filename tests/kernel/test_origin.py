@@ -1,4 +1,4 @@
-"""Sources that are strings: named by the Python file and line they stand in, wherever they are spoken of."""
+"""Sources that are strings: named by their Python file and line in all messages."""
 
 from __future__ import annotations
 

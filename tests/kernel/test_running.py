@@ -278,7 +278,7 @@ def test_peak_memory_stays_flat_on_the_cpu() -> None:
         return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) * 1024  # type: ignore[index]
 
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is in use
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak to what is in use
     except OSError:
         pytest.skip("this kernel does not let the peak be reset")
     before = peak()

@@ -1,4 +1,4 @@
-"""The device heap behind ``malloc`` and the stack of a thread: limits on the CPU, and what CUDA's runtime is told."""
+"""The device heap of ``malloc`` and the stack of a thread: limits on the CPU, and what CUDA's runtime is told."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ ACCESSORS = {  # and the size of each
 
 @pytest.mark.parametrize("index", range(len(ACCESSORS)))
 def test_accessors(index: int) -> None:
-    """Of whatever strides: the bytes, extents aside, are those of the slow path, and what that refuses is handed over."""
+    """Of whatever strides: the bytes, extents aside, are those of the slow path, and what that rejects is handed over."""
     ctype, size = list(ACCESSORS.items())[index]
     packed, dims = "Packed" in ctype, int(ctype.split(", ")[1][0]) if "Packed" in ctype else 3
     signature = make_signature(
@@ -468,7 +468,7 @@ def test_attention_sends_every_launch_to_the_slow_path() -> None:
     finally:
         table.attend(repeated, False)
     assert repeated.takes(x)
-    repeated.until.value = 0  # the source has changed, or nobody has looked for long
+    repeated.until.value = 0  # the source has changed, or was not checked for long
     assert not repeated.takes(x)
 
 

@@ -199,7 +199,7 @@ template <int B> __global__ void decode(const short* values, const int* lengths,
 
 REDUCTIONS = ("RAKING", "RAKING_COMMUTATIVE_ONLY", "WARP_REDUCTIONS")
 SCANS = ("RAKING", "RAKING_MEMOIZE", "WARP_SCANS")
-LOADS = range(6)  # direct, striped, vectorised, transposed, by warps, by warps one after the other
+LOADS = range(6)  # direct, striped, vectorized, transposed, by warps, by warps one after the other
 C_TYPES = {"unsigned char": np.uint8, "short": np.int16, "int": np.int32, "long long": np.int64, "float": np.float32, "double": np.float64, "unsigned": np.uint32}  # fmt: skip
 
 REDUCE = [(b, a, t) for a in REDUCTIONS for b, t in ((32, "double"), (100, "int"), (256, "float"))]

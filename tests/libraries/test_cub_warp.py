@@ -18,7 +18,7 @@ CODE = r"""
 #include <cub/thread/thread_operators.cuh>
 
 constexpr int BLOCK = 96;
-// Logical warps of a power of two share a warp; of others there is one in each, and the lanes behind it do something else.
+// Logical warps of a power of two share a warp; of others there is one in each, and the lanes after it do something else.
 template <int W> constexpr int STEP = W & (W - 1) ? 32 : W;
 struct Map { int a, b; };
 struct Compose { __device__ Map operator()(Map f, Map g) const { return {f.a * g.a, f.b * g.a + g.b}; } };

@@ -1,4 +1,4 @@
-"""vmap, batched gradients and per-sample gradients of the ready-made operators, formulas, reductions and modules."""
+"""vmap, batched gradients and per-sample gradients of the built-in operators, elementwise expressions, reductions and modules."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]
     "embedding": (lambda w: rawkern.embedding(INDEX.to(w.device), w, 1), ((4, 6),)),
     "scale_by_sign_of_sum": (rawkern.scale_by_sign_of_sum, ((5, 4),)),
     "nbody_forces": (lambda p, m: rawkern.nbody_forces(p, m, G=1.0, softening=0.5), ((2, 5), (5,))),
-    "a formula": (gated, ((5, 4), (4,))),
-    "a formula of the index": (placed, ((5, 4),)),
+    "an expression": (gated, ((5, 4), (4,))),
+    "an expression of the index": (placed, ((5, 4),)),
     "a reduction": (lambda x: norm(x, axis=1), ((5, 4),)),
     "a reduction of a number": (norm, ((),)),
     "a reduction of two": (lambda x, w: weighted(x, w, axis=(0, 2), keepdims=True), ((5, 4, 3), (4, 3))),
 }
 cases = pytest.mark.parametrize("case", CASES)
-#: Without those whose backward is a derived formula as that of silu is.
+#: Without those whose backward is derived from an expression, like silu's.
 by_rule = pytest.mark.parametrize("case", [case for case in CASES if case not in ("gelu", "swiglu", "add_sin_cos")])
 
 
@@ -135,7 +135,7 @@ def test_per_sample_gradients(case: str, device: str) -> None:
         torch.testing.assert_close(tuple(t[k] for t in found), gradient(*(t[k] for t in tensors)))
 
 
-@pytest.mark.parametrize("case", ["softmax", "layer_norm", "cross_entropy", "a formula", "a reduction of two"])
+@pytest.mark.parametrize("case", ["softmax", "layer_norm", "cross_entropy", "an expression", "a reduction of two"])
 def test_gradcheck(case: str) -> None:
     function, tensors = made(case, "cpu")
     assert torch.autograd.gradcheck(function, [t.requires_grad_() for t in tensors], check_batched_grad=True)
@@ -202,7 +202,7 @@ def test_per_sample_gradients_through_modules(device: str) -> None:
 
 
 def test_errors_advise_what_the_caller_can_do() -> None:
-    """Who calls a ready-made operator or a formula cannot define a rule for it."""
+    """The caller of a built-in operator or an elementwise expression cannot define a rule for it."""
     x, kernel = torch.ones(3, 4), rawkern.RawKernel('extern "C" __global__ void k(float* x) { x[0] = 1; }')
     for function in (lambda x: rawkern.softmax(x, 1), rawkern.sum, norm):
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""Every ready-made operator in all the ways that `rawkern.testing.check_kernel` calls it."""
+"""Every built-in operator in all the ways that `rawkern.testing.check_kernel` calls it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ MEETING = ("sum", "softmax", "layer_norm", "cross_entropy", "nbody_forces")  # o
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str, device: str) -> None:
     op, arguments, reference, options = CASES[name]
-    # The operators' own tests compare every dtype; torch sees no difference between formulas.
+    # The operators' own tests compare every dtype; torch sees no difference between expressions.
     skip = () if name == "sum" else ("dtype",) if name in MEETING else ("order", "dtype")
     skip = (*skip, *TORCH) if name in LIKE_SILU else skip
     report = check_kernel(

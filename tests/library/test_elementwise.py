@@ -1,4 +1,4 @@
-"""square, mul, scale and relu forward: values, layouts, dtypes and what they refuse."""
+"""square, mul, scale and relu forward: values, layouts, dtypes and what they reject."""
 
 from __future__ import annotations
 

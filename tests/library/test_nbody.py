@@ -1,4 +1,4 @@
-"""nbody_forces against the formula in torch, in float64."""
+"""nbody_forces against the equation in torch, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ready-made elementwise operators of DTensors: each process computes its own part, forward and backward."""
+"""Built-in elementwise operators of DTensors: each process computes its own part, forward and backward."""
 
 from __future__ import annotations
 

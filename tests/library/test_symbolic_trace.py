@@ -1,4 +1,4 @@
-"""torch.fx.symbolic_trace: each operator, formula and module is a node that calls it."""
+"""torch.fx.symbolic_trace: each operator, elementwise expression and module is a node that calls it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ OURS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 OURS |= {
     "layer_norm": (lambda x, w: rawkern.layer_norm(x, 4, w), ((3, 4), (4,))),
-    "a formula": (gated, ((3, 4), (4,))),
+    "an expression": (gated, ((3, 4), (4,))),
     "a reduction": (lambda x: total(x, axis=1), ((3, 4),)),
 }
 

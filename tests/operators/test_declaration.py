@@ -1,4 +1,4 @@
-"""rawkern.op: type hints to a schema, and what is refused."""
+"""rawkern.op: type hints to a schema, and what raises."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def sine(x: Tensor, b: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("how", ["eager", "compiled"])
 def test_gradients_that_are_handed_on_are_accumulated_apart(device, how) -> None:
-    """Autograd adds in place to a gradient that nobody else has; what is handed on somebody has."""
+    """Autograd adds in place to a gradient that has no other owner; a gradient that is passed on has one."""
     x, b = (torch.randn(6, 100, device=device).requires_grad_() for _ in range(2))
     grad = torch.ones(6, 100, device=device)
     function = torch.compile(added, fullgraph=True, backend="aot_eager") if how == "compiled" else added

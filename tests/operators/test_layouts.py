@@ -160,7 +160,7 @@ def test_parameters_of_another_layout(layout):
 
 
 def test_gradients_of_another_layout():
-    """What autograd brings is made strided, or refused."""
+    """What autograd brings is made strided, or raises."""
     for function in (rawkern.square, rawkern.gelu, plus, lambda x: rawkern.softmax(x, 1)):
         x = DENSE.clone().requires_grad_()
         with pytest.raises(TypeError, match=r"grad_\w+ has layout sparse_coo; pass grad_\w+\.to_dense\(\)"):

@@ -194,7 +194,7 @@ def test_what_watches(what: str, device: str) -> None:
         seen.append(watching.quiet())
 
     with WATCHERS[what]():
-        if what != "composed":  # which a launch refuses
+        if what != "composed":  # which a launch rejects
             with operator_state.inside_op():
                 assert torch.equal(calls.of.fast.call(x), x + 1) and calls.count == 1
         assert watching.look(x) is None

@@ -1,4 +1,4 @@
-"""What functions of rawkern.op return: what is refused, tuples of one, names."""
+"""What functions of rawkern.op return: what raises, tuples of one, names."""
 
 from __future__ import annotations
 

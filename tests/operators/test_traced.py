@@ -231,7 +231,7 @@ def test_a_seed_is_that_of_the_forward(pair, how) -> None:
 
 
 def test_a_seed_of_a_compiled_graph(pair) -> None:
-    """Its backward has the arguments alone: a seed among them is right, one that is drawn is refused."""
+    """Its backward has the arguments alone: a seed among them is right, one that is drawn raises."""
     x = pair[0]
     call = torch.compile(seeded, backend="aot_eager", fullgraph=True)
     kept = [call(x, seed) for seed in (1, 2, 3)]
@@ -354,7 +354,7 @@ def drawn(seed):
 @pytest.mark.parametrize("how", ["eager", "compiled"])
 @pytest.mark.parametrize("part", range(3))
 def test_random_functions_that_read_state(pair, part, how, monkeypatch) -> None:
-    """The gradient of a forward is that of what it was given, or it is refused: by compiled graphs alone."""
+    """The gradient of a forward is that of what it was given, or it raises: only in compiled graphs."""
     monkeypatch.setenv("RAWKERN_VERIFY", "0")
     x, w = pair
     refused = 0

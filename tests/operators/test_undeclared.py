@@ -1,4 +1,4 @@
-"""Arguments that an operator changes and does not say so: refused, eagerly as when compiled, before anything runs."""
+"""Arguments that an operator changes and does not declare: rejected, eagerly as when compiled, before anything runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def x(device):
 
 
 def refused(call, said, *tensors):
-    """Calling is refused, and nothing has changed."""
+    """The call raises, and nothing has changed."""
     before = [t.clone() for t in tensors]
     with pytest.raises(Exception, match=said):
         call(*tensors)

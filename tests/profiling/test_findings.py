@@ -279,7 +279,7 @@ def conflicts(place, size):
     return found > ideal
 
 
-#: Findings on the ready-made operators, and why they are right.
+#: Findings on the built-in operators, and why they are right.
 REASONS = {
     "scalar_accesses": "the instances for the CPU take one element a thread; on a GPU those of 16 bytes are taken",
     "rereads": "each block of n-body reads all bodies, which a cache holds",

@@ -237,7 +237,7 @@ def can_mount() -> bool:
 
 
 def disks(count: int) -> Figures:
-    """Full and read-only disks for the cache cost time alone; a directory of somebody else's is refused."""
+    """Full and read-only disks for the cache cost time alone; another user's directory raises."""
     found: Figures = {}
     with tempfile.TemporaryDirectory() as folder:
         if can_mount():
@@ -255,7 +255,7 @@ def disks(count: int) -> Figures:
 
 
 def damage(count: int) -> Figures:
-    """Entries of the cache are cut, flipped and exchanged; what runs next is right, and they are made anew."""
+    """Entries of the cache are cut, flipped and exchanged; what runs next is right, and they are rebuilt."""
     choose, done = random.Random(2), 0
     _ends_well(started("some=2"))
     for turn in range(count):

@@ -76,7 +76,7 @@ LAUNCHES = """kernel.py launch/launcher.py launch/unit.py launch/builds.py engin
 
 
 def test_first_launches() -> None:
-    """All of a kernel but what is compiled is made anew, each time."""
+    """All of a kernel but what is compiled is rebuilt, each time."""
     well(rawkern.RawKernel(TRIPLE))
     made: list[Any] = []
 

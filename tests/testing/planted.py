@@ -367,7 +367,7 @@ PLANTED = [
     Planted(
         writes_past_the_end,
         ("guard",),
-        r"guard: .*(memory behind out is overwritten, 2 elements from its end.*checked, )?.*out\[3\]; out has 1 ",
+        r"guard: .*(memory after out is overwritten, 2 elements from its end.*checked, )?.*out\[3\]; out has 1 ",
     ),
     Planted(leaves_the_last, ("unwritten",), r"output\[0\] is never written \(1 of 1 elements\)"),
     Planted(leaves_the_last_by_method, ("unwritten",), r"output\[0\] is never written \(1 of 1 elements\)"),

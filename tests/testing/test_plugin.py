@@ -208,7 +208,7 @@ def test_a_marker_that_the_project_registers_keeps_its_meaning(pytester, gpus) -
 
 @pytest.fixture
 def installed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the path with the entry point that an installed rawkern has, and the source tree behind it."""
+    """A folder on the path with the entry point that an installed rawkern has, and the source tree after it."""
     site = pytester.mkdir("site")
     about = site / "rawkern_as_installed-0.dist-info"
     about.mkdir()

@@ -1,4 +1,4 @@
-"""What tuning leaves behind, and configurations that are wrong or impossible."""
+"""What remains after tuning, and configurations that are wrong or impossible."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_reference_that_returns_too_much(device: str) -> None:
 
 
 def test_a_reference_that_raises(device: str) -> None:
-    """It is called once, and its error is no reason against a configuration."""
+    """It is called once, and its error does not reject a configuration."""
     x, y, _ = inputs(device)
     called = []
 

@@ -69,7 +69,7 @@ def test_a_configuration_that_does_not_compile_is_compiled_once(monkeypatch: pyt
 
 
 def test_launches_of_all_kinds_become_fast(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors and parameters, at other places, and null pointers: none of them is looked at anew each time."""
+    """Tensors and parameters, at other places, and null pointers: none of them is examined again each time."""
     from rawkern.tuning.launches import TunedLauncher
 
     slow: list[int] = []
@@ -252,7 +252,7 @@ def test_nothing_to_launch(device: str, timed: list[float]) -> None:
     assert torch.equal(y, before) and not timed
     tuned.forall(1003)(1003, 2.5, x, y)
     torch.testing.assert_close(y, expected)
-    assert len(timed) == 4  # a block of 2048 is refused
+    assert len(timed) == 4  # a block of 2048 is rejected
     with pytest.raises(TypeError, match="argument 3 'x' is float64"):
         tuned.forall(0)(0, 2.5, x.double(), y)
 

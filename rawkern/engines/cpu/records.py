@@ -62,7 +62,7 @@ WORKER = Record(
 PENDING, OPERATION = 64, 28  # asynchronous operations that a block has at most (`emit/memory/pending`), words of each
 #: `first` is the first block of those that begin together, `rank` this one's place among them, `beside` the next one
 #: or null. How many of their warps have `arrived` at the cluster's barrier is kept by the first; `left`: have ended
-#: since.
+#: since; and its `idle` counts the rounds of all of them, one after the other, in which none has got anywhere.
 BLOCK = Record(
     "Block",
     (
@@ -70,18 +70,19 @@ BLOCK = Record(
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
         ("bars", "[16 x %Bar]"), ("session", "i64"), ("moved", "i32"), ("rank", "i32"),
         ("first", "ptr"), ("beside", "ptr"), ("arrived", "i32"), ("left", "i32"),
-        ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
+        ("idle", "i64"), ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
     ),
 )  # fmt: skip
 GROUPS = 8  # of products of a warp group (`emit/matrix/wgmma`) of which is known where they end
-#: `products`: how many of its warp group the warp has computed; `groups`: how many groups of them it has committed, and
-#: how many products there were at the end of each of the last ones.
+#: `mbarrier`: while the warp has yielded, that at which it waits (one of its lanes at least) and does nothing else
+#: until its phase ends. `products`: how many of its warp group the warp has computed; `groups`: how many groups of them
+#: it has committed, and how many products there were at the end of each of the last ones.
 WARP = Record(
     "Warp",
     (
-        ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("barrier", "i32"),
-        ("site", "i32"), ("cluster", "i32"), ("products", "i32"), ("groups", "i32"), ("ends", f"[{GROUPS} x i32]"),
-        ("pad", "i32"),
+        ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("mbarrier", "i64"),
+        ("barrier", "i32"), ("site", "i32"), ("cluster", "i32"), ("products", "i32"), ("groups", "i32"),
+        ("ends", f"[{GROUPS} x i32]"), ("pad", "i32"),
     ),
 )  # fmt: skip
 #: What native launches know of a kernel with one shape of block: `grid.Target` fills it. One launch has it at a time;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
@@ -212,3 +213,59 @@ def test_what_a_wgmma_reads_is_checked() -> None:
             else:
                 with pytest.raises(RaceError, match=found):
                     kernel[1, 128](a, b, torch.empty(64, 8), 0)
+
+
+def test_a_phase_that_never_ends_is_a_deadlock() -> None:
+    """Barriers that nobody can complete are reported with what they lack; loops that look at a clock are let alone."""
+    expects = '%1;" :: "r"(at), "r"(size) : "memory");'
+    assert expects in COPIES
+    x = torch.arange(64, dtype=torch.int32)
+    rest = [torch.zeros_like(x) for _ in range(3)]
+    for change, found in (
+        ((expects, expects.replace("(size)", "(size + 16)")), "needs 0 more arrivals and 16 more bytes"),
+        ((expects, expects.replace("(size)", "(size - 16)")), "got 16 more bytes than were expected"),
+        (("[%0], 1;", "[%0], 2;"), "needs 1 more arrival: "),
+    ):  # fmt: skip
+        kernel = rawkern.RawKernel(COPIES.replace(*change))
+        with pytest.raises(
+            LaunchError, match=rf"(?s)deadlock: .* 2 warps at the mbarrier at byte 256 .*{found}.*line 17"
+        ):
+            kernel[2, 64](x, *rest, 256, 1)
+        with rawkern.check(), pytest.raises(LaunchError, match=found):
+            kernel[2, 64](x, *rest, 256, 1)
+
+
+TURNS = r"""
+extern "C" __global__ void turns(int* out, int rounds, int last) {  // warps hand a number on, each by its own barrier
+    __shared__ unsigned long long bars[8];
+    __shared__ int number;
+    int w = threadIdx.x / 32, n = blockDim.x / 32;
+    unsigned at = (unsigned)__cvta_generic_to_shared(bars);
+    if (threadIdx.x == 0) {
+        number = 0;
+        for (int i = 0; i < n; i++) asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(at + 8 * i) : "memory");
+    }
+    __syncthreads();
+    for (int k = 0; k < rounds; k++) {
+        if (w || k) asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @!p bra L; }"
+            :: "r"(at + 8 * w), "r"((w ? k : k - 1) & 1) : "memory");
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+            number += w + 1;
+            if (k < last || w + 1 < n)
+                asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(at + 8 * ((w + 1) % n)) : "memory");
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) out[blockIdx.x] = number;
+}"""
+
+
+def test_warps_that_wait_for_each_other_are_no_deadlock() -> None:
+    kernel, out = rawkern.RawKernel(TURNS), torch.zeros(5, dtype=torch.int32)
+    for seed in (None, 0, 1, 2):
+        with rawkern.order(seed) if seed is not None else contextlib.nullcontext():
+            kernel[5, 256](out.zero_(), 20, 20)
+            assert out.tolist() == [20 * 36] * 5
+    with pytest.raises(LaunchError, match=r"(?s)deadlock: .* at the mbarrier at byte 0 of .* needs 1 more arrival: "):
+        kernel[5, 256](out, 20, 7)

@@ -25,7 +25,7 @@ X = torch.randn(1000, generator=torch.Generator().manual_seed(5))
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     with pytest.MonkeyPatch.context() as environment:
-        environment.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))  # where nobody else judges
+        environment.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))  # which no other judge uses
         environment.setenv("HUB_TOKEN_OF_THIS_TEST", "secret")
         with Worker() as made:
             yield made
@@ -306,7 +306,7 @@ def test_many_in_a_row_leave_nothing(worker: Worker) -> None:
 
 
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
-    """A judgement without a worker starts one and ends it; a worker ends with its program, however that ends."""
+    """A call of judge without a worker starts one and ends it; a worker ends with its program, however that ends."""
     program = f"""
 import os, torch
 from rawkern.testing import Worker, judge
@@ -371,7 +371,7 @@ def test_a_function_that_adds_to_new_memory(worker: Worker, device: str) -> None
 
 
 def test_values_that_the_reference_does_not_take(worker: Worker, device: str) -> None:
-    """What it raises for is not asked of candidates; an error in a function is no unfit signature."""
+    """What it raises for is not asked of candidates; an error in a function is not an unfit signature."""
 
     def positive(x):
         if bool((x == 0).all()):
@@ -386,7 +386,7 @@ def test_values_that_the_reference_does_not_take(worker: Worker, device: str) ->
 
 
 def test_booleans(worker: Worker, device: str) -> None:
-    """Those that nobody writes are found, whatever they should be."""
+    """Unwritten elements are found, whatever they should be."""
     positive = """__global__ void positive(int n, const float* x, bool* y) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] > 0;

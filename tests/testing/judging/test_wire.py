@@ -86,7 +86,7 @@ def test_ends_and_limits_of_time() -> None:
             wire.receive(there, 1 << 20, time.monotonic() + 0.05)
         with pytest.raises(wire.Late):
             wire.receive(there, 1 << 20, time.monotonic() - 1)
-        with pytest.raises(wire.Late):  # nobody reads
+        with pytest.raises(wire.Late):  # no process reads
             wire.send(here, {}, [torch.zeros(1 << 24)], time.monotonic() + 0.05)
     here, there = pair()
     with there:

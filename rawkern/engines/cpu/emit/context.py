@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.emit.forms import LANES
@@ -142,7 +143,7 @@ class Context:
         self.frame, self.lanes = Frame(module), Lanes(self)
         self.instr: Instr | None = None
         self.block = 0
-        self.cache: dict[object, Val] = {}  # what has been made in the block so far
+        self.cache: dict[object, Any] = {}  # what has been made in the block so far
 
     def in_block(self, key: object, make: Callable[[Emitter], Val]) -> Val:
         """A value that `make` emits when it is first asked for in a block."""

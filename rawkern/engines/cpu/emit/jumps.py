@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val
-from rawkern.engines.cpu.ptx.data import Instr
-from rawkern.engines.cpu.records import BLOCK
+from rawkern.engines.cpu.ptx.data import Instr, Reg, Sym
+from rawkern.engines.cpu.records import BLOCK, WARP
 
 POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
 SHORT = 16  # back edges before the warps of a block take turns in a loop along rows
@@ -128,7 +128,22 @@ def give_way(f: FunctionLowering, lanes: dict[int, Val]) -> None:
         for header, mask in lanes.items():
             first = next(i for m in sorted(_members(f, header)) for i in f.flow.blocks[m].instrs)
             refuse_parted(f, first, mask, e.bin("and", lost, e.cmp("icmp ne", mask, 0)))
+    if not all(_only_waits(f, header) for header in lanes):
+        e, warps = f.e, f.frame.field(BLOCK, "warps")
+        place = f"getelementptr %Warp, {warps}, i32 %warp, i32 {WARP.index('mbarrier')}"
+        e.line(f"store i64 0, {e.let('ptr', 1, place)}")
     hand_over(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {loop_site(f, next(iter(lanes)))})")
+
+
+def _only_waits(f: FunctionLowering, header: int) -> bool:
+    """Whether a loop goes on for nothing but a phase of an mbarrier, which only threads of its cluster can end."""
+    if header not in f.control.polling:
+        return False
+    instrs = [i for m in _members(f, header) for i in f.flow.blocks[m].instrs]
+    clocks = any(
+        isinstance(a, (Reg, Sym)) and a.name.startswith(("%clock", "%globaltimer")) for i in instrs for a in i.args
+    )
+    return not clocks and all(i.op.base == "mbarrier" for i in instrs if i.op.facts.memory)
 
 
 def _members(f: FunctionLowering, header: int) -> frozenset[int]:

@@ -54,7 +54,18 @@ again:                                            ; what one did may let another
 look:
   %spins = and i32 %how, 2
   %waiting = icmp ne i32 %spins, 0
-  br i1 %waiting, label %park, label %deadlock
+  br i1 %waiting, label %hopes, label %deadlock
+hopes:                                            ; two rounds: in the first a warp may have done something before it waited
+  %pidle = &Block.idle %first
+  %idle0 = load i64, ptr %pidle
+  %idle1 = add i64 %idle0, 1
+  %count = select i1 %idle, i64 %idle1, i64 0
+  store i64 %count, ptr %pidle
+  %often = icmp uge i64 %count, 3
+  br i1 %often, label %ask, label %park
+ask:
+  %hopeless = call i1 @rk_hopeless(ptr %first)
+  br i1 %hopeless, label %deadlock, label %park
 deadlock:                                         ; every warp waits at a barrier that cannot open
   call void @rk_service(ptr %left1, i32 {DEADLOCK}, i32 0, i32 0, i32 0, <32 x i64> zeroinitializer, <32 x i64> zeroinitializer)
   br label %pass
@@ -62,6 +73,44 @@ park:
   ret i32 1
 done:
   ret i32 0
+}
+
+; Whether all warps of a block and of those beside it have ended, or wait at a barrier or an mbarrier and do nothing else.
+define internal i1 @rk_hopeless(ptr %first) noinline {
+  br label %block
+block:
+  %blk = phi ptr [ %first, %0 ], [ %next, %ended ]
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  br label %warp
+warp:
+  %w = phi i32 [ 0, %block ], [ %wnext, %waits ]
+  %this = getelementptr %Warp, ptr %warps, i32 %w
+  %pstate = &Warp.state %this
+  %state = load i32, ptr %pstate
+  %pmbarrier = &Warp.mbarrier %this
+  %mbarrier = load i64, ptr %pmbarrier
+  %asleep = icmp uge i32 %state, 2
+  %yielded = icmp eq i32 %state, 1
+  %at = icmp ne i64 %mbarrier, 0
+  %looks = and i1 %yielded, %at
+  %stays = or i1 %asleep, %looks
+  br i1 %stays, label %waits, label %no
+waits:
+  %wnext = add i32 %w, 1
+  %more = icmp ult i32 %wnext, %n
+  br i1 %more, label %warp, label %ended
+ended:
+  %pnext = &Block.beside %blk
+  %next = load ptr, ptr %pnext
+  %all = icmp eq ptr %next, null
+  br i1 %all, label %yes, label %block
+yes:
+  ret i1 true
+no:
+  ret i1 false
 }
 
 ; Run a block's warps until all are done or none can go on by itself: in bits whether some are left, whether some of
@@ -140,6 +189,8 @@ define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   store i64 0, ptr %ppending
   %pissued = &Block.issued %blk
   store i64 0, ptr %pissued
+  %pidle = &Block.idle %blk
+  store i64 0, ptr %pidle
   %parrived = &Block.arrived %blk
   store i32 0, ptr %parrived
   %pleft = &Block.left %blk
@@ -160,6 +211,8 @@ warp:
   store i32 %w, ptr %pi
   %pcluster = &Warp.cluster %this
   store i32 0, ptr %pcluster
+  %pmbarrier = &Warp.mbarrier %this
+  store i64 0, ptr %pmbarrier
   %pproducts = &Warp.products %this
   store i32 0, ptr %pproducts
   %pgroups = &Warp.groups %this

@@ -17,6 +17,7 @@ _AT_CLUSTER = "at the barrier of its cluster"
 _COMPUTES = "computing, in a loop"
 _BETWEEN = -1  # the warp of a worker that suspends between blocks
 _ENDED = 2  # a worker's state
+_YIELDED = 1  # a warp's
 
 
 #: A warp that has begun and not ended: what it does, at which site, its number, its block.
@@ -80,7 +81,21 @@ def _of_block(workers: Workers, block: int, runs: int = _BETWEEN) -> Iterator[Wa
         if _STATES[state] != "ended" and warp != runs:
             waits, cluster = state in (1, 2), state == 2 and _int(at + WARP.offset("barrier")) == AT_CLUSTER
             how = _AT_CLUSTER if cluster else _STATES[state]
+            mbarrier = _word(at + WARP.offset("mbarrier"))
+            if state == _YIELDED and mbarrier:
+                how = _at_mbarrier(mbarrier, _word(block + BLOCK.offset("shared")))
             yield how, _int(at + WARP.offset("site")) if waits else _BETWEEN, warp, _index(block)
+
+
+def _at_mbarrier(at: int, shared: int) -> str:
+    """What the phase of an mbarrier still needs, by its bits (`emit/memory/mbarrier`)."""
+    word = _word(at)
+    pending, tx = word >> 20 & 0xFFFFF, (word >> 43) - (1 << 21 if word >> 63 else 0)
+    arrivals = f"{pending} more arrival{'s' * (pending != 1)}"
+    what = f"at the mbarrier at byte {at - shared} of shared memory, whose phase needs {arrivals}"
+    if tx < 0:
+        return f"{what} and got {-tx} more bytes than were expected"
+    return f"{what} and {tx} more bytes" if tx else what
 
 
 def _beside(block: int) -> Iterator[int]:

@@ -99,8 +99,10 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     if form.registers != len(items_of(dest)):
         raise f.unsupported(f"D has {form.registers} registers")
     sums = _memory(f, "wgmma_sums", form.registers)
-    for k, reg in enumerate(items_of(before)):
-        e.line(f"store {f.values.vector(reg, 32)}, {_at(e, sums, k)}, align 64")
+    held = [f.values.vector(reg, 32) for reg in items_of(before)]
+    if f.cache.get("wgmma.sums") != held:  # else the product before has left them there
+        for k, value in enumerate(held):
+            e.line(f"store {value}, {_at(e, sums, k)}, align 64")
     if in_registers:
         left = _memory(f, "wgmma_left", 4)
         for k, reg in enumerate(items_of(a)):
@@ -121,9 +123,11 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
         _tell(f, form, None if in_registers else first, second)
     count = _own(f, "products")
     e.line(f"store {e.bin('add', e.let('i32', 1, f'load i32, {count}'), 1)}, {count}")
-    for k, reg in enumerate(items_of(dest)):
+    after = [e.let("i32", LANES, f"load <32 x i32>, {_at(e, sums, k)}, align 64") for k in range(form.registers)]
+    for reg, value in zip(items_of(dest), after, strict=True):
         if reg is not None:
-            f.values.put(reg.name, e.let("i32", LANES, f"load <32 x i32>, {_at(e, sums, k)}, align 64"))
+            f.values.put(reg.name, value)
+    f.cache["wgmma.sums"] = after
 
 
 def _memory(f: FunctionLowering, name: str, registers: int) -> Val:
