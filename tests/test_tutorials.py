@@ -40,7 +40,8 @@ def test_pages_have_what_tutorials_have() -> None:
     from benchmarks.tutorials import TUTORIALS
 
     index = (ROOT / "docs" / "tutorials" / "index.md").read_text()
-    assert sorted(TUTORIALS) == [page.stem for page in PAGES]
+    # The times of hopper are those of its program, benchmarks/hopper_gemm.
+    assert sorted([*TUTORIALS, "hopper"]) == [page.stem for page in PAGES]
     for page in PAGES:
         text = page.read_text()
         assert f"(../images/tutorials/{page.stem}.svg)" in text
