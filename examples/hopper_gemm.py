@@ -13,7 +13,6 @@ import argparse
 import torch
 
 import rawkern
-from rawkern.tuning.tuned import TunedKernel
 
 SOURCE = r"""
 #include <cuda.h>
@@ -147,7 +146,7 @@ def memory(config: dict) -> int:
     return config["STAGES"] * (BM + BN) * BK * 2 + 1024
 
 
-def matmul(a: torch.Tensor, b: torch.Tensor, gemm: TunedKernel = tuned) -> torch.Tensor:
+def matmul(a: torch.Tensor, b: torch.Tensor, gemm=tuned) -> torch.Tensor:
     """Return ``a @ b.T``, for a of (m, k) and b of (n, k) in bfloat16; k and n are multiples of 8."""
     (m, k), n = a.shape, b.shape[0]
     c = a.new_empty(m, n)

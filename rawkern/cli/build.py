@@ -13,7 +13,7 @@ from typing import Any
 from rawkern.base.ctype import parse
 from rawkern.base.gpus import MAX_THREADS, specification
 from rawkern.cli.sass import sass
-from rawkern.cli.text import CommandError, duration, paint, plural, step, table, user_errors, whole
+from rawkern.cli.text import CommandError, duration, missing_file, paint, plural, step, table, user_errors, whole
 from rawkern.compile import cubin, lookup, programs, source, toolchain
 from rawkern.errors import CompileError, RawkernError
 from rawkern.launch.occupancy import occupancy
@@ -78,7 +78,7 @@ def read_source(options: argparse.Namespace) -> source.Source:
         with user_errors(ValueError, TypeError):
             return source.from_path(options.file, compile_options(options), options.include_dirs)
     except FileNotFoundError:
-        raise CommandError(f"there is no file {options.file}") from None
+        raise missing_file(options.file) from None
     except IsADirectoryError:
         raise CommandError(f"{options.file} is a directory; name a file of CUDA source") from None
 

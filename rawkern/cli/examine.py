@@ -301,7 +301,8 @@ def engine(device: str) -> Finding:
     part = f"{device} engine"
     if "error" in answer:
         said = answer["error"].splitlines()[0]
-        way = f"unset {match[0]}, or set it to a valid value" if (match := _VARIABLE.search(said)) else _ABOVE
+        found = _VARIABLE.search(said)
+        way = f"remove {found[0]} from the environment, or set it to a valid value" if found else _ABOVE
         return Finding(part, FAULT, said, way, answer)
     text = f"first launch of a kernel {duration(answer['first'])}, later ones {duration(answer['launch'])}"
     return Finding(part, OK, text, details=answer)

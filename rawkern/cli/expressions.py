@@ -17,7 +17,7 @@ import torch
 
 from rawkern.base.ctype import CType, parse
 from rawkern.base.nearest import did_you_mean
-from rawkern.cli.text import CommandError
+from rawkern.cli.text import CommandError, missing_file
 
 _MAX_POWER = 1024  # of ** and <<: larger numbers fit no kernel's parameter and take long to compute
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -268,7 +268,7 @@ def _load(maker: Maker, path: Any, *more: Any, convert: bool = False) -> torch.T
     try:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        raise CommandError(f"there is no file {path}") from None
+        raise missing_file(path) from None
     except (ValueError, OSError) as error:  # NumPy treats unknown content as a pickle
         why = (
             error.strerror

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rawkern.cli.text import CommandError, amount, duration, paint, step, table, user_errors, whole
+from rawkern.cli.text import CommandError, amount, duration, missing_file, paint, step, table, user_errors, whole
 
 if TYPE_CHECKING:
     from rawkern.testing.judging.verdict import Verdict
@@ -62,7 +62,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     for name in (options.task, *options.candidates):
         if not Path(name).is_file():
-            raise CommandError(f"there is no file {name}")
+            raise missing_file(name)
     with step("importing torch"):
         from rawkern.testing.judging.judge import judge
         from rawkern.testing.judging.worker import Worker

@@ -166,7 +166,7 @@ def _without_folders(cubin: bytes, source: Source) -> bytes:
 def _written(
     folder: Path, stem: str, package: packages.Package, files: Sequence[bytes]
 ) -> Iterator[tuple[object, ...]]:
-    """Write files and manifest; remove files of an earlier build that are no longer listed."""
+    """Write files and manifest; remove an earlier build's files that it does not list."""
     manifest = folder / f"{stem}.json"
     before = _listed(manifest)
     for code, data in zip(package.codes, files, strict=True):

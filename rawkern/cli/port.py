@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from rawkern.cli.text import CommandError, plural
+from rawkern.cli.text import CommandError, missing_file, plural
 
 
 def declare(commands: Any) -> None:
@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
         elif os.path.isfile(one):
             sources.append(one)
         else:
-            raise CommandError(f"there is no file {one!r}")
+            raise missing_file(one)
     name = name or os.path.splitext(os.path.basename(sources[0]))[0]
     folder = os.path.dirname(os.path.abspath(options.output)) if options.output else os.getcwd()
     translation = translated(

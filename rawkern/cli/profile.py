@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rawkern.cli import ncu
 from rawkern.cli.build import read_source, source_options
 from rawkern.cli.run import ARGUMENTS, device_named, launch_of, launch_options
-from rawkern.cli.text import CommandError, step, user_errors
+from rawkern.cli.text import CommandError, missing_file, step, user_errors
 
 if TYPE_CHECKING:
     from rawkern.profiling.report import Report
@@ -128,7 +128,7 @@ def _of_kernel(options: argparse.Namespace) -> Report:
 def _of_script(options: argparse.Namespace) -> Report:
     """Run a program as Python would and count every launch; the report is made even if the program fails or exits."""
     if not os.path.isfile(options.file):
-        raise CommandError(f"there is no file {options.file}")
+        raise missing_file(options.file)
     given = [name for name in ("grid", "block", "forall") if getattr(options, name) is not None]
     if given:
         raise CommandError(f"--{given[0]} needs a kernel; {options.file} makes its own launches")

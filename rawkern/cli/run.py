@@ -134,7 +134,7 @@ def device_named(name: str | None) -> torch.device:
         raise CommandError(f"--device {name}: choose cpu, cuda, or one of several GPUs such as cuda:1") from None
     with user_errors(ValueError):
         if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
-            raise CommandError(f"there is no device {name}: torch finds {plural(torch.cuda.device_count(), 'GPU')}")
+            raise CommandError(f"device {name} does not exist: torch finds {plural(torch.cuda.device_count(), 'GPU')}")
         return normalised(wanted)
 
 

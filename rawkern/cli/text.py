@@ -19,6 +19,11 @@ class CommandError(Exception):
     """A command that cannot do what the user asked for; the message goes to stderr, without a traceback."""
 
 
+def missing_file(path: str) -> CommandError:
+    """The error for a file that does not exist."""
+    return CommandError(f"the file {path} does not exist")
+
+
 @contextlib.contextmanager
 def user_errors(*kinds: type[Exception]) -> Iterator[None]:
     """Turn exceptions that the user's input can cause into `CommandError`; others are bugs and keep their traceback."""

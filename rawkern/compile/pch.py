@@ -13,7 +13,6 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
 
 from rawkern.base.forking import Lock
 from rawkern.compile.libnvrtc import Compiled, Nvrtc
@@ -34,15 +33,15 @@ class _Beginning:
     """Sources that begin alike and are compiled with the same options and headers."""
 
     seen: int = 0
-    file: IO[bytes] | None = None  # has no name: it is gone when the process is
+    file: int | None = None  # a descriptor; the file has no name, so it is gone when the process is
 
     @property
     def path(self) -> str:
-        return f"/proc/self/fd/{self.file.fileno()}" if self.file else ""
+        return "" if self.file is None else f"/proc/self/fd/{self.file}"
 
     def close(self) -> None:
         if self.file is not None:
-            self.file.close()
+            os.close(self.file)
             self.file = None
 
 
@@ -99,7 +98,7 @@ def _saved(known: _Beginning, source: Source, run: Callable[..., Compiled]) -> C
             found = run(_QUIET, f"-create-pch={path}")
             # What the compiler says of headers it would not say once more.
             if found[0] and not found[1] and not Watch(source).changed() and os.path.exists(path):
-                known.file = open(path, "rb")  # noqa: SIM115  # for as long as the beginning is known
+                known.file = os.open(path, os.O_RDONLY)
     except OSError:
         return None
     return None if _is_about(found[1], folder) else found
@@ -113,7 +112,7 @@ def _make_room() -> None:
     """Forget the beginnings used the longest ago, until the others fit in."""
 
     def total() -> int:
-        return sum(os.fstat(known.file.fileno()).st_size for known in _known.values() if known.file)
+        return sum(os.fstat(known.file).st_size for known in _known.values() if known.file is not None)
 
     while len(_known) > _MOST_KNOWN or (len(_known) > 1 and total() > _MOST_BYTES):
         _known.popitem(last=False)[1].close()

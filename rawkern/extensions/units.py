@@ -143,7 +143,7 @@ class Reader:
                 self._macro(text[macros[defined].start : macros[defined].end])
                 defined += 1
             if part.kind == "include":
-                file = self._header(path, part.name)
+                file = own_header(path, part.name, self.include_dirs)
                 if file is not None:
                     self.read(file)
                 continue
@@ -163,14 +163,11 @@ class Reader:
         self.texts[path] = text, directives
 
         def include(name: str) -> None:
-            file = self._header(path, name)
+            file = own_header(path, name, self.include_dirs)
             if file is not None:
                 self._scan(file)
 
         self.outcomes[path] = self.conditionals.pass_through(directives, include)
-
-    def _header(self, path: str, name: str) -> str | None:
-        return own_header(path, name, self.include_dirs)
 
     def _macro(self, text: str) -> None:
         found = define(text)

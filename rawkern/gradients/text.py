@@ -30,7 +30,7 @@ from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, Funct
 from rawkern.gradients.index.affine import Poly
 from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.index.trips import Trips, trips
-from rawkern.gradients.ir import Array, Kernel, Loop, Store, Value, walk
+from rawkern.gradients.ir import Array, Kernel, Loop, Store, walk
 from rawkern.gradients.passes.in_place import mixed
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.types import Aggregate
@@ -211,13 +211,11 @@ class _Assembly:
         self.sets |= {n: g.sets(kernel) for n, g in self.gathered.items()}
 
     def _find_tapes(self) -> None:
-        """The tapes that the body reads."""
-        used = {name for e in tree.all_expressions(self.body) for name in expr.names(e)}
-        for item in walk(self.kernel.body):
-            if isinstance(item, Value) and item.tape is not None and self.names.tape(item) in used:
-                around = loops_around(item.block)[::-1]
-                self.tapes[self.names.tape(item)] = item.attr.array, around
-                self.trips |= {self.names.most(loop): loop for loop in around}
+        """The tapes that the reverse reads."""
+        for load in self.reverse.tapes:
+            around = loops_around(load.block)[::-1]
+            self.tapes[self.names.tape(load)] = load.attr.array, around
+            self.trips |= {self.names.most(loop): loop for loop in around}
 
     def launched(self) -> dict[str, Any]:
         """What of a `Text` says how it is launched."""
@@ -253,7 +251,7 @@ class _Assembly:
     def parameters(self, lines: list[Statement]) -> list[_Given]:
         """The kernel's parameters: those of the forward that it names, gradients, numbers of its own."""
         kernel, names = self.kernel, self.names
-        used = {name for e in tree.all_expressions(lines) for name in expr.names(e)}
+        used = tree.names(lines)
         found = [
             _Given("variable" if n in kernel.variables else "value", n, _value(kernel, n, kind, pointer, names))
             if n not in kernel.taped
@@ -345,7 +343,7 @@ class _Assembly:
 def _accessed(kernel: Kernel, lines: list[Statement]) -> set[str]:
     """The arrays of which more than the sizes are used."""
     sizes = {n for n, array in kernel.arrays.items() if array.accessor}
-    every = {name for e in tree.all_expressions(lines) for name in expr.names(e)} - sizes
+    every = tree.names(lines) - sizes
     return every | {n for e in tree.all_expressions(lines) for a in expr.accesses(e) if (n := expr.base(a)) in sizes}
 
 

@@ -247,7 +247,7 @@ def make_unit(
 
 
 def _implied(first: Source, include_dirs: Sequence[PathLike]) -> tuple[str, ...]:
-    """Include directories that came as -I options, which are no longer options.
+    """Include directories that came as -I options and were removed from the options.
 
     The current directory of a string is not among them: it is determined again where the unit is unpickled.
     """

@@ -131,7 +131,7 @@ def test_a_mistake_is_shown_with_its_place(file: Path, capsys: pytest.CaptureFix
         (["{file}", "--arch", "sm_10"], "--arch sm_10: this compiler knows sm_"),
         (["{file}", "--option=-arch=sm_70"], "option '-arch=sm_70' cannot be used"),
         (["{file}", "-I", "/nowhere"], "include directory /nowhere is not a directory"),
-        (["{folder}/none.cu"], "there is no file "),
+        (["{folder}/none.cu"], "/none.cu does not exist"),
         (["{folder}/include"], "include is a directory; name a file of CUDA source"),
         (["{file}", "-D", "A B=1"], "invalid macro definition: A B=1"),
     ],
@@ -302,7 +302,7 @@ def test_watch_compiles_at_each_save(file: Path, tmp_path: Path) -> None:
         file.write_bytes(b"\xff\xfe")
         until(process.stderr, "is not UTF-8 text")
         file.unlink()
-        until(process.stderr, "there is no file")
+        until(process.stderr, "does not exist")
         file.write_text(SAXPY)
         until(process.stdout, "void saxpy(int n, float a, const float *x, float *y)")
         process.send_signal(signal.SIGINT)

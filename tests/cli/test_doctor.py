@@ -49,7 +49,7 @@ def test_environment_variables(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "RAWKERN_CHEKC is set, which rawkern does not read; did you mean 'RAWKERN_CHECK'?" in out
-    assert "cpu engine: unset RAWKERN_ARCH, or set it to a valid value" in out
+    assert "cpu engine: remove RAWKERN_ARCH from the environment, or set it to a valid value" in out
 
 
 @pytest.mark.gpu

@@ -71,7 +71,7 @@ def test_nothing_else_is_evaluated(text: str) -> None:
         ("tensor([[1, 2], [3]])", "cannot be evaluated: expected sequence of length 2"),
         ("tensor([1, 1e39])", r"1e\+39 does not fit torch.float32"),
         ("randint(5, 5, 10)", "cannot be evaluated: "), ("load(1)", "takes the name of a file"),
-        ("@/nowhere/x.npy", "there is no file /nowhere/x.npy"), ("load('a', 'b')", "takes the name of a file"),
+        ("@/nowhere/x.npy", "the file /nowhere/x.npy does not exist"), ("load('a', 'b')", "takes the name of a file"),
         ("full(3, 1e39)", r"1e\+39 does not fit torch.float32"),
     ],
 )  # fmt: skip

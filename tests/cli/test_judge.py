@@ -65,8 +65,8 @@ def test_json(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     "task, words, says",
     [
-        (None, ["none.py", "right.cu"], "there is no file none.py"),
-        (None, ["task.py", "none.cu"], "there is no file none.cu"),
+        (None, ["none.py", "right.cu"], "the file none.py does not exist"),
+        (None, ["task.py", "none.cu"], "the file none.cu does not exist"),
         ("inputs = 1", ["task.py", "right.cu"], "task.py does not define 'reference'"),
         ("import nothing_of_the_kind", ["task.py", "right.cu"], "cannot be run: ModuleNotFoundError"),
     ],

@@ -86,7 +86,7 @@ def test_a_program_runs_with_its_arguments(tmp_path, capsys, status):
     [
         (("FILE",), "name the kernel of FILE to launch"),
         (("FILE", "strided", "--grid", "1", "--block", "1", "--device", "tpu"), "unknown device 'tpu'; pass one of"),
-        (("nothing.py",), "there is no file nothing.py"),
+        (("nothing.py",), "the file nothing.py does not exist"),
         (("FILE", "beyond", "x=zeros(4)", "--grid", "1", "--block", "32"), "writes x[4]; x has 4 elements"),
         (("FILE", *LAUNCH, "-D", "STEP=1", "--html", "report.txt"), "it must end with one of .html, .json, .csv"),
         (("FILE", *LAUNCH, "-D", "STEP=1", "--compare", "FILE.none"), "No such file"),

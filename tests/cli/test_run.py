@@ -284,7 +284,7 @@ def test_save_and_load(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         (["saxpy", "n=n", "1", "ones(1)", "ones(1)", "--forall", "1"], "n=n: they depend on each other"),
         (["saxpy", "1", "1", "ones(1)", "ones(1)", "--forall", "1", "--save", __file__], "test_run.py"),
         (["saxpy", "--device", "meta"], "rawkern runs on cpu and cuda, not on meta"),
-        (["saxpy", "--device", "cuda:99"], "there is no device cuda:99: torch finds"),
+        (["saxpy", "--device", "cuda:99"], "device cuda:99 does not exist: torch finds"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_launched(
@@ -296,7 +296,7 @@ def test_what_cannot_be_launched(
 
 def test_a_file_that_is_missing_or_does_not_compile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(tmp_path / "none.cu", capsys, "k")
-    assert (status, out) == (1, "") and f"there is no file {tmp_path / 'none.cu'}" in err
+    assert (status, out) == (1, "") and f"the file {tmp_path / 'none.cu'} does not exist" in err
     (tmp_path / "bad.cu").write_text("__global__ void k(int n) { m = n; }")
     status, out, err = run(tmp_path / "bad.cu", capsys, "k", 1, "--forall", 1)
     assert (status, out) == (1, "") and f"{tmp_path / 'bad.cu'}:1:" in err and 'identifier "m" is undefined' in err

@@ -73,6 +73,7 @@ BLOCK = Record(
         ("idle", "i64"), ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
     ),
 )  # fmt: skip
+READY, YIELDED, WAITING, ENDED = range(4)  # states of a warp
 GROUPS = 8  # of products of a warp group (`emit/matrix/wgmma`) of which is known where they end
 #: `mbarrier`: while the warp has yielded, that at which it waits (one of its lanes at least) and does nothing else
 #: until its phase ends. `products`: how many of its warp group the warp has computed; `groups`: how many groups of them

@@ -35,6 +35,7 @@ class Adjoints:
     max_iterations: int | None = None
     assumed: list[AtMost] | None = None  # of numbers of the launch: at most; None: nothing
     uses: Counter[Value] = field(init=False)
+    tapes: list[Value] = field(default_factory=list)  # the loads that it reads from tapes
     home: dict[Block, list[Statement]] = field(default_factory=dict)
     pending: dict[Value, list[Node]] = field(default_factory=dict)
     declared: dict[Value, Name] = field(default_factory=dict)

@@ -67,13 +67,13 @@ class Reverse(ValueReverse):
 
     def _replayed(self, lines: list[Statement]) -> list[Statement]:
         """The kernel once more, with what it overwrites, to put on tapes what these lines read there."""
-        named = {name for e in tree.all_expressions(lines) for name in expr.names(e)}
+        named = tree.names(lines)
         every = [i for i in walk(self.kernel.body) if isinstance(i, Value) and i.tape is not None]
-        loads = [load for load in every if self.names.tape(load) in named]
-        if not loads:
+        self.tapes = [load for load in every if self.names.tape(load) in named]
+        if not self.tapes:
             return []
         frame = Frame(self.kernel.body, None, self.names, replays=True)
-        for load in loads:
+        for load in self.tapes:
             value, numbers = frame.use(load), list(map(frame.use, load.tape or ()))
             bounds = zip(numbers, reversed(scev.loops_around(load.block)), strict=True)
             beyond = [

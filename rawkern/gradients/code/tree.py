@@ -209,6 +209,11 @@ def all_expressions(statements: Sequence[Statement]) -> Iterator[Node]:
     return (e for s in every(statements) for e in expressions(s))
 
 
+def names(statements: Sequence[Statement]) -> set[str]:
+    """The names in all expressions."""
+    return {name for e in all_expressions(statements) for name in expr.names(e)}
+
+
 def called(statements: Sequence[Statement]) -> set[str]:
     """The functions that are called."""
     return {name for e in all_expressions(statements) for name in expr.calls(e)}

@@ -42,7 +42,9 @@ from rawkern.gradients.ir import (
     renumber,
     walk,
 )
+from rawkern.gradients.ir.folding import folded
 
+FOLLOWED = ("+", "-", "*", "/", "<<", "&", "|", "^", "==", "!=")  # operators on the number of a half
 COMPARE = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}  # without > and >=, by exchanging the operands
 Rows = tuple[int, int]  # a number in even and odd iterations
 
@@ -248,15 +250,11 @@ def _computed(v: Value, args: Sequence[int]) -> int | None:
         return int(bool(args[0])) if v.type == "bool" else args[0]
     if v.op == "select":
         return args[1] if args[0] else args[2]
-    operations: dict[tuple[str, str], Callable[..., int]] = {
-        ("binary", "+"): lambda a, b: a + b, ("binary", "-"): lambda a, b: a - b, ("binary", "*"): lambda a, b: a * b,
-        ("binary", "^"): lambda a, b: a ^ b, ("binary", "&"): lambda a, b: a & b, ("binary", "|"): lambda a, b: a | b,
-        ("binary", "<<"): lambda a, b: a << min(b, 31), ("binary", "/"): lambda a, b: a // b if b else 0,
-        ("binary", "=="): lambda a, b: int(a == b), ("binary", "!="): lambda a, b: int(a != b),
-        ("unary", "!"): lambda a: int(not a), ("unary", "-"): lambda a: -a,
-    }  # fmt: skip
-    operation = operations.get((v.op, v.attr))
-    return None if operation is None or min(args) < 0 else operation(*args)
+    if min(args) < 0:
+        return None
+    if v.op == "unary":
+        return {"!": int(not args[0]), "-": -args[0]}.get(v.attr)
+    return folded(v.attr, args[0], args[1], "int") if v.attr in FOLLOWED else None
 
 
 # What is stored, by the iteration -------------------------------------------------------------------------------------

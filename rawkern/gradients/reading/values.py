@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
+from rawkern.gradients.ir.folding import OPERATORS, folded
 from rawkern.gradients.reading.context import Context
 from rawkern.gradients.reading.places import Pointer
 from rawkern.gradients.rules import PAIRS, ROUNDINGS, TESTS, Rule, rule_of, spelled
@@ -18,11 +18,6 @@ LITERALS = {"int": "", "unsigned int": "u", "long long": "LL", "unsigned long lo
 EXACT = range(2**24 + 1)  # what a float has, too
 COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
 _OF_FLOATS = ("+", "-", "*", "/", *COMPARISONS)
-_FOLDS = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod,
-    "<<": operator.lshift, ">>": operator.rshift, "<": operator.lt, ">": operator.gt, "<=": operator.le,
-    ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "&": operator.and_, "|": operator.or_, "^": operator.xor,
-}  # fmt: skip
 
 
 def convert(ctx: Context, node: Any, value: Value, kind: str) -> Value:
@@ -65,7 +60,7 @@ def binary(ctx: Context, node: Any, sign: str, a: Value, b: Value) -> Value:
     kind = types.promoted(a.type) if shift else types.common(a.type, b.type)
     if types.is_float(kind) and sign not in _OF_FLOATS:
         raise ctx.refuse(node, f"the operator {sign} on {kind}", "write it in simpler terms")
-    if sign not in _FOLDS:
+    if sign not in OPERATORS:
         raise ctx.refuse(node, f"the operator {sign} is not known", "write it in simpler terms")
     if kind in types.HALVES:
         if any(re.match(r"__CUDA_NO_(HALF|BFLOAT16)_", name) for name in ctx.file.preprocessed.macros):
@@ -78,23 +73,11 @@ def binary(ctx: Context, node: Any, sign: str, a: Value, b: Value) -> Value:
     made = "bool" if sign in COMPARISONS else kind
     if types.is_float(kind):
         return ctx.value(node, made, "binary", (a, b), sign)
-    const = _folded(sign, a.const, b.const, kind)
+    const = folded(sign, a.const, b.const, kind)
     if const is not None and made == kind and a.op == b.op == "const" and kind in LITERALS:
         return ctx.value(node, kind, "const", attr=f"{const}{LITERALS[kind]}", const=const)
     same = _unchanged(sign, a, b)
     return same if same is not None else ctx.value(node, made, "binary", (a, b), sign, const=const)
-
-
-def _folded(sign: str, a: int | None, b: int | None, kind: str) -> int | None:
-    """The result of an integer operator on what is known; None where C leaves it open."""
-    if a is None or b is None or (sign in "/%" and (b <= 0 or a < 0)):
-        return None
-    if sign in ("<<", ">>") and not (0 <= b < 31 and a >= 0):
-        return None
-    if sign in ("&", "|", "^") and (a < 0 or b < 0):
-        return None
-    found = int(_FOLDS[sign](a, b))
-    return found if (0 if kind.startswith("unsigned") else -(2**31)) <= found < 2**31 else None
 
 
 def _unchanged(sign: str, a: Value, b: Value) -> Value | None:

@@ -43,9 +43,9 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.line(f"br {e.cmp('icmp eq', act, alive)}, label %{together}, label %{some}")
         e.label(some)
         if varies:
-            parked = f.e.let("i32", 1, f"load i32, ptr {f.frame.word(f'park{f.block}')}")
+            parked = _kept(f, "park", f.block)
             for name, one in (("parkid", number), ("parkcount", expected)):
-                same = e.cmp("icmp eq", e.let("i32", 1, f"load i32, ptr {f.frame.word(f'{name}{f.block}')}"), one)
+                same = e.cmp("icmp eq", _kept(f, name, f.block), one)
                 _reject_others(f, instr, e.select(same, const("i32", 0), parked))
         _park(f, number, expected, e.bin("and", predicate, act))
         e.label(together)
@@ -114,8 +114,7 @@ def _park(f: FunctionLowering, number: Val, expected: Val, predicate: Val) -> No
     """Part of the warp's lanes have come to a barrier: they stay there while the others go on."""
     e, key = f.e, f.block
     for name, lanes in (("park", f.lanes.act()), ("parkpred", predicate)):
-        old = e.let("i32", 1, f"load i32, ptr {f.frame.word(f'{name}{key}')}")
-        e.line(f"store {e.bin('or', old, lanes)}, ptr %{name}{key}")
+        e.line(f"store {e.bin('or', _kept(f, name, key), lanes)}, ptr %{name}{key}")
     e.line(f"store {number}, ptr {f.frame.word(f'parkid{key}')}")
     e.line(f"store {expected}, ptr {f.frame.word(f'parkcount{key}')}")
     e.line(f"br label %{after(f, key)}")
@@ -152,7 +151,7 @@ def _resume_loops(f: FunctionLowering) -> None:
 
 def _kept(f: FunctionLowering, name: str, key: int) -> Val:
     """What lanes that are parked at a barrier have left there."""
-    return f.e.let("i32", 1, f"load i32, ptr %{name}{key}")
+    return f.e.let("i32", 1, f"load i32, ptr {f.frame.word(f'{name}{key}')}")
 
 
 def _arrive(f: FunctionLowering, barriers: list[int]) -> None:

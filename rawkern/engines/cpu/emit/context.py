@@ -10,7 +10,7 @@ from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.instrument import Watch
 from rawkern.engines.cpu.ir import Emitter, Module, Val, size_of
 from rawkern.engines.cpu.ptx.data import Function, Instr
-from rawkern.engines.cpu.records import Record
+from rawkern.engines.cpu.records import BLOCK, WARP, Record
 from rawkern.errors import UnsupportedError
 
 _ARGUMENT = {"Launch": "%launch", "Block": "%blk"}  # which argument of every function points to a record
@@ -48,6 +48,15 @@ class Frame:
         """A pointer among the fields as a number."""
         key = f"{record.name}.{name}.address"
         return self.once(key, lambda e: e.let("i64", 1, f"ptrtoint {self.field(record, name)} to i64"))
+
+    def warp_field(self, name: str) -> Val:
+        """Where a field of the warp's own record is."""
+        return self.once(f"Warp.{name}", lambda e: self.field_of_warp(e, Val("%warp", "i32"), name))
+
+    def field_of_warp(self, e: Emitter, warp: Val, name: str) -> Val:
+        """Where a field of the record of one of the block's warps is."""
+        place = f"{self.field(BLOCK, 'warps')}, {warp}, i32 {WARP.index(name)}"
+        return e.let("ptr", 1, f"getelementptr %Warp, {place}")
 
     def reserve(self, ref: str, ty: str, in_memory: bool) -> None:
         """Have memory at `ref` for the call, which LLVM may take for a register unless it shall stay memory."""

@@ -13,7 +13,7 @@ from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr, Reg, Sym
-from rawkern.engines.cpu.records import BLOCK, WARP
+from rawkern.engines.cpu.records import BLOCK
 
 POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
 SHORT = 16  # back edges before the warps of a block take turns in a loop along rows
@@ -129,9 +129,7 @@ def give_way(f: FunctionLowering, lanes: dict[int, Val]) -> None:
             first = next(i for m in sorted(_members(f, header)) for i in f.flow.blocks[m].instrs)
             refuse_parted(f, first, mask, e.bin("and", lost, e.cmp("icmp ne", mask, 0)))
     if not all(_only_waits(f, header) for header in lanes):
-        e, warps = f.e, f.frame.field(BLOCK, "warps")
-        place = f"getelementptr %Warp, {warps}, i32 %warp, i32 {WARP.index('mbarrier')}"
-        e.line(f"store i64 0, {e.let('ptr', 1, place)}")
+        f.e.line(f"store i64 0, {f.frame.warp_field('mbarrier')}")
     hand_over(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {loop_site(f, next(iter(lanes)))})")
 
 

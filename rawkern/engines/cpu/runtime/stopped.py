@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from rawkern.engines.cpu.records import AT_CLUSTER, BLOCK, LAUNCH, REASONS, WARP
+from rawkern.engines.cpu.records import AT_CLUSTER, BLOCK, LAUNCH, REASONS, WARP, YIELDED
 from rawkern.engines.cpu.runtime.workers import Workers
 
 MOST_PLACES = 8  # that are named
@@ -17,7 +17,6 @@ _AT_CLUSTER = "at the barrier of its cluster"
 _COMPUTES = "computing, in a loop"
 _BETWEEN = -1  # the warp of a worker that suspends between blocks
 _ENDED = 2  # a worker's state
-_YIELDED = 1  # a warp's
 
 
 #: A warp that has begun and not ended: what it does, at which site, its number, its block.
@@ -82,7 +81,7 @@ def _of_block(workers: Workers, block: int, runs: int = _BETWEEN) -> Iterator[Wa
             waits, cluster = state in (1, 2), state == 2 and _int(at + WARP.offset("barrier")) == AT_CLUSTER
             how = _AT_CLUSTER if cluster else _STATES[state]
             mbarrier = _word(at + WARP.offset("mbarrier"))
-            if state == _YIELDED and mbarrier:
+            if state == YIELDED and mbarrier:
                 how = _at_mbarrier(mbarrier, _word(block + BLOCK.offset("shared")))
             yield how, _int(at + WARP.offset("site")) if waits else _BETWEEN, warp, _index(block)
 

@@ -24,14 +24,13 @@ from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
 from rawkern.engines.cpu.emit.memory.loops import counted, room
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Vec
-from rawkern.engines.cpu.records import BLOCK, GROUPS, LAUNCH, WARP
+from rawkern.engines.cpu.records import BLOCK, ENDED, GROUPS, LAUNCH
 
 ROWS = 16  # of a warp
 BYTES = 32  # of K, in one instruction
 CORES = BYTES // 16
 CORE = 128  # bytes
 MOST = 256  # columns
-DONE = 3  # the state of a warp that has ended
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
         service(f, "DESCRIPTOR", instr)
     if f.watch.sees_products:
         _tell(f, form, None if in_registers else first, second)
-    count = _own(f, "products")
+    count = f.frame.warp_field("products")
     e.line(f"store {e.bin('add', e.let('i32', 1, f'load i32, {count}'), 1)}, {count}")
     after = [e.let("i32", LANES, f"load <32 x i32>, {_at(e, sums, k)}, align 64") for k in range(form.registers)]
     for reg, value in zip(items_of(dest), after, strict=True):
@@ -400,24 +399,18 @@ def _of_places(f: FunctionLowering, e: Emitter, at: Val) -> Val:
     return e.let("ptr", 1, f"getelementptr i32, {f.frame.field(LAUNCH, 'places')}, {at}")
 
 
-def _of_warp(f: FunctionLowering, warp: Val, field: str, at: Val | None = None) -> str:
-    """Where a field of a warp's record stands, or a word of it."""
+def _end(f: FunctionLowering, group: Val) -> Val:
+    """Where it is kept how many products there were at the end of a group."""
     e = f.e
-    warps = e.resize(e.bin("mul", warp, WARP.size), "i64")
-    offset = e.bin("add", e.bin("add", f.frame.field_address(BLOCK, "warps"), warps), WARP.offset(field))
-    return pointer(e, offset if at is None else e.bin("add", offset, e.bin("mul", e.resize(at, "i64"), 4)))
-
-
-def _own(f: FunctionLowering, field: str, at: Val | None = None) -> str:
-    return _of_warp(f, Val("%warp", "i32"), field, at)
+    return e.let("ptr", 1, f"getelementptr i32, {f.frame.warp_field('ends')}, {e.bin('and', group, GROUPS - 1)}")
 
 
 def _commit(f: FunctionLowering, instr: Instr) -> None:
     """``wgmma.commit_group``: the products so far are a group."""
-    e, groups = f.e, _own(f, "groups")
+    e, groups = f.e, f.frame.warp_field("groups")
     n = e.let("i32", 1, f"load i32, {groups}")
-    products = e.let("i32", 1, f"load i32, {_own(f, 'products')}")
-    e.line(f"store {products}, {_own(f, 'ends', e.bin('and', n, GROUPS - 1))}")
+    products = e.let("i32", 1, f"load i32, {f.frame.warp_field('products')}")
+    e.line(f"store {products}, {_end(f, n)}")
     e.line(f"store {e.bin('add', n, 1)}, {groups}")
 
 
@@ -426,9 +419,9 @@ def _wait(f: FunctionLowering, instr: Instr) -> None:
     e, keep = f.e, instr.args[0]
     if not isinstance(keep, Imm):
         raise f.unsupported("the number of groups is not a constant")
-    n = e.let("i32", 1, f"load i32, {_own(f, 'groups')}")
+    n = e.let("i32", 1, f"load i32, {f.frame.warp_field('groups')}")
     last = e.bin("sub", n, 1 + min(keep.value, GROUPS - 1))
-    wanted = e.let("i32", 1, f"load i32, {_own(f, 'ends', e.bin('and', last, GROUPS - 1))}")
+    wanted = e.let("i32", 1, f"load i32, {_end(f, last)}")
     wanted = e.select(e.cmp("icmp slt", last, 0), 0, wanted)
     known = dict(f.cache)
     again, some, on = (e.fresh(x)[1:] for x in ("computing", "slower", "computed"))
@@ -440,9 +433,10 @@ def _wait(f: FunctionLowering, instr: Instr) -> None:
         number = e.select(e.cmp("icmp ult", number, f.frame.field(BLOCK, "nwarps")), number, _number(f))
         warp = e.let("i32", 1, f"load i32, {_of_places(f, e, number)}")
         group.append(warp)
-        products, state = (e.let("i32", 1, f"load i32, {_of_warp(f, warp, x)}") for x in ("products", "state"))
+        fields = (f.frame.field_of_warp(e, warp, name) for name in ("products", "state"))
+        products, state = (e.let("i32", 1, f"load i32, {at}") for at in fields)
         behind.append(e.cmp("icmp slt", products, wanted))
-        ended.append(e.bin("and", behind[-1], e.cmp("icmp eq", state, DONE)))
+        ended.append(e.bin("and", behind[-1], e.cmp("icmp eq", state, ENDED)))
     e.line(f"br {e.all('or', behind)}, label %{some}, label %{on}, !prof !0")
     e.label(some)
     with e.where(e.all("or", ended), rare=True):

@@ -19,7 +19,6 @@ from rawkern.engines.cpu.emit.memory.addresses import address
 from rawkern.engines.cpu.emit.memory.clusters import named, space_of
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
-from rawkern.engines.cpu.records import BLOCK, WARP
 
 _PENDING, _PHASE, _TX = 20, 40, 43  # where the fields begin
 _COUNT_MASK, _PHASE_MASK = (1 << 20) - 1, 7
@@ -83,17 +82,17 @@ def wait(
     values = [wanted] if given is None else [wanted, given]
     done = f.e.cmp("icmp ne", each_lane(f, name, "i8", f.values.plain(at), values, test, test), 0)
     if f.plan.waiting:
-        _note(f, e=f.e, places=f.e.splat(f.values.plain(at), LANES), done=done)
+        _note(f, f.e.splat(f.values.plain(at), LANES), done)
     f.values.put(dest.name, done)
 
 
-def _note(f: FunctionLowering, e: Emitter, places: Val, done: Val) -> None:
+def _note(f: FunctionLowering, places: Val, done: Val) -> None:
     """Note for the scheduler at which barrier the warp waits, if it does."""
+    e = f.e
     failed = e.bin("and", f.lanes.act(), e.invert(f.lanes.mask_of(done)))
     lane = e.bin("and", e.intrinsic("llvm.cttz", "i32", failed, extra=", i1 false"), LANES - 1)
     first = e.let("i64", 1, f"extractelement {places}, {lane}")
-    place = f"getelementptr %Warp, {f.frame.field(BLOCK, 'warps')}, i32 %warp, i32 {WARP.index('mbarrier')}"
-    e.line(f"store {e.select(e.cmp('icmp ne', failed, 0), first, 0)}, {e.let('ptr', 1, place)}")
+    e.line(f"store {e.select(e.cmp('icmp ne', failed, 0), first, 0)}, {f.frame.warp_field('mbarrier')}")
 
 
 def _pending_count(f: FunctionLowering, instr: Instr) -> None:

@@ -2,9 +2,9 @@
 
 PTX lets one happen at any time between its issue and the wait that orders it. Here it is as late as that, so that code
 that does not wait sees what was there before: where a barrier is looked at whose phase the operation keeps open, which
-may be that of another block of the cluster, where its thread waits for its group, or where its warp ends. The first
-ones also happen where there is no room for more. In launches in another order (`rawkern.order`) some happen where they
-are issued: with the seed 0 all of them.
+may be that of another block of the cluster, where its thread waits for its group, or where its warp ends. If the
+list is full, the first ones happen, too. In launches in another order (`rawkern.order`) some happen where they are
+issued: with the seed 0 all of them.
 
 An entry of the block's list has a function, the barrier that is told of bytes (or 0), the thread, how many bytes it is
 told, three words for the function, and as many as `MORE` that it may need besides. An entry without a function ends a
