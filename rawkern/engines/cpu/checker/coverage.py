@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.engines.cpu.analysis.dataflow import derived
 from rawkern.engines.cpu.analysis.graph import Block
-from rawkern.engines.cpu.checker import sites, undefined
+from rawkern.engines.cpu.checker import sites, uninitialized
 from rawkern.engines.cpu.checker.instrument import Checker, Checks
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ptx.data import Imm, Mem, Sym
@@ -53,7 +53,7 @@ class CoveredChecks(Checks):
     """The checks of one function, and its branches."""
 
     def branch(self, block: Block) -> None:
-        undefined.branch(self.f, block)
+        uninitialized.branch(self.f, block)
         f, e = self.f, self.f.e
         if block.kind != "cond" or block.guards or block.pred is None:
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
-from rawkern.engines.cpu.checker import meetings, memory, pattern, sites, undefined, undefined_tiles
+from rawkern.engines.cpu.checker import collectives, memory, pattern, sites, uninitialized, uninitialized_tiles
 from rawkern.engines.cpu.checker.bounds import PATTERN
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
@@ -61,21 +61,21 @@ class Checks(sites.Checked):
     has_heap = True
 
     enter = _event(sites.enter)
-    block = _event(meetings.passing)
-    branch = _event(undefined.branch)
+    block = _event(collectives.passing)
+    branch = _event(uninitialized.branch)
     access = _event(memory.access)
     around = _event(memory.around)
     lines = _event(memory.lines)
-    shuffled = _event(meetings.source_lanes)
+    shuffled = _event(collectives.source_lanes)
     note = _event(sites.note)
 
     def instruction(self, instr: Instr) -> None:
-        follow = undefined_tiles.follow if undefined_tiles.follows(instr.op) else undefined.follow
+        follow = uninitialized_tiles.follow if uninitialized_tiles.follows(instr.op) else uninitialized.follow
         follow(self.f, instr)
 
     def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
-        undefined.edge(self.f, target, copies, mask)
-        meetings.leaves(self.f, target, mask)
+        uninitialized.edge(self.f, target, copies, mask)
+        collectives.leaves(self.f, target, mask)
 
     def malloc(self, size: Val) -> Val:
         return sites.heap_call(self.f, "malloc", size)
@@ -85,15 +85,15 @@ class Checks(sites.Checked):
 
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
         if not self.f.analysis.free_running:
-            meetings.is_alone(self.f, instr)
-        meetings.ended(self.f, self.f.block)
-        meetings.arrive(self.f, instr, number, counted, goes_on=instr.op.has("arrive"))
+            collectives.is_alone(self.f, instr)
+        collectives.ended(self.f, self.f.block)
+        collectives.arrive(self.f, instr, number, counted, goes_on=instr.op.has("arrive"))
 
     def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:
-        meetings.part_ways(self.f, lanes)
+        collectives.part_ways(self.f, lanes)
         first = self.f.flow.blocks[next(iter(lanes))].instrs[-1]
         goes_on = any(self.f.flow.blocks[k].instrs[-1].op.has("arrive") for k in lanes)
-        meetings.arrive(self.f, first, number, counted=True, goes_on=goes_on)
+        collectives.arrive(self.f, first, number, counted=True, goes_on=goes_on)
 
     def depart(self, number: Val) -> None:
         sites.note(self.f, "depart", number)
@@ -109,9 +109,9 @@ class Checks(sites.Checked):
         sites.note(self.f, "cluster_depart")
 
     def meet(self, instr: Instr, mask: Val) -> None:
-        meetings.members(self.f, instr, mask)
+        collectives.members(self.f, instr, mask)
         if self.f.flow.blocks[self.f.block].kind != "meeting":  # where others come to it on another way as well
-            meetings.is_alone(self.f, instr, mask)
+            collectives.is_alone(self.f, instr, mask)
 
     def unmet(self, instr: Instr, lanes: Val) -> None:
         sites.blame(self.f, "MASK_NOT_HERE", lanes, instr)

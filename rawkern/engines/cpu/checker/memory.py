@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rawkern.engines.cpu.analysis.provenance import array_of
 from rawkern.engines.cpu.analysis.storage import RESERVED, local_frame
-from rawkern.engines.cpu.checker import undefined, undefined_tiles
+from rawkern.engines.cpu.checker import uninitialized, uninitialized_tiles
 from rawkern.engines.cpu.checker.native.layout import (
     AT_FENCE,
     AT_ONCE,
@@ -108,7 +108,7 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     if root is not None and root[0] == "local":
         space = "local"
     regs = a.regs or ()
-    defers = what == READ and a.regs is not None and undefined.tracks(f, regs)
+    defers = what == READ and a.regs is not None and uninitialized.tracks(f, regs)
     array = array_of(f.function, f.provenance, root)
     kept, weak = a.values is not None, _weak(f, a)
     wide, looks = const("i64", int(not weak & BLOCK_SCOPE)), bool(a.order) and what != WRITE and a.looks
@@ -122,8 +122,8 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     _tell_frame(f, space)
     if a.values is not None or shown:
         _keep_values(f, a.values or shown)
-    if what in (WRITE, COPY) and undefined.doubtful(f):
-        _keep_unset(f, undefined_tiles.stored(f, a), a.size)
+    if what in (WRITE, COPY) and uninitialized.doubtful(f):
+        _keep_unset(f, uninitialized_tiles.stored(f, a), a.size)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
     if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
         note(f, "fence", wide)
@@ -134,7 +134,7 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
         note(f, "pass_on", wide)
     if defers:
         missing = e.resize(field_now(f, "unset"), "i32")
-        undefined.loaded(f, regs, undefined_tiles.loaded(f, a, missing), number)
+        uninitialized.loaded(f, regs, uninitialized_tiles.loaded(f, a, missing), number)
     return ok
 
 

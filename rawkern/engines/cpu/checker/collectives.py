@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rawkern.engines.cpu.analysis.graph import Flow, closure
-from rawkern.engines.cpu.checker import undefined
+from rawkern.engines.cpu.checker import uninitialized
 from rawkern.engines.cpu.checker.native.layout import KINDS, ON
 from rawkern.engines.cpu.checker.sites import add_site, blame, checked, meeting_site, note
 from rawkern.engines.cpu.emit.forms import LANES, ramp
@@ -182,7 +182,7 @@ def source_lanes(f: FunctionLowering, instr: Instr, dest: str, source: Val, insi
     e = f.e
     there = e.bin("and", e.bin("lshr", e.splat(named, LANES), source), 1)
     bad = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", there, 0)), f.lanes.mask_of(inside))
-    got = undefined.known(f, instr.args[1])
-    if got != undefined.SET:  # what another lane has not set is no better here
+    got = uninitialized.known(f, instr.args[1])
+    if got != uninitialized.SET:  # what another lane has not set is no better here
         got = e.resize(permute(f, e.resize(got, "i32"), source), "i16")
-    undefined.exchanged(f, dest, e.bin("and", bad, f.lanes.act()), add_site(f, meeting_site(f, instr)), got)
+    uninitialized.exchanged(f, dest, e.bin("and", bad, f.lanes.act()), add_site(f, meeting_site(f, instr)), got)

@@ -4,7 +4,7 @@ Registers that may be read before they are written have a shadow for each lane, 
 shared or local memory or got by a shuffle, and what is computed from them: 0 where the value is good, else the number
 of the place where it was got or first computed with, plus one; `UNSET` where it has only been moved. Getting and moving
 such values is no mistake (compilers and libraries do it with what is not used); to store the result, to branch on it or
-to use it as an address is. Matrices have rows and columns of their own (`undefined_tiles`).
+to use it as an address is. Matrices have rows and columns of their own (`uninitialized_tiles`).
 """
 
 from __future__ import annotations

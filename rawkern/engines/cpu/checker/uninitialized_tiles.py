@@ -6,7 +6,7 @@ Masks of lanes or elements are vectors of ``i1``; a register counts as set where
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.checker import undefined
+from rawkern.engines.cpu.checker import uninitialized
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Access, Held
@@ -23,11 +23,11 @@ def follows(op: Op) -> bool:
 
 
 def follow(f: FunctionLowering, instr: Instr) -> None:
-    """Keep the shadows of what a product or ``movmatrix`` writes, as `undefined.follow` does for others."""
+    """Keep the shadows of what a product or ``movmatrix`` writes, as `uninitialized.follow` does for others."""
     if instr.op.base == "movmatrix":
         _transposed(f, instr)
     elif in_quads(instr.op) or instr.op.base == "wgmma":  # counts as set
-        undefined.follow(f, instr)
+        uninitialized.follow(f, instr)
     else:
         _multiplied(f, instr)
 
@@ -49,7 +49,7 @@ def stored(f: FunctionLowering, a: Access) -> list[Val | None]:
 
     A register that is not set counts for all values in it.
     """
-    bad = undefined.unset(f, a.regs or ())
+    bad = uninitialized.unset(f, a.regs or ())
     if a.held is None or not any(bad):
         return bad
     whole = f.e.concat([x or Val("zeroinitializer", "i1", LANES) for x in bad])
@@ -61,10 +61,10 @@ def stored(f: FunctionLowering, a: Access) -> list[Val | None]:
 def _multiplied(f: FunctionLowering, instr: Instr) -> None:
     """What is unset of a product, from what is unset of its factors and of C."""
     p, (dest, *operands) = product_of(instr.op), (items_of(operand) for operand in instr.args)
-    if not any(isinstance(reg, Reg) and reg.name in undefined.doubtful(f) for reg in dest):
+    if not any(isinstance(reg, Reg) and reg.name in uninitialized.doubtful(f) for reg in dest):
         return
     e = f.e
-    a, b, c = ([undefined.known(f, reg) for reg in regs[:n]] for regs, n in zip(operands, p.counts(), strict=False))
+    a, b, c = ([uninitialized.known(f, reg) for reg in regs[:n]] for regs, n in zip(operands, p.counts(), strict=False))
     rows: dict[int, Val] = {}
     columns: dict[int, Val] = {}
     for tiles, shadows, found in ((p.shape.tiles("a", p.a), a, rows), (p.shape.tiles("b", p.b), b, columns)):
@@ -88,13 +88,13 @@ def _multiplied(f: FunctionLowering, instr: Instr) -> None:
             values = [e.intrinsic("llvm.umin", "i16", *values)]
         for reg, value in zip(dest[len(values) * k :], values, strict=False):
             if isinstance(reg, Reg):
-                undefined.keep(f, reg.name, undefined.computed(f, instr, value))
+                uninitialized.keep(f, reg.name, uninitialized.computed(f, instr, value))
 
 
 def _transposed(f: FunctionLowering, instr: Instr) -> None:
     """What is unset of ``movmatrix``'s result: each lane gets two elements, from lanes 4 apart."""
     dest, source = instr.args
-    if dest.name in undefined.doubtful(f):
-        value = undefined.known(f, source)
+    if dest.name in uninitialized.doubtful(f):
+        value = uninitialized.known(f, source)
         lanes = [[8 * (lane % 4) + 4 * k + lane // 8 for lane in range(LANES)] for k in range(2)]
-        undefined.keep(f, dest.name, f.e.intrinsic("llvm.umin", "i16", *(f.e.shuffle(value, x) for x in lanes)))
+        uninitialized.keep(f, dest.name, f.e.intrinsic("llvm.umin", "i16", *(f.e.shuffle(value, x) for x in lanes)))
