@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rawkern.engines.cpu.arith.rows import Form
 from rawkern.engines.cpu.arith.table import TABLE
-from rawkern.engines.cpu.emit.opcodes import FORMS, REFUSED, refusal
+from rawkern.engines.cpu.emit.opcodes import FORMS, UNSUPPORTED, unsupported_reason
 from rawkern.engines.cpu.ptx.decode import DTYPES, decode
 
 ROOT = Path(__file__).parents[1]
@@ -64,7 +64,7 @@ def used() -> dict[str, int]:
 
 def missing() -> dict[str, str]:
     """Mnemonics of the data that are not taken, with the reason; the most used first."""
-    return {op: why for op in used() if (why := refusal(decode(op)))}
+    return {op: why for op in used() if (why := unsupported_reason(decode(op)))}
 
 
 def shares() -> tuple[float, float]:
@@ -95,7 +95,7 @@ def page() -> str:
     text += ["", "## Registers", "", *_table(r for r in rows if r.base != "mov")]
     text += ["", "## Not supported", "", "| what | instructions that begin with |", "| --- | --- |"]
     reasons: dict[str, list[str]] = {}
-    for start, why in REFUSED.items():
+    for start, why in UNSUPPORTED.items():
         reasons.setdefault(why, []).append(f"`{start}`")
     text += [f"| {why} | {' '.join(starts)} |" for why, starts in reasons.items()]
     return "\n".join(text) + "\n"

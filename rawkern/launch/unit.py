@@ -151,7 +151,7 @@ class State:
         """Start and size in bytes of the memory of tensors that launches may use besides their arguments."""
         return [storage(t) for t in level.also() if t.device.type == "cpu"]
 
-    def behind(self, address: int, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
+    def reachable(self, address: int, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
         """The same for live tensors to which addresses in `values` lead; `address` is the one wanted.
 
         Searching all Python objects is slow, so tensors found before are tried first.

@@ -88,8 +88,8 @@ def counters(instructions: Iterable[dict[str, Any]]) -> dict[str, int | float]:
         if one["branch"] and not one["leaves"]:  # lanes that exit need no branch in machine code
             for name in (_executed("branch"), f"{_BRANCHES}.sum"):
                 found[name] += one["warps"]
-            found[f"{_BRANCHES}_threads_divergent.sum"] += one["parted"]
-            found[f"{_BRANCHES}_threads_uniform.sum"] += one["warps"] - one["parted"]
+            found[f"{_BRANCHES}_threads_divergent.sum"] += one["diverged"]
+            found[f"{_BRANCHES}_threads_uniform.sum"] += one["warps"] - one["diverged"]
         for access in one["accesses"]:
             _add_access(found, access, one)
     executed = found[OF_PTX[0]]
@@ -105,7 +105,7 @@ def _add_access(found: dict[str, int | float], access: dict[str, Any], one: dict
         found[_sectors("local", op)] += access["sectors"]
         _add_bytes(found, "local", one["lanes"], access["size"])
         return
-    found["atomic_conflicts"] += access["meets"]
+    found["atomic_conflicts"] += access["collisions"]
     if access["requests"]:
         op = "ldgsts" if one["ptx"].startswith("cp.async") else _GLOBAL[access["what"]]
         found[_requests("global", op)] += access["requests"]

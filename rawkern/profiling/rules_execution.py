@@ -25,12 +25,12 @@ def divergence(launch: Counted, gpu: Gpu | None) -> Found:
     idle = LANES * warps - sum(one["lanes"] for one in launch.instructions)
     if not warps or idle < IDLE * LANES * warps:
         return
-    parting = [one for one in launch.instructions if one["parted"] > max(OFTEN * one["warps"], FEW)]
-    total = sum(one["parted"] for one in parting)
+    parting = [one for one in launch.instructions if one["diverged"] > max(OFTEN * one["warps"], FEW)]
+    total = sum(one["diverged"] for one in parting)
     for one in parting:
-        cost = idle / LANES * ISSUE * one["parted"] / total
+        cost = idle / LANES * ISSUE * one["diverged"] / total
         share = (
-            f"{one['parted']:,} of {one['warps']:,} warps diverge here; {idle / LANES / warps:.0%} of lanes are idle"
+            f"{one['diverged']:,} of {one['warps']:,} warps diverge here; {idle / LANES / warps:.0%} of lanes are idle"
         )
         if one["loops"]:
             yield (

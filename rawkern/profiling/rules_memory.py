@@ -164,11 +164,11 @@ def atomics(launch: Counted, gpu: Gpu | None) -> Found:
     for one in launch.instructions:
         for a in one["accesses"]:
             times = a["requests"] + a["shared"]
-            if a["what"] not in ("updates", "reduces") or not times or a["meets"] < 4 * times:
+            if a["what"] not in ("updates", "reduces") or not times or a["collisions"] < 4 * times:
                 continue
             yield (
-                "contended_atomics", launch.line_of(one), (a["meets"] - times) * SECTOR,
-                f"{a['meets'] / times:.3g} lanes of a warp update the same address, and the updates are serialized",
+                "contended_atomics", launch.line_of(one), (a["collisions"] - times) * SECTOR,
+                f"{a['collisions'] / times:.3g} lanes of a warp update the same address, and the updates are serialized",
                 "reduce within the warp first (__reduce_add_sync, shuffles), and let one lane update",
             )  # fmt: skip
 

@@ -58,7 +58,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         out[i] =                                     // defect
             x[i];                                    // defect
 }""", 1, 128, floats(500)),
-    Defect("neighbour", BOUNDS, r"""// past the end of one tensor into the next of the same storage
+    Defect("neighbor", BOUNDS, r"""// past the end of one tensor into the next of the same storage
 extern "C" __global__ void k(const float* x, const float* y, float* out) {
     int i = threadIdx.x;
     out[i] =

@@ -13,7 +13,7 @@ import rawkern
 LANES = range(32)
 
 
-def unset(kernel: rawkern.RawKernel, *args) -> str:
+def uninitialized(kernel: rawkern.RawKernel, *args) -> str:
     """What a checked launch of one warp says of memory that is not set."""
     try:
         with rawkern.check():
@@ -88,7 +88,7 @@ def test_a_row_reaches_the_lanes_that_hold_it(rows, count, trans):
         for lane in LANES:
             own = [8 * which + 2 * (lane % 4) + k for k in (0, 1)] if trans else [8 * which + lane // 4]
             wanted = not any(given >> row & 1 for row in own)
-            found = unset(kernel, o, given, lane, which)
+            found = uninitialized(kernel, o, given, lane, which)
             assert bool(found) == wanted, (lane, which, hex(given))
             if wanted:
                 assert "s[" in found and "no thread of the block has written" in found
@@ -99,7 +99,7 @@ def test_a_row_reaches_the_lanes_that_hold_it(rows, count, trans):
 @pytest.mark.parametrize("how, found", [(0, 0), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 0), (8, 0)])
 def test_what_is_a_use(rows, how, found):
     """As for plain loads: what bit operations put together counts as set."""
-    assert bool(unset(rows.uses, torch.zeros(32, dtype=torch.uint32), how)) == bool(found)
+    assert bool(uninitialized(rows.uses, torch.zeros(32, dtype=torch.uint32), how)) == bool(found)
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_products_of_unset_rows_and_columns(products, name):
             else:
                 row += which * 8
             wanted = not any(is_set(a, b, c, row, column) for column in pair)
-            assert bool(unset(kernel, o, a, b, c, lane, which)) == wanted, (lane, which, hex(a), hex(b), hex(c))
+            assert bool(uninitialized(kernel, o, a, b, c, lane, which)) == wanted, (lane, which, hex(a), hex(b), hex(c))
             outcomes.add(wanted)
     assert outcomes == {True, False}
 
@@ -265,7 +265,7 @@ def test_fragments(wmma, ty, a_rows, b_rows):
         row, column = (at % 16, at // 16) if columns else (at // 16, at % 16)
         pair = (column & ~1, column | 1) if ty == "half" else (column,)  # two elements of D in a register
         wanted = lacks(a, not a_rows, row) or all(lacks(b, b_rows, one) for one in pair)
-        found = unset(kernel, torch.zeros(1, dtype=dtype), a, b, at, columns)
+        found = uninitialized(kernel, torch.zeros(1, dtype=dtype), a, b, at, columns)
         assert bool(found) == wanted, (hex(a), hex(b), row, column)
         outcomes.add(wanted)
     assert outcomes == {True, False}
@@ -273,14 +273,14 @@ def test_fragments(wmma, ty, a_rows, b_rows):
 
 def test_accumulators_that_are_stored(wmma):
     o = torch.zeros(256)
-    assert unset(wmma.accumulators, o, 0xFFFF, 0) == ""
-    assert "s[" in unset(wmma.accumulators, o, 0xFFDF, 0)
+    assert uninitialized(wmma.accumulators, o, 0xFFFF, 0) == ""
+    assert "s[" in uninitialized(wmma.accumulators, o, 0xFFDF, 0)
 
 
 def test_matrices_that_are_moved_in_shared_memory_stay_unset(wmma):
     o = torch.zeros(1, dtype=torch.uint16)
     for at in range(64):
-        found = unset(wmma.transposed, o, 0b11011110, at)
+        found = uninitialized(wmma.transposed, o, 0b11011110, at)
         assert bool(found) == (at % 8 in (0, 5)), at
 
 
@@ -291,6 +291,6 @@ def test_transposed_in_registers(wmma):
         given = rng.getrandbits(32)
         own = [4 * (2 * (lane % 4) + k) + lane // 4 // 2 for k in (0, 1)]
         wanted = not any(given >> source & 1 for source in own)
-        assert bool(unset(wmma.turned, o, given, lane)) == wanted, (lane, hex(given))
+        assert bool(uninitialized(wmma.turned, o, given, lane)) == wanted, (lane, hex(given))
         outcomes.add(wanted)
     assert outcomes == {True, False}

@@ -23,7 +23,7 @@ from rawkern.base.records import extents_at
 from rawkern.compile import diagnostics
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.mode import FIRST, Mode
-from rawkern.engines.cpu.needs import refusal
+from rawkern.engines.cpu.needs import ptxas_errors
 from rawkern.errors import LaunchError, RawkernError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def load_module(program: Program, *, device: Any = None, variables: Variables | 
         program.ptx, Bounds, readable=program.source.readable, foreign=foreign, variables=variables,
         every_variable=any(name.startswith("&") for name, _ in program.symbols),
     )  # fmt: skip
-    if log := refusal(module.needs):
+    if log := ptxas_errors(module.needs):
         raise diagnostics.compile_error(program.source, log)
     return module
 
@@ -149,7 +149,7 @@ class EngineKernel:
         self.globals_address = module.globals_address
         self.signature, self.mode = signature, mode
         self._host = weakref.ref(host) if host is not None else None  # which holds this kernel
-        self.gpu = self._stood_in_for(mode.gpu)
+        self.gpu = self._emulated_gpu(mode.gpu)
         self.architecture = self.gpu.name
         self.instrument = instrument if mode.guarded else Instrument
         extents = extents_at(signature.size)
@@ -158,7 +158,7 @@ class EngineKernel:
         self._shapes: dict[str, tuple] = {}
         self._set: dict[str, int] = {}
 
-    def _stood_in_for(self, named: gpus.Specification | None) -> gpus.Specification:
+    def _emulated_gpu(self, named: gpus.Specification | None) -> gpus.Specification:
         """The GPU whose limits launches keep: the one that is named, or one that the code is for."""
         if self.module.needs.target < 90:
             return named or gpus.DEFAULT

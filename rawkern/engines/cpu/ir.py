@@ -113,7 +113,7 @@ class Emitter:
         self.module = module
         self.lines: list[str] = [] if lines is None else lines
         self.prefix = prefix
-        self.quiet: set[Val] = set()  # floats (as bits) known not to be signalling NaNs
+        self.quiet: set[Val] = set()  # floats (as bits) known not to be signaling NaNs
         self._next = 0
 
     def fresh(self, prefix: str = "") -> str:

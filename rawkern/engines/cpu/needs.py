@@ -30,7 +30,7 @@ class ModuleNeeds:
     target: int  # the architecture that its code is for: 90 for ``sm_90a``
 
 
-def refusal(needs: ModuleNeeds) -> str:
+def ptxas_errors(needs: ModuleNeeds) -> str:
     """What ptxas says of a module that no GPU takes, a line for each error; "" if there is none."""
     lines = []
     if needs.constant > gpus.CONSTANT:

@@ -37,7 +37,7 @@ LAUNCH = Record(
         ("heap", "ptr"), ("session", "i64"), ("begin", "ptr"), ("order", "ptr"), ("code", "ptr"), ("fork", "ptr"),
     ),
 )  # fmt: skip
-#: Another order of blocks (`rk_mixed`): so many neighbours are mixed, by a function of these numbers; backwards if all
+#: Another order of blocks (`rk_mixed`): so many neighbors are mixed, by a function of these numbers; backwards if all
 #: are 0. Or those of a `table`, where there is one.
 ORDER = Record(
     "Order",
@@ -169,7 +169,7 @@ REASONS = {
     "POINTER": 7,
     "STACK": 8,
     "PART_OF_WARP": 9,
-    "UNMET": 10,
+    "INCOMPLETE": 10,
     "BOUNDS": 11,
     "BAD_FREE": 12,
     "TILE": 13,

@@ -85,9 +85,12 @@ def test_barrier(device: str) -> None:
 
 def test_what_goes_wrong_at_the_barrier_is_said() -> None:
     wrong = rawkern.RawModule(code=BARRIERS).get_function("wrong").configured(cluster=2)
-    twice, unmet = r"line 30: .* arrives at .* twice, without waiting", r"line 31: .* waits .* without having arrived"
+    twice, incomplete = (
+        r"line 30: .* arrives at .* twice, without waiting",
+        r"line 31: .* waits .* without having arrived",
+    )
     dead = r"(?s)deadlock: .*2 warps at a barrier: .*line 32 .*2 warps at the barrier of its cluster: .*line 33"
-    for how, message in enumerate((twice, unmet, dead)):
+    for how, message in enumerate((twice, incomplete, dead)):
         with pytest.raises(LaunchError, match=message):
             wrong[2, 64](how)
     with rawkern.check(), pytest.raises(BarrierError, match=r"(?s)line 32: .* that the others never reach.*line 33: "):

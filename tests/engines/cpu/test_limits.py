@@ -18,7 +18,7 @@ from rawkern.compile import cubin
 from rawkern.compile.programs import compile_program
 from rawkern.compile.source import CPU_ARCH, Source, from_path, from_text
 from rawkern.engines import cpu
-from rawkern.engines.cpu.needs import refusal
+from rawkern.engines.cpu.needs import ptxas_errors
 from rawkern.engines.cpu.runtime.jit import Translation
 from rawkern.errors import CompileError, LaunchError
 from rawkern.launch import modes
@@ -84,7 +84,7 @@ def with_parameters(size: int, version: str, folder: Path) -> Path:
 @pytest.mark.parametrize(("size", "version"), [(4344, "8.0"), (4345, "8.0"), (4345, "8.1")])
 def test_parameters_of_ptx(size: int, version: str, tmp_path: Path) -> None:
     path = with_parameters(size, version, tmp_path)
-    found = refusal(Translation(path.read_text()).needs())
+    found = ptxas_errors(Translation(path.read_text()).needs())
     too_much = size > 4344 and version == "8.0"
     assert found == (
         "ptxas error   : Entry function 'f' uses too much parameter space (0x1108 bytes, 0x1100 max)"

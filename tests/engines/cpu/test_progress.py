@@ -33,7 +33,7 @@ extern "C" __global__ void inside(int* lock, int* cell, int rounds) {
         }
     }
 }
-// spin first, use later: lanes that hold the lock must run while their neighbours spin
+// spin first, use later: lanes that hold the lock must run while their neighbors spin
 extern "C" __global__ void before(int* lock, int* cell, int rounds) {
     for (int r = 0; r < rounds; r++) {
         while (atomicCAS(lock, 0, 1) != 0) { }
@@ -121,7 +121,7 @@ def test_locks_on_many_cells(device):
 @pytest.mark.parametrize("order", ["up", "down"])
 @pytest.mark.parametrize("load", ["*(volatile int*)", "acquire", "__ldcv"])
 def test_lanes_hand_on_a_value(device, order, load):
-    """Each lane waits for its neighbour in the same warp, and in the warp before."""
+    """Each lane waits for its neighbor in the same warp, and in the warp before."""
     code = r"""
     __device__ int look(int* p) {
         #if LOAD == 0

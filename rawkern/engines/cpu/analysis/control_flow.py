@@ -2,7 +2,7 @@
 
 Blocks are numbered in the order in which waiting lanes are served (lowest first): topological, with the
 blocks of a loop next to each other. A lane that leaves the common path then waits for the others at the
-point where the paths meet again, and not later.
+point where the paths join again, and not later.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rawkern.engines.cpu.ptx.decode import Op, decode
 from rawkern.errors import UnsupportedError
 
 
-def build(function: Function, meetings: bool = False) -> Flow:
-    """Split a function into ordered blocks and analyse them.
+def build(function: Function, collectives: bool = False) -> Flow:
+    """Split a function into ordered blocks and analyze them.
 
-    `meetings`: instructions at which lanes of a warp wait for each other get blocks of their own.
+    `collectives`: instructions at which lanes of a warp wait for each other get blocks of their own.
     """
-    blocks = _split(function, meetings)
+    blocks = _split(function, collectives)
     _separate_barriers(blocks)
     blocks = _ordered(_single_latches(blocks))[0]
     blocks, loops = _ordered(blocks)
@@ -37,15 +37,17 @@ def build(function: Function, meetings: bool = False) -> Flow:
     return flow
 
 
-def _split(function: Function, meetings: bool) -> list[Block]:
+def _split(function: Function, collectives: bool) -> list[Block]:
     """Cut at labels, branches and barriers; a predicated instruction becomes a branch around it."""
     labels: dict[str, int] = {}
     blocks: list[Block] = []
     pending: list[tuple[Block, list[str | int]]] = []  # targets by label or block number, resolved at the end
     current: list[Instr] = []
 
-    def meets(op: Op) -> str | None:
-        return "barrier" if op.meets == "block" else "meeting" if meetings and op.meets == "mask" else None
+    def kind_of(op: Op) -> str | None:
+        return (
+            "barrier" if op.collective == "block" else "collective" if collectives and op.collective == "mask" else None
+        )
 
     def close(
         kind: str, targets: list[str | int], pred: Reg | None = None, negated=False, ending: Instr | None = None
@@ -56,7 +58,7 @@ def _split(function: Function, meetings: bool) -> list[Block]:
         pending.append((block, targets))
         current = []
 
-    for item in _gathered(function.body) if meetings else function.body:
+    for item in _gathered(function.body) if collectives else function.body:
         if isinstance(item, Label):
             if current or not blocks:  # the first block is nobody's target, so a loop never starts there
                 close("jump", [len(blocks) + 1])
@@ -84,10 +86,10 @@ def _split(function: Function, meetings: bool) -> list[Block]:
             close("ret", [], ending=item if item.guard is None else None)
         elif item.guard is not None:
             current = [Instr(op, item.args, None, False, item.loc)]
-            close(meets(op) or "jump", [here + 2])
+            close(kind_of(op) or "jump", [here + 2])
         else:
-            kind = meets(op)
-            if kind == "meeting" and current:
+            kind = kind_of(op)
+            if kind == "collective" and current:
                 close("jump", [here + 1])
             current.append(item)
             if kind is not None:
@@ -104,9 +106,9 @@ def _gathered(body: list[Instr | Label]) -> Iterator[Instr | Label]:
     """The same with a barrier of the warp before instructions for which all lanes must be there."""
     together = False
     for item in body:
-        if isinstance(item, Label) or item.guard is not None or item.op.meets == "block" or item.op.facts.leaves:
+        if isinstance(item, Label) or item.guard is not None or item.op.collective == "block" or item.op.facts.leaves:
             together = False
-        if isinstance(item, Instr) and item.op.meets == "warp" and not together:
+        if isinstance(item, Instr) and item.op.collective == "warp" and not together:
             yield Instr(decode("bar.warp.sync"), [Imm(0xFFFFFFFF, "i")], item.guard, item.negated, item.loc)
             together = item.guard is None
         yield item
@@ -116,7 +118,7 @@ def _separate_barriers(blocks: list[Block]) -> None:
     """Let a barrier or meeting be the only way to the block after it, so that nothing is copied on the way."""
     entered = Counter(t for block in blocks for t in block.targets)
     for block in list(blocks):
-        if block.kind in ("barrier", "meeting") and entered[block.targets[0]] > 1:
+        if block.kind in ("barrier", "collective") and entered[block.targets[0]] > 1:
             blocks.append(Block([], "jump", list(block.targets)))
             block.targets = [len(blocks) - 1]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rawkern.engines.cpu.analysis.dataflow import derived
 from rawkern.engines.cpu.analysis.fixed import fixed_registers
 from rawkern.engines.cpu.analysis.graph import Block, Flow, instructions, numbers
-from rawkern.engines.cpu.analysis.pairing import lanes_can_meet
+from rawkern.engines.cpu.analysis.pairing import lanes_can_wait_apart
 from rawkern.engines.cpu.analysis.uniformity import Getter, Kind, U, V, infer, merge
 from rawkern.engines.cpu.analysis.waits import Waits
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr
@@ -32,7 +32,7 @@ class Analysis:
     waitable: frozenset[int] = frozenset()  # blocks where lanes can wait for their turn
     checks: list[int] = field(default_factory=list)  # the same, in order: where the code looks for waiting lanes
 
-    def parts(self, i: int, t: int) -> bool:
+    def can_wait_between(self, i: int, t: int) -> bool:
         """Whether lanes can wait between block `i` and a later block `t`."""
         return any(i < w < t and w in self.waitable for w in self.concurrent[i])
 
@@ -73,7 +73,7 @@ def _decides_by_memory(blocks: list[Block]) -> bool:
     return any(block.pred is not None and block.pred.name in read for block in blocks)
 
 
-def analyse(
+def analyze(
     function: Function,
     flow: Flow,
     tid_segments: int,
@@ -134,10 +134,10 @@ def analyse(
 def _find_concurrent(flow: Flow, result: Analysis, waiting: set[str], waits: Waits) -> None:
     """Fill `concurrent`, and find out whether lanes run freely."""
     if not result.free_running:
-        waits.part(result.divergent)
+        waits.diverge(result.divergent)
         result.concurrent = [frozenset(numbers(bits)) for bits in waits.later]
         spinning = bool(result.divergent) and bool(result.spin_headers)
-        result.free_running = spinning or lanes_can_meet(flow, result.concurrent, result.constants, waiting)
+        result.free_running = spinning or lanes_can_wait_apart(flow, result.concurrent, result.constants, waiting)
     if result.free_running:
         places = [0] * len(flow.blocks)
         for i in result.divergent:
@@ -213,9 +213,9 @@ def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str
             for copies in block.copies.values():
                 for name, source in copies:
                     changed |= _learn(kinds, name, kinds.get(source))
-        unset = [] if changed else [name for name in flow.live_in[0] if name not in kinds]
-        kinds.update(dict.fromkeys(unset, V))  # what a loop makes of a register that nobody has set before it
-        changed |= bool(unset)
+        uninitialized = [] if changed else [name for name in flow.live_in[0] if name not in kinds]
+        kinds.update(dict.fromkeys(uninitialized, V))  # what a loop makes of a register that nobody has set before it
+        changed |= bool(uninitialized)
     result.kinds = kinds
 
 
@@ -237,14 +237,14 @@ def _find_waitable(flow: Flow, result: Analysis) -> None:
             found |= set(targets)
     if result.free_running:
         found |= result.spin_headers
-        found |= {block.targets[0] for block in flow.blocks if block.kind in ("barrier", "meeting")}
+        found |= {block.targets[0] for block in flow.blocks if block.kind in ("barrier", "collective")}
     while True:
         result.waitable = frozenset(found)
         more = {
             t
             for i, block in enumerate(flow.blocks)
             for t in block.targets
-            if t > i and t not in found and not flow.blocks[t].exit_only and result.parts(i, t)
+            if t > i and t not in found and not flow.blocks[t].exit_only and result.can_wait_between(i, t)
         }
         if not more:
             result.checks = sorted(found)

@@ -18,7 +18,7 @@ class Block:
 
     ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
     ``switch``: ``targets[pred]``; ``barrier``: the last instruction is a barrier of the block, then ``targets[0]``;
-    ``meeting``: the only instruction is one at which lanes of the warp wait for each other; ``ret``. ``copies``: for a
+    ``collective``: the only instruction is one at which lanes of the warp wait for each other; ``ret``. ``copies``: for a
     target, the registers (to, from) that lanes copy on their way there, all at once (`ssa`). ``ending``: the branch or
     return that PTX has there, its registers by their first names; or the instruction that some lanes skip (`guards`).
     """

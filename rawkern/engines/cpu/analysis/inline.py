@@ -69,9 +69,11 @@ def waiting_functions(graph: Calls) -> set[str]:
     return _with_callers(graph, lambda f: _waits(f, graph))
 
 
-def meeting_functions(graph: Calls) -> set[str]:
+def collective_functions(graph: Calls) -> set[str]:
     """Names of the device functions in which lanes of a warp wait for each other, or that call such."""
-    return _with_callers(graph, lambda f: any(isinstance(i, Instr) and i.op.meets in ("mask", "warp") for i in f.body))
+    return _with_callers(
+        graph, lambda f: any(isinstance(i, Instr) and i.op.collective in ("mask", "warp") for i in f.body)
+    )
 
 
 def _with_callers(graph: Calls, chosen: Callable[[Function], bool]) -> set[str]:
@@ -87,7 +89,7 @@ def _looks(function: Function) -> bool:
 
 
 def _waits(function: Function, graph: Calls) -> bool:
-    if any(isinstance(i, Instr) and (i.op.meets == "block" or i.op.base == "exit") for i in function.body):
+    if any(isinstance(i, Instr) and (i.op.collective == "block" or i.op.base == "exit") for i in function.body):
         return True
     return bool(spin_headers(control_flow.build(function), partial(graph.look, function)))
 

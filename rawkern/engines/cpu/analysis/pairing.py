@@ -12,7 +12,9 @@ from rawkern.engines.cpu.ptx.data import Imm, Instr, Reg
 from rawkern.engines.cpu.ptx.operands import callee
 
 
-def lanes_can_meet(flow: Flow, concurrent: list[frozenset[int]], constants: dict[str, Imm], waiting: set[str]) -> bool:
+def lanes_can_wait_apart(
+    flow: Flow, concurrent: list[frozenset[int]], constants: dict[str, Imm], waiting: set[str]
+) -> bool:
     """Whether somewhere lanes may have to wait for others that went another way.
 
     `concurrent` gives, for each block, the blocks at which other lanes can be meanwhile; `waiting` names the functions
@@ -22,7 +24,7 @@ def lanes_can_meet(flow: Flow, concurrent: list[frozenset[int]], constants: dict
         for x in block.instrs if places else ():
             if callee(x) in waiting:
                 return True
-            if x.op.meets in ("block", "mask") and _reached(flow, x, places, constants, waiting):
+            if x.op.collective in ("block", "mask") and _reached(flow, x, places, constants, waiting):
                 return True
     return False
 
@@ -46,8 +48,8 @@ def _reached(flow: Flow, instr: Instr, places: frozenset[int], constants: dict[s
 
 def _fit(instr: Instr, other: Instr, constants: dict[str, Imm]) -> bool:
     """Whether lanes at two instructions may be waiting for each other."""
-    if instr.op.meets == "block":
-        return other.op.meets == "block"
+    if instr.op.collective == "block":
+        return other.op.collective == "block"
     if instr.op != other.op:
         return False
     mask, mask_of_other = _mask(instr, constants), _mask(other, constants)
@@ -56,10 +58,10 @@ def _fit(instr: Instr, other: Instr, constants: dict[str, Imm]) -> bool:
 
 def _stops(instr: Instr, constants: dict[str, Imm]) -> bool:
     """Whether an instruction lets no lane pass before all lanes of the warp have come."""
-    if instr.op.meets == "block":
+    if instr.op.collective == "block":
         count = 4 if instr.op.has("red") else 2
         return not instr.op.has("arrive") and len(instr.args) < count
-    return instr.op.meets == "mask" and _mask(instr, constants) == 0xFFFFFFFF
+    return instr.op.collective == "mask" and _mask(instr, constants) == 0xFFFFFFFF
 
 
 def _mask(instr: Instr, constants: dict[str, Imm]) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rawkern.engines.cpu.analysis import control_flow, inline, prototypes
-from rawkern.engines.cpu.analysis.divergence import Analysis, analyse
+from rawkern.engines.cpu.analysis.divergence import Analysis, analyze
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.ssa import split_registers
 from rawkern.engines.cpu.analysis.storage import Globals, lay_out_shared, reached
@@ -53,14 +53,16 @@ class Plan:
         return self.sites.index(text)
 
 
-def _analysed(function: Function, segments: int, called: set[str], graph: inline.Calls) -> tuple[Flow, Analysis]:
+def _analyzed(function: Function, segments: int, called: set[str], graph: inline.Calls) -> tuple[Flow, Analysis]:
     """Control flow and analysis of a function, with places for lanes to meet where they may come to them apart."""
     result = split_registers(control_flow.build(function))
     look = partial(graph.look, function)
-    analysis = analyse(function, result, segments, called, look)
-    if analysis.free_running and any(isinstance(i, Instr) and i.op.meets in ("mask", "warp") for i in function.body):
-        result = split_registers(control_flow.build(function, meetings=True))
-        analysis = analyse(function, result, segments, called, look, free_running=True)
+    analysis = analyze(function, result, segments, called, look)
+    if analysis.free_running and any(
+        isinstance(i, Instr) and i.op.collective in ("mask", "warp") for i in function.body
+    ):
+        result = split_registers(control_flow.build(function, collectives=True))
+        analysis = analyze(function, result, segments, called, look, free_running=True)
     return result, analysis
 
 
@@ -81,12 +83,12 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
             prototypes.check_calls(ptx, f)
     graph = inline.calls(ptx, every)
     waiting, recursive = inline.waiting_functions(graph), inline.recursive_functions(graph)
-    inlined, called = (waiting | inline.meeting_functions(graph)) - recursive, waiting & recursive
+    inlined, called = (waiting | inline.collective_functions(graph)) - recursive, waiting & recursive
     functions = [inline.expand(graph, f, inlined) for f in every if f.name not in inlined]
     flows, analyses = {}, {}
     for f in functions:
         with _of(kernel):
-            flows[f.name], analyses[f.name] = _analysed(f, SEGMENTS.get(tid_shape, 0), called, graph)
+            flows[f.name], analyses[f.name] = _analyzed(f, SEGMENTS.get(tid_shape, 0), called, graph)
     shared, shared_static = lay_out_shared(ptx, functions)
     remote = any(
         isinstance(i, Instr) and (i.op.base == "mapa" or i.op.has("multicast::cluster"))

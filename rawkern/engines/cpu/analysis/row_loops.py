@@ -35,7 +35,7 @@ def row_loops(flow: Flow) -> dict[int, Row]:
         blocks = [flow.blocks[m] for m in members]
         instrs = [instr for block in blocks for instr in block.instrs]
         loads = any(i.op.base == "ld" and (i.op.space == "global" or i.op.has("nc")) for i in instrs)
-        if not loads or any(block.kind in ("barrier", "meeting") for block in blocks):
+        if not loads or any(block.kind in ("barrier", "collective") for block in blocks):
             continue
         widths = _widths(flow) if widths is None else widths
         own = {name for i in instrs for name in destinations(i)}

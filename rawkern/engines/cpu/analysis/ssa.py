@@ -57,7 +57,7 @@ def _rename_writes(flow: Flow, result: Flow, many: set[str]) -> None:
                 after[i] |= names
                 block.instrs[k] = _with_destination(instr, names)
     live = [sorted(many & names) for names in flow.live_in]
-    meets = _find_values(flow, live, before, after, lambda name: _fresh(result, name, count))
+    merges = _find_values(flow, live, before, after, lambda name: _fresh(result, name, count))
     for i, block in enumerate(result.blocks):
         now = before[i]
         for k, (instr, original) in enumerate(zip(block.instrs, flow.blocks[i].instrs, strict=True)):
@@ -68,7 +68,7 @@ def _rename_writes(flow: Flow, result: Flow, many: set[str]) -> None:
                     now = {**now, old: new}
         if block.pred is not None:
             block.pred = Reg(now.get(block.pred.name, block.pred.name))
-    for t, name in meets:
+    for t, name in merges:
         for p in flow.predecessors[t]:
             value = after[p].get(name) or before[p].get(name)
             if value is not None:  # else nothing was written on the way
@@ -79,25 +79,25 @@ def _find_values(
     flow: Flow, live: list[list[str]], before: list[dict[str, str]], after: list[dict[str, str]], fresh: Callable
 ) -> dict[tuple[int, str], None]:
     """Fill `before`; returns where paths meet with different values of a register, which get a name by `fresh`."""
-    meets: dict[tuple[int, str], None] = {}
+    merges: dict[tuple[int, str], None] = {}
     work = set(range(len(flow.blocks)))
     while work:
         turn, work = sorted(work), set()
         for t in turn:
             changed = False
             for name in live[t]:
-                if (t, name) in meets:
+                if (t, name) in merges:
                     continue
                 values: set = {after[p].get(name) or before[p].get(name) for p in flow.predecessors[t]} - {None}
                 if len(values) > 1:
-                    meets[t, name] = None
+                    merges[t, name] = None
                     values = {fresh(name)}
                 if values and before[t].get(name) not in values:
                     before[t][name] = values.pop()
                     changed = True
             if changed:
                 work |= set(flow.blocks[t].targets)
-    return meets
+    return merges
 
 
 def _with_destination(instr: Instr, names: dict[str, str]) -> Instr:

@@ -96,8 +96,8 @@ def reached(ptx: Ptx, kernel: str) -> list[Function]:
         function = work.pop()
         mentioned = list(symbols(function))
         lacking = [ptx.unknown[n] for n in mentioned if n in ptx.unknown and not _is_defined(ptx, function, n)]
-        if function.refused or lacking:
-            raise UnsupportedError(f"{kernel}: {function.refused or lacking[0]}")
+        if function.rejected or lacking:
+            raise UnsupportedError(f"{kernel}: {function.rejected or lacking[0]}")
         for name in [*mentioned, *(tables if _calls_through_pointer(function) else ())]:
             other = ptx.functions.get(name.removeprefix("generic:"))
             if other is not None and other.defined and other.name not in found and not other.entry:

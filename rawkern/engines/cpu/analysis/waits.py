@@ -4,7 +4,7 @@ The lowest block at which there are lanes runs next, with all lanes that are the
 `jumps`). Of two lanes of a warp the one in the lower block may therefore move, and both move together while they are in
 one block. Both start in block 0, and they part only where a branch can differ between lanes. The pairs of blocks that
 two lanes reach so, one step after the other, hold whatever more lanes do: each two of these take just such steps. No
-notion of loops or of places where paths meet again is needed, and it holds for flow of any form.
+notion of loops or of places where paths join again is needed, and it holds for flow of any form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Waits:
         self.later = [0] * len(self.targets)
         self._followed = [0] * len(self.targets)  # pairs whose next steps are known
 
-    def part(self, divergent: Iterable[int]) -> None:
+    def diverge(self, divergent: Iterable[int]) -> None:
         """Take in that lanes can leave the blocks `divergent` for different targets."""
         work: set[int] = set()
         for i in divergent:

@@ -11,7 +11,7 @@ from rawkern.engines.cpu.arith.table import BASES, TABLE
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.decode import Op
 
-__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "refusal"]
+__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "unsupported_reason"]
 
 
 @cache
@@ -22,15 +22,15 @@ def _row(op: Op) -> Row:
         if op.base not in BASES:
             raise UnsupportedOpcode(f"{op}: the CPU engine has no instruction {op.base}")
         raise UnsupportedOpcode(f"{op}: the CPU engine has no {op.base} of these types")
-    refused = None
+    reason = None
     for found in rows:
-        refused = found.refusal(op)
-        if refused is None:
+        reason = found.unsupported_reason(op)
+        if reason is None:
             return found
-    raise UnsupportedOpcode(refused)
+    raise UnsupportedOpcode(reason)
 
 
-def refusal(op: Op) -> str | None:
+def unsupported_reason(op: Op) -> str | None:
     """Why `lower` does not know this mnemonic with its types and modifiers; None where it does."""
     try:
         _row(op)

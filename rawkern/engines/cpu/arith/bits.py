@@ -160,7 +160,7 @@ def nth_set(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
 
 # -- tables -----------------------------------------------------------------------------------------
 def lop3(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
-    """Any function of three bits, given as a table; the optimiser shortens what is built here."""
+    """Any function of three bits, given as a table; the optimizer shortens what is built here."""
     table = constant(args[3])
     if table is None:
         raise UnsupportedOpcode(f"{op.text}: the table has to be a constant")

@@ -156,7 +156,7 @@ def _of_numbers(e: Emitter, base: str, a: Val, b: Val) -> Val:
 
 
 def _range(e: Emitter, base: str, a: Val, b: Val, *quiet: bool) -> Val:
-    """minimumNumber and maximumNumber by AVX-512's vrange, which takes a signalling NaN's side: so none comes to it.
+    """minimumNumber and maximumNumber by AVX-512's vrange, which takes a signaling NaN's side: so none comes to it.
 
     `quiet` tells of which operands that is known.
     """

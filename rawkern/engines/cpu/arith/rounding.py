@@ -40,7 +40,7 @@ def step(e: Emitter, r: Val, rest: Val, mode: str) -> Val:
     if mode == "rz":
         over = e.select(negative, e.cmp("fcmp ogt", rest, 0.0), e.cmp("fcmp olt", rest, 0.0))
         return e.bin("sub", bits, e.resize(over, bits.ty))
-    # odd: an even result next to the exact value gives way to its odd neighbour on that side
+    # odd: an even result next to the exact value gives way to its odd neighbor on that side
     further = e.bin("xor", negative, e.cmp("fcmp ogt", rest, 0.0))
     move = e.select(further, e.like(bits, 1), e.like(bits, -1))
     even = e.cmp("icmp eq", e.bin("and", bits, 1), 0)

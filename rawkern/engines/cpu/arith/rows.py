@@ -45,7 +45,7 @@ class Form:
     types: frozenset[str]
     mods: tuple[tuple[int, tuple[str, ...]], ...]
 
-    def refusal(self, op: Op) -> str | None:
+    def unsupported_reason(self, op: Op) -> str | None:
         """Why a mnemonic with these types is not taken; None where it is."""
         left = list(op.mods)
         for needed, names in self.mods:

@@ -260,7 +260,7 @@ class Memory(Session):
         found += host.given() if host is not None else []
         if host is not None and not any(start <= address < start + size for start, size in found):
             self._led = True
-            found += host.behind(address, self._holders(pieces, writes))
+            found += host.reachable(address, self._holders(pieces, writes))
         locked = [p for p in pieces if p.locked] if writes else []
         found = [(start, size) for start, size in found if start and size]
         return [r for r in found if not any(p.address < sum(r) and r[0] < p.end for p in locked)] if locked else found

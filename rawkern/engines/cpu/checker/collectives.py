@@ -5,7 +5,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.analysis.graph import Flow, closure
 from rawkern.engines.cpu.checker import uninitialized
 from rawkern.engines.cpu.checker.native.layout import KINDS, ON
-from rawkern.engines.cpu.checker.sites import add_site, blame, checked, meeting_site, note
+from rawkern.engines.cpu.checker.sites import add_site, blame, checked, collective_site, note
 from rawkern.engines.cpu.emit.forms import LANES, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.warp import permute
@@ -16,27 +16,27 @@ from rawkern.engines.cpu.ptx.data import Instr
 def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool, goes_on: bool) -> None:
     """A warp comes to a barrier; `counted`: the barrier says how many threads it takes; it `goes_on` at once."""
     same = _is_aligned(instr) and not counted
-    site = add_site(f, meeting_site(f, instr))
+    site = add_site(f, collective_site(f, instr))
     note(f, "arrive", number, site, const("i64", same | goes_on * ON))
 
 
 def _is_aligned(instr: Instr) -> bool:
     """Whether all threads must come to the same barrier instruction."""
-    return instr.op.meets == "block" and (instr.op.base == "bar" or instr.op.has("aligned"))
+    return instr.op.collective == "block" and (instr.op.base == "bar" or instr.op.has("aligned"))
 
 
 def _takes_all(instr: Instr) -> bool:
     """Whether a barrier is one of all the block's threads: it does not say how many it takes."""
-    return instr.op.meets == "block" and len(instr.args) == (3 if instr.op.has("red") else 1)
+    return instr.op.collective == "block" and len(instr.args) == (3 if instr.op.has("red") else 1)
 
 
-def meeting_points(f: FunctionLowering) -> dict[int, list[int]]:
+def reconvergence_points(f: FunctionLowering) -> dict[int, list[int]]:
     """For blocks where lanes meet after a branch: the blocks of barriers and warp instructions passed by."""
     kept = checked(f)
-    if kept.meeting_points is None:
-        found = kept.meeting_points = {}
+    if kept.reconvergence_points is None:
+        found = kept.reconvergence_points = {}
         every = [(k, x) for k, block in enumerate(f.flow.blocks) for x in block.instrs]
-        places = {k for k, x in every if _is_aligned(x) or x.op.meets == "mask"}
+        places = {k for k, x in every if _is_aligned(x) or x.op.collective == "mask"}
         last = {k for k, x in every if _takes_all(x)}  # missed by who comes to none behind it
         for i in f.analysis.divergent if f.function.entry else ():
             stop, between = f.flow.ipdom[i], _between(f.flow, i)
@@ -44,7 +44,7 @@ def meeting_points(f: FunctionLowering) -> dict[int, list[int]]:
                 known = found.setdefault(stop, [])
                 here = places if _waits_later(f.flow, stop) else places | last
                 known += [k for k in sorted(here & between) if k not in known]
-    return kept.meeting_points
+    return kept.reconvergence_points
 
 
 def _is_shared_end(f: FunctionLowering, block: int) -> bool:
@@ -71,7 +71,7 @@ def passing(f: FunctionLowering, block: int) -> None:
     """Lanes are where others, which wait at a barrier, meet them later: they have passed it by."""
     if f.analysis.free_running:
         e = f.e
-        for key in (k for k in meeting_points(f).get(block, ()) if f.flow.blocks[k].kind == "barrier"):
+        for key in (k for k in reconvergence_points(f).get(block, ()) if f.flow.blocks[k].kind == "barrier"):
             some = e.cmp("icmp ne", e.let("i32", 1, f"load i32, ptr {f.frame.word(f'park{key}')}"), 0)
             old = e.let("i32", 1, f"load i32, ptr {f.frame.word(f'missed{key}')}")
             e.line(f"store {e.bin('or', old, e.select(some, f.lanes.act(), 0))}, ptr %missed{key}")
@@ -79,7 +79,7 @@ def passing(f: FunctionLowering, block: int) -> None:
 
 def missed(f: FunctionLowering, key: int, came: Val, instr: Instr) -> None:
     """The lanes that wait at block `key` go on: those that passed by it and have not come are missing."""
-    if any(key in keys for keys in meeting_points(f).values()):
+    if any(key in keys for keys in reconvergence_points(f).values()):
         e = f.e
         gone = e.bin("and", e.let("i32", 1, f"load i32, ptr {f.frame.word(f'missed{key}')}"), e.invert(came))
         blame(f, "DIVERGENT_BARRIER", e.select(e.cmp("icmp ne", gone, 0), came, 0), instr, gone)
@@ -101,11 +101,11 @@ def ended(f: FunctionLowering, key: int) -> None:
         waitable = sorted(f.analysis.waitable - {key})
         gone += [(k, e.let("i32", 1, f"load i32, ptr %wait{k}")) for k in waitable]
     if gone:
-        barrier = add_site(f, meeting_site(f, f.flow.blocks[key].instrs[-1]))
+        barrier = add_site(f, collective_site(f, f.flow.blocks[key].instrs[-1]))
         with e.where(e.cmp("icmp ne", e.all("or", [lanes for _, lanes in gone]), 0), rare=True):
             for k, lanes in gone:
                 block = f.flow.blocks[k]
-                site = add_site(f, meeting_site(f, block.ending or next(iter(reversed(block.instrs)), None)))
+                site = add_site(f, collective_site(f, block.ending or next(iter(reversed(block.instrs)), None)))
                 note(f, "blame", lanes, site, const("i64", KINDS.index("SKIPPED_BARRIER")), barrier)
 
 
@@ -134,7 +134,7 @@ def is_alone(f: FunctionLowering, instr: Instr, named: Val | None = None) -> Non
     Those that a warp instruction has `named` may, if they end without waiting for anybody themselves.
     """
     e, absent = f.e, const("i32", 0)
-    for stop, keys in meeting_points(f).items():
+    for stop, keys in reconvergence_points(f).items():
         if f.block in keys and stop in f.analysis.waitable and (named is None or _waits_later(f.flow, stop)):
             absent = e.bin("or", absent, e.let("i32", 1, f"load i32, ptr %wait{stop}"))
     if absent.ref == "0":
@@ -150,10 +150,10 @@ def is_alone(f: FunctionLowering, instr: Instr, named: Val | None = None) -> Non
 def _waits_later(flow: Flow, block: int) -> bool:
     """Whether there is an instruction at which threads meet from a block on."""
     places = flow.reachable(block) | {block}
-    return any(x.op.meets in ("block", "mask") for k in places for x in flow.blocks[k].instrs)
+    return any(x.op.collective in ("block", "mask") for k in places for x in flow.blocks[k].instrs)
 
 
-def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:
+def divergent_arrival(f: FunctionLowering, freed: dict[int, Val]) -> None:
     """The warp arrives at a barrier for the lanes `freed` at each block: all that live should be at one."""
     alive = f.e.let("i32", 1, "load i32, ptr %alive")
     for key, lanes in freed.items():
@@ -185,4 +185,4 @@ def source_lanes(f: FunctionLowering, instr: Instr, dest: str, source: Val, insi
     got = uninitialized.known(f, instr.args[1])
     if got != uninitialized.SET:  # what another lane has not set is no better here
         got = e.resize(permute(f, e.resize(got, "i32"), source), "i16")
-    uninitialized.exchanged(f, dest, e.bin("and", bad, f.lanes.act()), add_site(f, meeting_site(f, instr)), got)
+    uninitialized.exchanged(f, dest, e.bin("and", bad, f.lanes.act()), add_site(f, collective_site(f, instr)), got)

@@ -59,6 +59,6 @@ class CoveredChecks(Checks):
             return
         act = f.lanes.act()
         taken = e.bin("and", act, f.lanes.mask_of(f.values.plain(f.values.operand(block.pred, 1))))
-        site = sites.Site("branches", "meeting", None, 0, 1, False, 1, sites.place(f, block.ending), branch=f.block)
+        site = sites.Site("branches", "collective", None, 0, 1, False, 1, sites.place(f, block.ending), branch=f.block)
         number = sites.add_site(f, site)
         sites.note(f, "branch", number, taken, e.bin("and", act, e.invert(taken)))

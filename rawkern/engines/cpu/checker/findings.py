@@ -50,7 +50,7 @@ class Host(Protocol):
         """Start and size in bytes of memory that launches may touch besides their arguments'."""
         ...
 
-    def behind(self, address: int, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
+    def reachable(self, address: int, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
         """Start and size in bytes of the live memory that addresses lead to which stand in values.
 
         `address` is the one that is looked for.

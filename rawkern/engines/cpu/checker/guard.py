@@ -1,7 +1,7 @@
 """Ordinary launches stay inside their memory: comparisons of addresses with ranges before each access.
 
 Where an address comes from is known of most (`analysis.provenance`): from a parameter, whose extent stands behind the
-parameters (`records.extents_at`), or from a variable. One comparison then covers a warp's neighbouring addresses. Any
+parameters (`records.extents_at`), or from a variable. One comparison then covers a warp's neighboring addresses. Any
 other address is compared with memory that Python has told of, that in which the access was found before. What a
 comparison does not let pass is looked at out of line (`guard.ll`), at last lane by lane; what is not memory of the
 launch there either goes to Python, which knows it or ends the launch.

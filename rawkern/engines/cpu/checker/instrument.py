@@ -89,8 +89,8 @@ class Checks(sites.Checked):
         collectives.ended(self.f, self.f.block)
         collectives.arrive(self.f, instr, number, counted, goes_on=instr.op.has("arrive"))
 
-    def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:
-        collectives.part_ways(self.f, lanes)
+    def arrive_divergent(self, number: Val, lanes: dict[int, Val]) -> None:
+        collectives.divergent_arrival(self.f, lanes)
         first = self.f.flow.blocks[next(iter(lanes))].instrs[-1]
         goes_on = any(self.f.flow.blocks[k].instrs[-1].op.has("arrive") for k in lanes)
         collectives.arrive(self.f, first, number, counted=True, goes_on=goes_on)
@@ -100,18 +100,18 @@ class Checks(sites.Checked):
 
     def cluster_arrive(self, instr: Instr) -> None:
         if not instr.op.has("relaxed"):
-            sites.note(self.f, "cluster_arrive", sites.add_site(self.f, sites.meeting_site(self.f, instr)))
+            sites.note(self.f, "cluster_arrive", sites.add_site(self.f, sites.collective_site(self.f, instr)))
 
     def cluster_wait(self, instr: Instr) -> None:
-        sites.note(self.f, "cluster_wait", sites.add_site(self.f, sites.meeting_site(self.f, instr)))
+        sites.note(self.f, "cluster_wait", sites.add_site(self.f, sites.collective_site(self.f, instr)))
 
     def cluster_depart(self) -> None:
         sites.note(self.f, "cluster_depart")
 
-    def meet(self, instr: Instr, mask: Val) -> None:
+    def collective(self, instr: Instr, mask: Val) -> None:
         collectives.members(self.f, instr, mask)
-        if self.f.flow.blocks[self.f.block].kind != "meeting":  # where others come to it on another way as well
+        if self.f.flow.blocks[self.f.block].kind != "collective":  # where others come to it on another way as well
             collectives.is_alone(self.f, instr, mask)
 
-    def unmet(self, instr: Instr, lanes: Val) -> None:
+    def incomplete(self, instr: Instr, lanes: Val) -> None:
         sites.blame(self.f, "MASK_NOT_HERE", lanes, instr)

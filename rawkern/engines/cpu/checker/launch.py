@@ -30,7 +30,7 @@ TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is n
 PATIENCE = 2.0  # seconds that a launch may go on after the first finding
 lock = Lock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
-_SPACES |= {"shared": layout.SHARED, "cluster": layout.WINDOWS, "local": layout.LOCAL, "meeting": layout.MEETING}
+_SPACES |= {"shared": layout.SHARED, "cluster": layout.WINDOWS, "local": layout.LOCAL, "collective": layout.COLLECTIVE}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
 
 _NUMBERS = ("size", "element", "align", "strong", "defers", "kept", "looks", "weak", "swaps")  # of a site, as they are
@@ -89,7 +89,7 @@ class CheckedLaunch(Session):
             order=self._new(8 * layout.COLUMNS * grid[0] * grid[1] * grid[2], large=False),
         )  # fmt: skip
 
-    def complaint(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """A kernel that has gone wrong may take long to end: with a zero for a value it may loop for ever."""
         if self._get("nreports"):
             self.found_at = self.found_at or perf_counter()

@@ -62,7 +62,7 @@ def around(f: FunctionLowering, a: Access, form: Form, emit: Callable[[Form], li
     e = f.e
     f.lanes.actv()  # made before the ways part
     known, ways = dict(f.cache), []
-    fine, failing, met = (e.fresh(x)[1:] for x in ("allowed", "refused", "checked"))
+    fine, failing, met = (e.fresh(x)[1:] for x in ("allowed", "rejected", "checked"))
     e.line(f"br {e.cmp('icmp eq', ok, f.lanes.act())}, label %{fine}, label %{failing}, !prof !2")
     for label in (fine, failing):
         e.label(label)
@@ -122,8 +122,8 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     _tell_frame(f, space)
     if a.values is not None or shown:
         _keep_values(f, a.values or shown)
-    if what in (WRITE, COPY) and uninitialized.doubtful(f):
-        _keep_unset(f, uninitialized_tiles.stored(f, a), a.size)
+    if what in (WRITE, COPY) and uninitialized.maybe_uninitialized(f):
+        _keep_uninitialized(f, uninitialized_tiles.stored(f, a), a.size)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
     if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
         note(f, "fence", wide)
@@ -133,7 +133,7 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     if a.order and what != READ:
         note(f, "pass_on", wide)
     if defers:
-        missing = e.resize(field_now(f, "unset"), "i32")
+        missing = e.resize(field_now(f, "uninitialized"), "i32")
         uninitialized.loaded(f, regs, uninitialized_tiles.loaded(f, a, missing), number)
     return ok
 
@@ -239,14 +239,14 @@ def _keep_values(f: FunctionLowering, values: Sequence[Val]) -> None:
         put_field(f, "values", wide, 256 * k)
 
 
-def _keep_unset(f: FunctionLowering, unset: Sequence[Val | None], size: int) -> None:
+def _keep_uninitialized(f: FunctionLowering, uninitialized: Sequence[Val | None], size: int) -> None:
     """Let the checker see which bytes of what is written are not set: lanes for each value of `size` bytes."""
     e, lanes, places = f.e, const("i32", 0), None
-    for k, mask in enumerate(unset):
+    for k, mask in enumerate(uninitialized):
         if mask is not None:
             lanes = e.bin("or", lanes, f.lanes.mask_of(mask))
             part = e.select(mask, const("i64", ((1 << size) - 1) << k * size, LANES), const("i64", 0, LANES))
             places = part if places is None else e.bin("or", places, part)
     put_field(f, "storing", e.resize(lanes, "i64"))
     if places is not None:
-        put_field(f, "unset_bytes", places)
+        put_field(f, "uninitialized_bytes", places)

@@ -1,7 +1,7 @@
 """What memory holds that nobody has set: a value that no right result comes from, instead of what was there before.
 
-Each half, bfloat16, float and double of it is a NaN, a signalling one as a double; each int is too large for an index,
-and no address begins so. NaNs of floats and halves cannot be signalling as well: a double's exponent is longer.
+Each half, bfloat16, float and double of it is a NaN, a signaling one as a double; each int is too large for an index,
+and no address begins so. NaNs of floats and halves cannot be signaling as well: a double's exponent is longer.
 """
 
 from __future__ import annotations

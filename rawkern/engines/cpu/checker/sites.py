@@ -63,9 +63,9 @@ class Checked(Watch):
         self.sites = sites  # of the whole build, with their numbers
         self.halves: Halves | None = None  # of updates
         self.used: frozenset[str] | None = None  # registers that instructions read
-        self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by
+        self.reconvergence_points: dict[int, list[int]] | None = None  # what lanes may have passed by
         self.ends_beside: dict[int, list[int]] | None = None  # where lanes may end without a barrier
-        self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
+        self.maybe_uninitialized: frozenset[str] | None = None  # registers that may be uninitialized (undefined)
         self.ordinals: dict[tuple[tuple[str, int], ...], dict[int, int]] = {}
         self.shadows: dict[str, str] = {}  # and the slots that say so
 
@@ -166,15 +166,15 @@ def note(f: FunctionLowering, what: str, *args: Val) -> None:
 
 def blame(f: FunctionLowering, kind: str, lanes: Val, instr: Instr | None = None, other: Val | None = None) -> None:
     """Report `lanes`, if there are any, for an instruction at which threads meet; `other` are lanes it is about."""
-    number = add_site(f, meeting_site(f, instr or f.instr))
+    number = add_site(f, collective_site(f, instr or f.instr))
     more = f.e.resize(other, "i64") if other is not None else const("i64", 0)
     note(f, "blame", lanes, number, const("i64", KINDS.index(kind)), more)
 
 
-def meeting_site(f: FunctionLowering, instr: Instr | None) -> Site:
+def collective_site(f: FunctionLowering, instr: Instr | None) -> Site:
     """The site of a barrier or a warp instruction."""
     found = f.plan.ptx.locs[instr.loc] if instr is not None else None
-    return Site(str(instr.op) if instr is not None else "?", "meeting", None, 0, 1, False, 1, lines_of(found))
+    return Site(str(instr.op) if instr is not None else "?", "collective", None, 0, 1, False, 1, lines_of(found))
 
 
 def register_use(site: Site) -> Site:
@@ -182,10 +182,10 @@ def register_use(site: Site) -> Site:
     return replace(site, what="uses", space="register")
 
 
-def unset(f: FunctionLowering, lanes: Val, shadow: Val, site: int) -> None:
+def uninitialized(f: FunctionLowering, lanes: Val, shadow: Val, site: int) -> None:
     """Report lanes that use what has not been set; `shadow` says where they began to (`undefined`)."""
     put_field(f, "addresses", f.e.resize(shadow, "i64"))
-    note(f, "unset", lanes, const("i64", site))
+    note(f, "uninitialized", lanes, const("i64", site))
 
 
 def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:

@@ -2,7 +2,7 @@
 
 Registers that may be read before they are written have a shadow for each lane, and so have those that are loaded from
 shared or local memory or got by a shuffle, and what is computed from them: 0 where the value is good, else the number
-of the place where it was got or first computed with, plus one; `UNSET` where it has only been moved. Getting and moving
+of the place where it was got or first computed with, plus one; `UNINITIALIZED` where it has only been moved. Getting and moving
 such values is no mistake (compilers and libraries do it with what is not used); to store the result, to branch on it or
 to use it as an address is. Matrices have rows and columns of their own (`uninitialized_tiles`).
 """
@@ -21,18 +21,20 @@ from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Vec
 from rawkern.engines.cpu.ptx.decode import Op
 from rawkern.engines.cpu.ptx.operands import destinations, registers, sources
 
-UNSET = 0xFFFF
+UNINITIALIZED = 0xFFFF
 SET = Val("zeroinitializer", "i16", LANES)
 
 
-def doubtful(f: FunctionLowering) -> frozenset[str]:
-    """Registers whose values may be unset, or computed from such."""
+def maybe_uninitialized(f: FunctionLowering) -> frozenset[str]:
+    """Registers whose values may be uninitialized, or computed from such."""
     kept = sites.checked(f)
-    if kept.doubtful is None:
+    if kept.maybe_uninitialized is None:
         found = set(f.flow.live_in[0])
         found.update(n for i in f.flow.instructions() if _gets(i) for n in destinations(i))
-        kept.doubtful = frozenset(derived([i for i in f.flow.instructions() if found and _passes_on(i)], found))
-    return kept.doubtful
+        kept.maybe_uninitialized = frozenset(
+            derived([i for i in f.flow.instructions() if found and _passes_on(i)], found)
+        )
+    return kept.maybe_uninitialized
 
 
 def _gets(instr: Instr) -> bool:
@@ -43,8 +45,8 @@ def _gets(instr: Instr) -> bool:
 
 
 def _passes_on(instr: Instr) -> bool:
-    """Whether what an instruction writes is unset where something that it reads is."""
-    return _moves(instr) or _computes(instr.op) or (instr.op.meets == "warp" and not instr.op.facts.memory)
+    """Whether what an instruction writes is uninitialized where something that it reads is."""
+    return _moves(instr) or _computes(instr.op) or (instr.op.collective == "warp" and not instr.op.facts.memory)
 
 
 def _moves(instr: Instr) -> bool:
@@ -61,13 +63,14 @@ def _computes(op: Op) -> bool:
 
 def tracks(f: FunctionLowering, names: Sequence[str | None]) -> bool:
     """Whether the registers that are loaded have shadows."""
-    return all(name is None or name in doubtful(f) for name in names)
+    return all(name is None or name in maybe_uninitialized(f) for name in names)
 
 
-def unset(f: FunctionLowering, names: Sequence[str | None]) -> list[Val | None]:
+def uninitialized(f: FunctionLowering, names: Sequence[str | None]) -> list[Val | None]:
     """For each register the lanes in which it is not set, or computed from what is not; None where that cannot be."""
     return [
-        f.e.cmp("icmp ne", shadow(f, name), 0) if name is not None and name in doubtful(f) else None for name in names
+        f.e.cmp("icmp ne", shadow(f, name), 0) if name is not None and name in maybe_uninitialized(f) else None
+        for name in names
     ]
 
 
@@ -76,17 +79,17 @@ def exchanged(f: FunctionLowering, name: str, bad: Val, site: Val, got: Val) -> 
     keep(f, name, f.e.select(f.lanes.vector(bad), const("i16", int(site.ref) + 1, LANES), got))
 
 
-def loaded(f: FunctionLowering, names: Sequence[str | None], unset: Sequence[Val], site: Val) -> None:
+def loaded(f: FunctionLowering, names: Sequence[str | None], uninitialized: Sequence[Val], site: Val) -> None:
     """Registers have been loaded, each in the lanes of its mask from memory that is not set."""
     number = const("i16", int(site.ref) + 1, LANES)
-    for name, mask in zip(names, unset, strict=True):
+    for name, mask in zip(names, uninitialized, strict=True):
         if name is not None:
             keep(f, name, number, f.lanes.vector(f.e.bin("and", mask, f.lanes.act())))
 
 
 def follow(f: FunctionLowering, instr: Instr) -> None:
     """Keep the shadows of what an instruction writes, and report what it must not use; call it before lowering."""
-    doubt = doubtful(f)
+    doubt = maybe_uninitialized(f)
     if not doubt:
         return
     op, e = instr.op, f.e
@@ -111,12 +114,12 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
 
 def computed(f: FunctionLowering, instr: Instr, value: Val) -> Val:
     """The shadow of what an instruction computes from values of which one has this shadow."""
-    first = f.e.cmp("icmp eq", value, const("i16", UNSET, LANES))
+    first = f.e.cmp("icmp eq", value, const("i16", UNINITIALIZED, LANES))
     return f.e.select(first, const("i16", _site(f, instr) + 1, LANES), value)
 
 
 def _reach(f: FunctionLowering, instr: Instr, used: list[str]) -> None:
-    """Report an address that is not set, and such values that leave the block: in shared memory they stay unset."""
+    """Report an address that is not set, and such values that leave the block: in shared memory they stay uninitialized."""
     mem = next(a for a in instr.args if isinstance(a, Mem))
     if isinstance(mem.base, Reg) and mem.base.name in used:
         _report(f, mem.base.name, moved=True)
@@ -137,20 +140,20 @@ def _root_space(f: FunctionLowering, instr: Instr, mem: Mem) -> str:
 
 def edge(f: FunctionLowering, target: int, copies: Iterable[tuple[str, str]], mask: Val) -> None:
     """Lanes take values along an edge of the flow: pairs of where to and where from."""
-    for name, value in [(name, known(f, Reg(source))) for name, source in copies if name in doubtful(f)]:
+    for name, value in [(name, known(f, Reg(source))) for name, source in copies if name in maybe_uninitialized(f)]:
         keep(f, name, value, f.lanes.vector(mask))
 
 
 def branch(f: FunctionLowering, block: Block) -> None:
     """Lanes choose among the targets of a block."""
     assert block.pred is not None
-    if block.pred.name in doubtful(f):
+    if block.pred.name in maybe_uninitialized(f):
         _report(f, block.pred.name, moved=True)
 
 
 def known(f: FunctionLowering, a: object) -> Val:
     """The shadow of any operand."""
-    if isinstance(a, Reg) and a.name in doubtful(f):
+    if isinstance(a, Reg) and a.name in maybe_uninitialized(f):
         return shadow(f, a.name)
     return SET
 
@@ -159,8 +162,8 @@ def _slot(f: FunctionLowering, name: str) -> str:
     shadows = sites.checked(f).shadows
     slot = shadows.get(name)
     if slot is None:
-        slot = shadows[name] = f"%unset{len(shadows)}"
-        start = const("i16", UNSET, LANES) if name in f.flow.live_in[0] else SET
+        slot = shadows[name] = f"%uninitialized{len(shadows)}"
+        start = const("i16", UNINITIALIZED, LANES) if name in f.flow.live_in[0] else SET
         f.frame.reserve(slot, "<32 x i16>", bool(f.values.in_memory))
         f.frame.lines.append(f"store {start}, ptr {slot}")
     return slot
@@ -179,7 +182,7 @@ def keep(f: FunctionLowering, name: str, value: Val, lanes: Val | None = None) -
 
 def _site(f: FunctionLowering, instr: Instr | None) -> int:
     """Number of the place where an instruction uses registers."""
-    site = sites.meeting_site(f, instr)
+    site = sites.collective_site(f, instr)
     return int(sites.add_site(f, sites.register_use(site)).ref)
 
 
@@ -188,6 +191,6 @@ def _report(f: FunctionLowering, name: str, moved: bool) -> None:
     e, value = f.e, shadow(f, name)
     bad = e.cmp("icmp ne", value, 0)
     if not moved:
-        bad = e.bin("and", bad, e.cmp("icmp ne", value, const("i16", UNSET, LANES)))
+        bad = e.bin("and", bad, e.cmp("icmp ne", value, const("i16", UNINITIALIZED, LANES)))
     lanes = e.bin("and", f.lanes.mask_of(bad), f.lanes.act())
-    sites.unset(f, lanes, value, _site(f, f.instr))
+    sites.uninitialized(f, lanes, value, _site(f, f.instr))

@@ -1,6 +1,6 @@
 """Checked builds: which elements of matrices are not set, as the lanes of a warp hold them.
 
-A row of A that is not set makes a row of the product D unset, a column of B a column, an element of C an element.
+A row of A that is not set makes a row of the product D uninitialized, a column of B a column, an element of C an element.
 Masks of lanes or elements are vectors of ``i1``; a register counts as set where one of the elements in it is.
 """
 
@@ -19,7 +19,7 @@ from rawkern.engines.cpu.ptx.decode import Op
 
 def follows(op: Op) -> bool:
     """Whether an instruction takes matrices from registers and gives one."""
-    return op.meets == "warp" and op.facts.result and not op.facts.memory
+    return op.collective == "warp" and op.facts.result and not op.facts.memory
 
 
 def follow(f: FunctionLowering, instr: Instr) -> None:
@@ -32,14 +32,14 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
         _multiplied(f, instr)
 
 
-def loaded(f: FunctionLowering, a: Access, unset: Val) -> list[Val]:
-    """For each register that is loaded its lanes all of whose values lie in lines that are `unset`; 32-bit masks."""
+def loaded(f: FunctionLowering, a: Access, uninitialized: Val) -> list[Val]:
+    """For each register that is loaded its lanes all of whose values lie in lines that are `uninitialized`; 32-bit masks."""
     regs = a.regs or ()
-    return [unset] * len(regs) if a.held is None else [_held(f, unset, held) for held in a.held]
+    return [uninitialized] * len(regs) if a.held is None else [_held(f, uninitialized, held) for held in a.held]
 
 
-def _held(f: FunctionLowering, unset: Val, held: Held) -> Val:
-    bits = f.lanes.vector(unset)
+def _held(f: FunctionLowering, uninitialized: Val, held: Held) -> Val:
+    bits = f.lanes.vector(uninitialized)
     every = dict.fromkeys(zip(*([line for line, _ in values] for values in held), strict=True))
     return f.lanes.mask_of(f.e.all("and", (f.e.shuffle(bits, lines) for lines in every)))
 
@@ -49,7 +49,7 @@ def stored(f: FunctionLowering, a: Access) -> list[Val | None]:
 
     A register that is not set counts for all values in it.
     """
-    bad = uninitialized.unset(f, a.regs or ())
+    bad = uninitialized.uninitialized(f, a.regs or ())
     if a.held is None or not any(bad):
         return bad
     whole = f.e.concat([x or Val("zeroinitializer", "i1", LANES) for x in bad])
@@ -59,9 +59,9 @@ def stored(f: FunctionLowering, a: Access) -> list[Val | None]:
 
 
 def _multiplied(f: FunctionLowering, instr: Instr) -> None:
-    """What is unset of a product, from what is unset of its factors and of C."""
+    """What is uninitialized of a product, from what is uninitialized of its factors and of C."""
     p, (dest, *operands) = product_of(instr.op), (items_of(operand) for operand in instr.args)
-    if not any(isinstance(reg, Reg) and reg.name in uninitialized.doubtful(f) for reg in dest):
+    if not any(isinstance(reg, Reg) and reg.name in uninitialized.maybe_uninitialized(f) for reg in dest):
         return
     e = f.e
     a, b, c = ([uninitialized.known(f, reg) for reg in regs[:n]] for regs, n in zip(operands, p.counts(), strict=False))
@@ -92,9 +92,9 @@ def _multiplied(f: FunctionLowering, instr: Instr) -> None:
 
 
 def _transposed(f: FunctionLowering, instr: Instr) -> None:
-    """What is unset of ``movmatrix``'s result: each lane gets two elements, from lanes 4 apart."""
+    """What is uninitialized of ``movmatrix``'s result: each lane gets two elements, from lanes 4 apart."""
     dest, source = instr.args
-    if dest.name in uninitialized.doubtful(f):
+    if dest.name in uninitialized.maybe_uninitialized(f):
         value = uninitialized.known(f, source)
         lanes = [[8 * (lane % 4) + 4 * k + lane // 8 for lane in range(LANES)] for k in range(2)]
         uninitialized.keep(f, dest.name, f.e.intrinsic("llvm.umin", "i16", *(f.e.shuffle(value, x) for x in lanes)))

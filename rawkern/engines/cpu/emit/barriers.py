@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining, service
-from rawkern.engines.cpu.emit.convergence import report_unmet, resume_meetings
+from rawkern.engines.cpu.emit.calls import elsewhere, reject_divergent_wait, remaining, service
+from rawkern.engines.cpu.emit.convergence import report_incomplete, resume_collectives
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.jumps import after, give_way, hand_over, jump, site_of, wait_at
@@ -49,7 +49,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
                 _reject_others(f, instr, e.select(same, const("i32", 0), parked))
         _park(f, number, expected, e.bin("and", predicate, act))
         e.label(together)
-    _refuse_part(f, instr, act)
+    _reject_partial_warp(f, instr, act)
     if cluster is not None:
         _meet_cluster(f, instr, act)
         f.values.flush()
@@ -72,10 +72,10 @@ def _reject_others(f: FunctionLowering, instr: Instr, others: Val) -> None:
         service(f, "BARRIERS", instr)
 
 
-def _refuse_part(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
+def _reject_partial_warp(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
     """In a function that calls itself `lanes` are an error if more of the warp are elsewhere: it arrives as a whole."""
     if f.function.name in f.plan.waiting_functions:
-        refuse_parted(f, instr, lanes, elsewhere(f, remaining(f, lanes)))
+        reject_divergent_wait(f, instr, lanes, elsewhere(f, remaining(f, lanes)))
 
 
 def _come(f: FunctionLowering, args: str, number: Val, instr: Instr) -> Val:
@@ -120,13 +120,13 @@ def _park(f: FunctionLowering, number: Val, expected: Val, predicate: Val) -> No
     e.line(f"br label %{after(f, key)}")
 
 
-def resume_set_aside(f: FunctionLowering) -> None:
+def resume_parked(f: FunctionLowering) -> None:
     """No lane can go on: those set aside come back, or the warp arrives at a barrier for them."""
     f.frame.lines += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
     for h in sorted(f.analysis.spin_headers):
         f.frame.word(f"defer{h}")
     if f.analysis.checks:
-        resume_meetings(f)
+        resume_collectives(f)
         if f.analysis.spin_headers:
             _resume_loops(f)
         barriers = [i for i, block in enumerate(f.flow.blocks) if block.kind == "barrier"]
@@ -134,7 +134,7 @@ def resume_set_aside(f: FunctionLowering) -> None:
         for kind in (None, TO_CLUSTER, AT_CLUSTER):
             if same := [i for i in barriers if kinds[i] == kind]:
                 _arrive(f, same)
-        report_unmet(f)
+        report_incomplete(f)
 
 
 def _resume_loops(f: FunctionLowering) -> None:
@@ -185,12 +185,12 @@ def _arrive_at(f: FunctionLowering, barriers: list[int], number: Val, count: Val
             waits = e.bin("or", waits, freed[key])
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
     first = f.flow.blocks[barriers[0]].instrs[-1]
-    _refuse_part(f, first, lanes)
+    _reject_partial_warp(f, first, lanes)
     bar = None
     if _of_cluster(first) is not None:
         _meet_cluster(f, first, lanes)
     else:
-        f.watch.arrive_parted(number, freed)
+        f.watch.arrive_divergent(number, freed)
         bar = _come(f, args, number, first)
         f.watch.depart(number)
     for key in barriers:

@@ -28,7 +28,7 @@ def signature(plan: Plan, function: Function) -> tuple[str, str]:
     if function.entry:
         params += [f"i32 %ctaid.{axis}" for axis in "xyz"]
     else:
-        params += ["i1 %parted"] if function.name in plan.waiting_functions else []
+        params += ["i1 %divergent"] if function.name in plan.waiting_functions else []
         params += [f"ptr %arg{k}" for k in range(len(function.params) + len(function.returns))]
     return mangle(function.name), ", ".join(params)
 
@@ -54,8 +54,8 @@ def call(f: FunctionLowering, instr: Instr) -> None:
 
 def _call(f: FunctionLowering, name: str, mask: Val, buffers: str) -> None:
     """Call a function for the lanes of `mask`."""
-    parted = f", {elsewhere(f, mask)}" if name in f.plan.waiting_functions else ""
-    f.e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {mask}{parted}{buffers})")
+    divergent = f", {elsewhere(f, mask)}" if name in f.plan.waiting_functions else ""
+    f.e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {mask}{divergent}{buffers})")
     f.watch.returned()
 
 
@@ -68,13 +68,13 @@ def elsewhere(f: FunctionLowering, lanes: Val) -> Val:
     """Whether the warp has lanes that have not ended and are not among `lanes`; for callers of functions that wait."""
     if f.function.entry:
         return f.e.cmp("icmp ne", lanes, remaining(f, lanes))
-    return f.e.bin("or", Val("%parted", "i1"), f.e.cmp("icmp ne", lanes, Val("%initial", "i32")))
+    return f.e.bin("or", Val("%divergent", "i1"), f.e.cmp("icmp ne", lanes, Val("%initial", "i32")))
 
 
-def refuse_parted(f: FunctionLowering, instr: Instr, lanes: Val, parted: Val) -> None:
-    """An error where `parted`: `lanes` wait in a function that calls itself, for lanes that cannot run meanwhile."""
+def reject_divergent_wait(f: FunctionLowering, instr: Instr, lanes: Val, divergent: Val) -> None:
+    """An error where `divergent`: `lanes` wait in a function that calls itself, for lanes that cannot run meanwhile."""
     known = dict(f.cache)
-    with f.e.where(parted, rare=True):
+    with f.e.where(divergent, rare=True):
         f.lanes.set_act(lanes)
         service(f, "UNSUPPORTED", instr)
         f.cache = known

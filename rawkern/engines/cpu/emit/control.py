@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import local_frame
-from rawkern.engines.cpu.emit.barriers import barrier, resume_set_aside
+from rawkern.engines.cpu.emit.barriers import barrier, resume_parked
 from rawkern.engines.cpu.emit.calls import signature
-from rawkern.engines.cpu.emit.convergence import meeting, release_met
+from rawkern.engines.cpu.emit.convergence import collective, release_complete
 from rawkern.engines.cpu.emit.forms import LANES, Agreed
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.emit.jumps import after, back, jump, leave_polling, retire, wait_at, waiting_after
-from rawkern.engines.cpu.emit.opcodes import refusal
+from rawkern.engines.cpu.emit.opcodes import unsupported_reason
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Function, Instr
 from rawkern.engines.cpu.ptx.operands import destinations
@@ -98,7 +98,7 @@ def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
 def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
     """Emit what a block does, but for waiting at its end."""
     block = f.flow.blocks[i]
-    for instr in block.instrs[:-1] if block.kind in ("barrier", "meeting") else block.instrs:
+    for instr in block.instrs[:-1] if block.kind in ("barrier", "collective") else block.instrs:
         _take(f, instr)
         f.watch.instruction(instr)
         if any(map(f.values.is_fixed, destinations(instr))):  # done at the start
@@ -109,7 +109,7 @@ def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
 def _take(f: FunctionLowering, instr: Instr) -> None:
     """An instruction is the one at hand from here on; raises where it is not supported."""
     f.instr = instr
-    why = refusal(instr.op)
+    why = unsupported_reason(instr.op)
     if why is not None:
         raise f.unsupported(why)
 
@@ -145,7 +145,7 @@ def _begin(f: FunctionLowering, i: int) -> None:
 def _end(f: FunctionLowering, i: int) -> None:
     """Leave a block as its last instruction says."""
     block, e = f.flow.blocks[i], f.e
-    ending = block.instrs[-1] if block.kind in ("barrier", "meeting") else block.ending
+    ending = block.instrs[-1] if block.kind in ("barrier", "collective") else block.ending
     act = f.lanes.act()
     if ending is not None:
         _take(f, ending)
@@ -160,9 +160,9 @@ def _end(f: FunctionLowering, i: int) -> None:
         f.values.flush()
         jump(f, block.targets[0], act)
         return
-    if block.kind in ("barrier", "meeting"):
+    if block.kind in ("barrier", "collective"):
         assert ending is not None
-        wait = barrier if block.kind == "barrier" else meeting
+        wait = barrier if block.kind == "barrier" else collective
         wait(f, ending, block.targets[0])
         return
     assert block.pred is not None
@@ -214,7 +214,7 @@ def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
         if f.control.whole:  # where scalars did not tell, that indices do not wrap around is not known either
             agreed()
             all_label, none_label = e.fresh("all")[1:], e.fresh("none")[1:]
-            f.control.part()
+            f.control.diverge()
         e.label(each)
     cond = f.values.plain(form)
     taken = e.bin("and", act, f.lanes.mask_of(e.invert(cond) if block.negated else cond))
@@ -224,24 +224,24 @@ def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
     f.cache = known  # what was made for the lanes one by one is not there where they agreed
     agreed()
     e.label(both_label)
-    f.control.part()
+    f.control.diverge()
     _both(f, i, taken, e.bin("xor", act, taken))
 
 
 def _both(f: FunctionLowering, i: int, taken: Val, rest: Val) -> None:
     """Lanes of both kinds leave block `i`: `taken` for its first target, the rest for the second."""
     yes, no = f.flow.blocks[i].targets
-    f.watch.parted(f.flow.blocks[i], (taken, rest))
+    f.watch.diverged(f.flow.blocks[i], (taken, rest))
     for target, other, ending, going in ((yes, no, taken, rest), (no, yes, rest, taken)):
         if f.flow.blocks[target].exit_only:
             f.values.copy(target, ending)
             retire(f, ending)
             jump(f, other, going)
             return
-    _part(f, i, {yes: taken, no: rest})
+    _split_lanes(f, i, {yes: taken, no: rest})
 
 
-def _part(f: FunctionLowering, i: int, going: dict[int, Val]) -> None:
+def _split_lanes(f: FunctionLowering, i: int, going: dict[int, Val]) -> None:
     """Lanes go on to the lowest of several blocks, or to a lower one where others wait; the rest wait."""
     low = min(going)
     others = waiting_after(f, i)
@@ -282,7 +282,7 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             e.label(label)
             jump(f, t, act)
         return
-    f.control.part()
+    f.control.diverge()
     going, ways = {}, {}
     for t in dict.fromkeys(targets):
         mask = const("i32", 0)
@@ -290,7 +290,7 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             if other == t:
                 mask = e.bin("or", mask, f.lanes.mask_of(e.cmp("icmp eq", index, k)))
         ways[t] = e.bin("and", act, mask)
-    f.watch.parted(f.flow.blocks[i], tuple(ways.values()))
+    f.watch.diverged(f.flow.blocks[i], tuple(ways.values()))
     for t, mask in ways.items():
         f.values.copy(t, mask)
         if f.flow.blocks[t].exit_only:
@@ -314,11 +314,11 @@ def _finish(f: FunctionLowering) -> None:
     f.frame.lines.insert(0, "%act = alloca i32")
     e.label("end")
     if f.analysis.free_running:
-        resume_set_aside(f)
+        resume_parked(f)
         e.line("br label %over")
         e.label("over")
     e.line("ret void")
-    release_met(f)
+    release_complete(f)
     for w in f.analysis.checks:
         f.frame.word(f"wait{w}")
     f.frame.finish(in_one=f.analysis.free_running)

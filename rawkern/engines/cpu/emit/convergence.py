@@ -12,19 +12,19 @@ from rawkern.engines.cpu.emit.calls import service
 from rawkern.engines.cpu.emit.forms import LANES, Form, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.jumps import after, jump, wait_at
-from rawkern.engines.cpu.emit.warp import EXCHANGES, Exchange, refuse_strangers
+from rawkern.engines.cpu.emit.warp import EXCHANGES, Exchange, reject_lanes_outside
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Instr
 
 
-def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
+def collective(f: FunctionLowering, instr: Instr, follow: int) -> None:
     """An instruction at which lanes wait for those that its mask names; `follow` is the block after it."""
     e, row, act = f.e, EXCHANGES[instr.op.name], f.lanes.act()
     value = row.value(f, instr)
     mask = f.values.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
-        refuse_strangers(f, instr, mask)
-    f.watch.meet(instr, mask)
+        reject_lanes_outside(f, instr, mask)
+    f.watch.collective(instr, mask)
     if not f.analysis.concurrent[f.block]:
         _together(f, instr, row, value, e.bin("and", act, mask), follow)
         return
@@ -37,13 +37,13 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     e.line(f"br {e.cmp('icmp eq', missing, 0)}, label %{together}, label %{apart}")
     e.label(apart)
     known = dict(f.cache)
-    forms = list(dict.fromkeys(b.instrs[0].op for b in f.flow.blocks if b.kind == "meeting"))
+    forms = list(dict.fromkeys(b.instrs[0].op for b in f.flow.blocks if b.kind == "collective"))
     key_of_lane = e.bin("or", e.resize(mask, "i64"), forms.index(instr.op) << 32)
     _keep_lanes(f, "%named", e.splat(key_of_lane, LANES))
     if value is not None:
         _keep_lanes(f, "%given", e.splat(e.resize(f.values.plain(value), "i64"), LANES))
-    waiting = e.let("i32", 1, f"load i32, ptr {f.frame.word(f'meet{key}')}")
-    e.line(f"store {e.bin('or', waiting, act)}, ptr %meet{key}")
+    waiting = e.let("i32", 1, f"load i32, ptr {f.frame.word(f'gather{key}')}")
+    e.line(f"store {e.bin('or', waiting, act)}, ptr %gather{key}")
     here = e.bin("or", act, e.let("i32", 1, "load i32, ptr %met"))
     e.line(f"store {here}, ptr %met")
     _go_if_complete(f, after(f, key))
@@ -52,9 +52,9 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     _together(f, instr, row, value, e.bin("and", act, mask), follow)
 
 
-def _meetings(f: FunctionLowering) -> list[int]:
+def _collectives(f: FunctionLowering) -> list[int]:
     """Blocks at which lanes wait for others of the warp that may be elsewhere."""
-    return [i for i, block in enumerate(f.flow.blocks) if block.kind == "meeting" and f.analysis.concurrent[i]]
+    return [i for i, block in enumerate(f.flow.blocks) if block.kind == "collective" and f.analysis.concurrent[i]]
 
 
 def _together(f: FunctionLowering, instr: Instr, row: Exchange, value: Form | None, members: Val, follow: int) -> None:
@@ -120,28 +120,28 @@ out:
 }"""
 
 
-def resume_meetings(f: FunctionLowering) -> None:
+def resume_collectives(f: FunctionLowering) -> None:
     """Nothing runs: lanes whose meeting is complete because others have ended go on."""
-    if _meetings(f):
-        on = f.e.fresh("unmet")[1:]
+    if _collectives(f):
+        on = f.e.fresh("incomplete")[1:]
         _go_if_complete(f, on)
         f.e.label(on)
 
 
-def report_unmet(f: FunctionLowering) -> None:
+def report_incomplete(f: FunctionLowering) -> None:
     """Nothing else can run: lanes that wait for ones that never come are an error."""
     e = f.e
-    for key in _meetings(f):
-        unmet = e.let("i32", 1, f"load i32, ptr %meet{key}")
-        with e.where(e.cmp("icmp ne", unmet, 0)):
-            f.lanes.set_act(unmet)
-            f.watch.unmet(f.flow.blocks[key].instrs[0], unmet)
-            service(f, "UNMET", f.flow.blocks[key].instrs[0])
+    for key in _collectives(f):
+        incomplete = e.let("i32", 1, f"load i32, ptr %gather{key}")
+        with e.where(e.cmp("icmp ne", incomplete, 0)):
+            f.lanes.set_act(incomplete)
+            f.watch.incomplete(f.flow.blocks[key].instrs[0], incomplete)
+            service(f, "INCOMPLETE", f.flow.blocks[key].instrs[0])
 
 
-def release_met(f: FunctionLowering) -> None:
+def release_complete(f: FunctionLowering) -> None:
     """The lanes of ``%going`` do what they met for and go on; then whoever comes first in order."""
-    if not _meetings(f):
+    if not _collectives(f):
         return
     e = f.e
     for name in ("met", "going"):
@@ -150,14 +150,14 @@ def release_met(f: FunctionLowering) -> None:
         f.frame.reserve(f"%{name}", "<32 x i64>", in_memory=True)
         f.frame.lines.append(f"store <32 x i64> zeroinitializer, ptr %{name}")
     e.label("release")
-    for key in _meetings(f):
+    for key in _collectives(f):
         block = f.flow.blocks[key]
-        waiting = e.let("i32", 1, f"load i32, ptr %meet{key}")
+        waiting = e.let("i32", 1, f"load i32, ptr %gather{key}")
         freed = e.bin("and", waiting, e.let("i32", 1, "load i32, ptr %going"))
         with e.where(e.cmp("icmp ne", freed, 0)):
             f.begin(key)
             f.lanes.set_act(freed)
-            e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
+            e.line(f"store {e.bin('xor', waiting, freed)}, ptr %gather{key}")
             f.instr = instr = block.instrs[0]
             row = EXCHANGES[instr.op.name]
             value = None

@@ -38,7 +38,7 @@ class Control:
         self.looks.setdefault(min(found), set()).update(found)
         return f"c{min(found)}"
 
-    def part(self) -> None:
+    def diverge(self) -> None:
         """From here to the end of the block lanes may have left each other."""
         self.whole = False
 

@@ -99,7 +99,7 @@ class Watch:
     def branch(self, block: Block) -> None:
         """Lanes choose among the targets of `block` by its register, which can be read."""
 
-    def parted(self, block: Block, ways: Sequence[Val]) -> None:
+    def diverged(self, block: Block, ways: Sequence[Val]) -> None:
         """Lanes leave `block` for several targets: those for each, of which some may be none where there are many."""
 
     def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
@@ -133,7 +133,7 @@ class Watch:
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
         """The warp arrives at barrier `number` with all its lanes; `counted`: which says how many threads it takes."""
 
-    def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:
+    def arrive_divergent(self, number: Val, lanes: dict[int, Val]) -> None:
         """The warp arrives for lanes that came one by one, by the blocks at the end of which they wait."""
 
     def depart(self, number: Val) -> None:
@@ -148,7 +148,7 @@ class Watch:
     def cluster_depart(self) -> None:
         """The warp goes on behind the barrier of its cluster."""
 
-    def meet(self, instr: Instr, mask: Val) -> None:
+    def collective(self, instr: Instr, mask: Val) -> None:
         """Lanes come to an instruction for which all that `mask` names (each lane's own) have to meet."""
 
     def shuffled(self, instr: Instr, dest: str, source: Val, inside: Val, members: Val) -> None:
@@ -157,7 +157,7 @@ class Watch:
         `members` take part, as far as each lane knows.
         """
 
-    def unmet(self, instr: Instr, lanes: Val) -> None:
+    def incomplete(self, instr: Instr, lanes: Val) -> None:
         """Lanes wait at an instruction for others that never come; the launch fails."""
 
     def note(self, what: Note, *args: Val) -> None:
@@ -226,6 +226,6 @@ class Session:
         """How many bytes a lane that asks for something may read from an address on; -1 where that is not known."""
         return -1
 
-    def complaint(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """Why a launch has to end; asked every now and then while it runs."""
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining
+from rawkern.engines.cpu.emit.calls import elsewhere, reject_divergent_wait, remaining
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr, Reg, Sym
@@ -31,7 +31,7 @@ def jump(f: FunctionLowering, t: int, mask: Val) -> None:
         e.line(f"br label %{after(f, i)}")
     elif t <= i:
         back(f, t, mask)
-    elif f.analysis.parts(i, t) and not f.control.whole:
+    elif f.analysis.can_wait_between(i, t) and not f.control.whole:
         wait_at(f, t, mask)
         e.line(f"br label %{f.control.look(waiting_after(f, i) | {t})}")
     else:
@@ -127,7 +127,7 @@ def give_way(f: FunctionLowering, lanes: dict[int, Val]) -> None:
         lost = e.bin("and", e.cmp("icmp ult", patience, rounds), elsewhere(f, here))
         for header, mask in lanes.items():
             first = next(i for m in sorted(_members(f, header)) for i in f.flow.blocks[m].instrs)
-            refuse_parted(f, first, mask, e.bin("and", lost, e.cmp("icmp ne", mask, 0)))
+            reject_divergent_wait(f, first, mask, e.bin("and", lost, e.cmp("icmp ne", mask, 0)))
     if not all(_only_waits(f, header) for header in lanes):
         f.e.line(f"store i64 0, {f.frame.warp_field('mbarrier')}")
     hand_over(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {loop_site(f, next(iter(lanes)))})")

@@ -28,13 +28,13 @@ def lane_loop(
     types: list[str],
     one: Callable,
     together: Callable | None = None,
-    neighbours: Callable | None = None,
+    neighbors: Callable | None = None,
 ) -> str:
     """A helper that calls ``one(emitter, "ptr %p", operands)`` for each active lane in order.
 
     Where all active lanes have one address, ``together(emitter, "ptr %p", operands, mask)`` does what they do, with
     operands as vectors, and returns all their results; it may branch to ``%apart`` if it cannot. Before,
-    ``neighbours(emitter, "ptr %p", operands)`` does what active lanes do whose places are 16 bytes side by side.
+    ``neighbors(emitter, "ptr %p", operands)`` does what active lanes do whose places are 16 bytes side by side.
     """
     e = Emitter(m)
     m.declare("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
@@ -48,8 +48,8 @@ def lane_loop(
         e.line(f"%results = alloca <32 x {result}>")
         e.line(f"store <32 x {result}> zeroinitializer, ptr %results")
     left = f"[ %m, {'%apart' if together else '%0'} ]"
-    if neighbours is not None:
-        _side_by_side(e, types, result, "%apart" if together else "%0", neighbours)
+    if neighbors is not None:
+        _contiguous(e, types, result, "%apart" if together else "%0", neighbors)
         left = "[ %scattered, %singles ]"
     else:
         e.line("br label %each")
@@ -91,13 +91,13 @@ def each_lane(
     values: Sequence[Val],
     one: Callable,
     together: Callable | None = None,
-    neighbours: Callable | None = None,
+    neighbors: Callable | None = None,
 ) -> Any:
     """Do something for each active lane in turn, or as the others do for several, out of line (`lane_loop`).
 
     Returns the lanes' results, if they have any.
     """
-    f.module.helper(name, lambda m: lane_loop(m, name, result, [v.ty for v in values], one, together, neighbours))
+    f.module.helper(name, lambda m: lane_loop(m, name, result, [v.ty for v in values], one, together, neighbors))
     args = [*(f.e.splat(v, LANES) for v in (addresses, *values)), f.lanes.act()]
     if result:
         return f.e.call(name, result, LANES, *args)
@@ -117,7 +117,7 @@ def _same_address(e: Emitter, types: list[str], together: Callable) -> None:
     e.label("apart")
 
 
-def _side_by_side(e: Emitter, types: list[str], result: str | None, before: str, neighbours: Callable) -> None:
+def _contiguous(e: Emitter, types: list[str], result: str | None, before: str, neighbors: Callable) -> None:
     """What lanes do whose places are side by side; those that are left, ``%scattered``, go on."""
     size = BITS[types[0]] // 8
     each = 16 // size
@@ -146,7 +146,7 @@ def _side_by_side(e: Emitter, types: list[str], result: str | None, before: str,
     for k, ty in enumerate(types):
         p = e.let("ptr", 1, f"getelementptr {ty}, ptr %operands{k}, i32 %head")
         operands.append(e.let(ty, each, f"load <{each} x {ty}>, {p}, align {size}"))
-    out = neighbours(e, pointer(e, addr), operands)
+    out = neighbors(e, pointer(e, addr), operands)
     if result:
         p = e.let("ptr", 1, f"getelementptr {result}, ptr %results, i32 %head")
         e.line(f"store {out}, {p}, align {size}")

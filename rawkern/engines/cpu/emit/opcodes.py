@@ -230,7 +230,7 @@ FORMS = (
 )
 
 #: What is left out, by the beginning of its mnemonic, with the reason.
-REFUSED = {
+UNSUPPORTED = {
     "tex": "textures", "tld4": "textures", "txq": "textures", "istypep": "textures",
     "suld": "surfaces", "sust": "surfaces", "sured": "surfaces", "suq": "surfaces",
     "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
@@ -249,14 +249,14 @@ _TABLE = index(FORMS)
 
 
 @cache
-def refusal(op: Op) -> str | None:
+def unsupported_reason(op: Op) -> str | None:
     """Why the engine does not take a mnemonic; None where it does."""
-    starts = [s for s in REFUSED if op.text == s or op.text.startswith(f"{s}.")]
+    starts = [s for s in UNSUPPORTED if op.text == s or op.text.startswith(f"{s}.")]
     if starts:
-        return f"{REFUSED[max(starts, key=len)]} are out of the CPU engine's reach"
+        return f"{UNSUPPORTED[max(starts, key=len)]} are out of the CPU engine's reach"
     found = _TABLE.get((op.base, ".".join(t.name for t in op.types)), [])
-    other = arith.refusal(op)
-    if other is None or any(f.refusal(op) is None for f in found):
+    other = arith.unsupported_reason(op)
+    if other is None or any(f.unsupported_reason(op) is None for f in found):
         return None
     nearest = max(found, key=lambda f: sum(m in names for m in op.mods for _, names in f.mods), default=None)
-    return nearest.refusal(op) if nearest is not None else other
+    return nearest.unsupported_reason(op) if nearest is not None else other

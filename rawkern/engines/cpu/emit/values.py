@@ -81,7 +81,7 @@ class Values:
         return reg in self._fixed
 
     def is_quiet(self, a: object) -> bool:
-        """Whether a float operand is never a signalling NaN."""
+        """Whether a float operand is never a signaling NaN."""
         return a.name in self._quiet if isinstance(a, Reg) else is_number(a)
 
     # -- registers ---------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.engines.cpu.analysis.uniformity import constant
-from rawkern.engines.cpu.emit.calls import refuse_parted
+from rawkern.engines.cpu.emit.calls import reject_divergent_wait
 from rawkern.engines.cpu.emit.forms import LANES, Form, Lazy, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
@@ -36,24 +36,24 @@ class Exchange:
 def at_once(f: FunctionLowering, instr: Instr) -> None:
     """An instruction at which lanes meet, done by those that are here: nobody else can come."""
     row = EXCHANGES[instr.op.name]
-    if not instr.op.meets:  # which `vote` alone can be
+    if not instr.op.collective:  # which `vote` alone can be
         vote(f, instr, f.values.value(instr.args[1], 1), f.lanes.act())
         return
     mask = f.values.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
-        refuse_strangers(f, instr, mask)
-    f.watch.meet(instr, mask)
+        reject_lanes_outside(f, instr, mask)
+    f.watch.collective(instr, mask)
     row.exchange(f, instr, row.value(f, instr), f.e.bin("and", f.lanes.act(), mask))
 
 
-def refuse_strangers(f: FunctionLowering, instr: Instr, mask: Val) -> None:
+def reject_lanes_outside(f: FunctionLowering, instr: Instr, mask: Val) -> None:
     """In a function that calls itself: an error if the mask names lanes that are in another call, or in none."""
     e = f.e
     lanes = e.let("i32", 1, "call i32 @rk_lanes(ptr %launch, i32 %warp)")
     strange = e.bin("and", lanes, e.invert(Val("%initial", "i32")))
     named = e.cmp("icmp ne", e.bin("and", mask, strange), 0)
     asks = e.bin("and", f.lanes.mask_of(named), f.lanes.act())
-    refuse_parted(f, instr, f.lanes.act(), e.cmp("icmp ne", asks, 0))
+    reject_divergent_wait(f, instr, f.lanes.act(), e.cmp("icmp ne", asks, 0))
 
 
 def barrier(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:

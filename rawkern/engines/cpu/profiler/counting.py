@@ -31,8 +31,8 @@ def runtime() -> str:
     package = resources.files("rawkern.engines.cpu.profiler")
     names = ("counts.ll", "counts_shared.ll", "counts_trace.ll")
     text = "\n".join(package.joinpath(name).read_text() for name in names)
-    neighbours = {f"NEXT{n}": f"<{', '.join(f'i32 {k ^ n}' for k in range(LANES))}>" for n in (1, 2)}
-    for name, value in ({"LANES": ramp("i64", 1).ref, "ROW": str(ROW)} | neighbours).items():
+    neighbors = {f"NEXT{n}": f"<{', '.join(f'i32 {k ^ n}' for k in range(LANES))}>" for n in (1, 2)}
+    for name, value in ({"LANES": ramp("i64", 1).ref, "ROW": str(ROW)} | neighbors).items():
         text = text.replace(f"{{{name}}}", value)
     return "\n".join([PROFILE.llvm, RANGE.llvm, ACCESS.llvm, linked(text, (LAUNCH, PROFILE, RANGE, ACCESS))])
 
@@ -84,7 +84,7 @@ class Counting(Guard):
         if target and self.f.flow.blocks[target].exit_only and target not in self.f.analysis.waitable:
             self._passed(target, mask)  # nothing else is made of it
 
-    def parted(self, block: Block, ways: Sequence[Val]) -> None:
+    def diverged(self, block: Block, ways: Sequence[Val]) -> None:
         e = self.f.e
         some = [e.resize(e.cmp("icmp ne", way, 0), "i64") for way in ways]
         several = e.cmp("icmp ugt", e.all("add", some), 1)
@@ -135,7 +135,7 @@ class Counting(Guard):
         f, e, size = self.f, self.f.e, a.size * a.count
         if a.what == UPDATE:
             lanes = e.splat(f.values.plain(form), LANES)
-            self.tell("rk_profile_meets", self._slot(a), mask, lanes)
+            self.tell("rk_profile_collisions", self._slot(a), mask, lanes)
         space = self.space_of(a)
         if space not in ("global", "shared"):
             self._spread(a, self.whole(form, a.at), mask, size)
@@ -161,7 +161,7 @@ class Counting(Guard):
     def _plain(self, a: Access, form: Form, size: int, mask: Val) -> bool:
         """Count whole warps that meet no conflict in one place; False where the form does not tell that beforehand.
 
-        Words that lie in one row of banks have none: lanes with one address, neighbours, or rows of the block near each
+        Words that lie in one row of banks have none: lanes with one address, neighbors, or rows of the block near each
         other.
         """
         f, e = self.f, self.f.e

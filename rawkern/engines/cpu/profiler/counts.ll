@@ -223,8 +223,8 @@ define i64 @rk_profile_global_line(ptr %launch, ptr %slot, i32 %mask, i64 %size,
   %full = icmp eq i32 %mask, -1
   %near = icmp eq i64 %stride, %size
   %fast = and i1 %full, %near
-  br i1 %fast, label %neighbours, label %others
-neighbours:
+  br i1 %fast, label %neighbors, label %others
+neighbors:
   %bytes = shl i64 %size, 5
   %row = call ptr @rk_profile_range(ptr %launch, i64 %base)
   %pshift = &Range.shift %row

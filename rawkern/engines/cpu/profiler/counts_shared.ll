@@ -55,7 +55,7 @@ done:
 }
 
 ; Shared memory begins at %start. Accesses of 4 bytes and less are one part, longer ones a part for each half or quarter of
-; the warp; two parts take a wavefront less where each lane's neighbour, or next but one, is idle or has its address.
+; the warp; two parts take a wavefront less where each lane's neighbor, or next but one, is idle or has its address.
 define i64 @rk_profile_shared(ptr %slot, i32 %mask, i64 %size, i64 %start, <32 x i64> %a) {
   %addresses = alloca [32 x i64]
   store <32 x i64> %a, ptr %addresses, align 8
@@ -219,7 +219,7 @@ done:
 }
 
 ; The most lanes with one address.
-define i64 @rk_profile_meets(ptr %slot, i32 %mask, <32 x i64> %a) {
+define i64 @rk_profile_collisions(ptr %slot, i32 %mask, <32 x i64> %a) {
   %addresses = alloca [32 x i64]
   store <32 x i64> %a, ptr %addresses, align 8
   br label %each
@@ -242,7 +242,7 @@ each:
   br i1 %more, label %each, label %done
 done:
   %result = zext i32 %most1 to i64
-  %pmeets = &Access.meets %slot
-  call void @rk_profile_add(ptr %pmeets, i64 %result)
+  %pcollisions = &Access.collisions %slot
+  call void @rk_profile_add(ptr %pcollisions, i64 %result)
   ret i64 0
 }

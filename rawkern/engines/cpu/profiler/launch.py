@@ -33,14 +33,14 @@ class Counts:
         table, counters = self.table, self.counters
         found, rows = [], {}
         for number, block in enumerate(table["blocks"]):
-            warps, lanes, parted = (int(counters[block["at"] + k]) for k in range(3))
+            warps, lanes, diverged = (int(counters[block["at"] + k]) for k in range(3))
             for k, (text, lines, kind) in enumerate(block["instructions"]):
                 ends = k == len(block["instructions"]) - 1 and block["branch"]
                 row = {
                     "ptx": text, "function": block["function"], "lines": [tuple(line) for line in lines],
                     "warps": warps, "lanes": lanes, "float": kind, "accesses": [],
                     "branch": ends, "leaves": ends and block["leaves"], "loops": ends and block["loops"],
-                    "parted": parted if ends else 0,
+                    "diverged": diverged if ends else 0,
                 }  # fmt: skip
                 rows[number, k] = row
                 found.append(row)

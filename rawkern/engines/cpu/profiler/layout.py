@@ -15,7 +15,7 @@ ROW = 35  # words of a row: access and warp, lanes and block (two words), an add
 #: line; `map` has a byte for each sector, which is set when the sector is touched, if there is a map.
 RANGE = Record("Range", (("start", "i64"), ("size", "i64"), ("shift", "i64"), ("map", "ptr")))
 #: Counters of one instruction that accesses memory. `requests`, `sectors`, `ideal` and `lines` are those of global and
-#: local memory; `shared`, `wavefronts` and `wavefronts_ideal` of shared memory. `meets`: for each warp the most lanes
+#: local memory; `shared`, `wavefronts` and `wavefronts_ideal` of shared memory. `collisions`: for each warp the most lanes
 #: with one address. `low`, `high`: the least and the most bytes from one active lane to the next, of the first two.
 #: `misaligned`: bits below a sector of the first lane's addresses, were lanes side by side. `plain`: how often whole
 #: warps accessed shared memory in a way of which all is known when code is made (`Counting`). `lanes`: offsets in
@@ -25,7 +25,7 @@ ACCESS = Record(
     "Access",
     (
         ("requests", "i64"), ("sectors", "i64"), ("ideal", "i64"), ("lines", "i64"),
-        ("shared", "i64"), ("wavefronts", "i64"), ("wavefronts_ideal", "i64"), ("meets", "i64"),
+        ("shared", "i64"), ("wavefronts", "i64"), ("wavefronts_ideal", "i64"), ("collisions", "i64"),
         ("low", "i64"), ("high", "i64"), ("misaligned", "i64"), ("plain", "i64"),
         ("worst", "i64"), ("mask", "i64"), ("lanes", "[32 x i32]"),
     ),

@@ -72,9 +72,9 @@ class Body:
                 pos = self._label(stream, pos)
             else:
                 pos = self._guarded(stream, pos)
-        if self.flag_read is not None and _FLAG.name not in self.function.regs and not self.function.refused:
+        if self.flag_read is not None and _FLAG.name not in self.function.regs and not self.function.rejected:
             place = describe(self.ptx.locs[self.flag_read.loc])
-            self.function.refused = (
+            self.function.rejected = (
                 f"{self.flag_read.op} reads the carry flag, which nothing before it sets; it comes from {place}"
             )
         return pos
@@ -87,14 +87,14 @@ class Body:
                 raise UnsupportedError(f"PTX statement without an end: {shown(stream[pos:stop])[:60]!r}")
             self._statement(stream[pos:stop])
         except UnsupportedError as error:
-            self._refuse(str(error))
+            self._reject(str(error))
         except MALFORMED:
-            self._refuse(f"PTX statement not understood: {shown(stream[pos:stop])[:60]!r}")
+            self._reject(f"PTX statement not understood: {shown(stream[pos:stop])[:60]!r}")
         return stop + (stream[stop] == ";")
 
-    def _refuse(self, why: str) -> None:
-        if not self.function.refused:
-            self.function.refused = f"{why}; it comes from {describe(self.ptx.locs[self.loc])}"
+    def _reject(self, why: str) -> None:
+        if not self.function.rejected:
+            self.function.rejected = f"{why}; it comes from {describe(self.ptx.locs[self.loc])}"
 
     def _loc(self, stream: list[str], pos: int) -> int:
         """``.loc file line column [, function_name label [+ offset], inlined_at file line column]``."""
@@ -110,7 +110,7 @@ class Body:
         key = (*stream[pos + 1 : end], before if stream[pos + 2] == "0" else None)
         if key not in self.loc_ids:
             if not all(map(str.isdecimal, numbers)) or len(numbers) not in (3, 6):
-                self._refuse(f"PTX line not understood: {shown(stream[pos:end])[:60]!r}")
+                self._reject(f"PTX line not understood: {shown(stream[pos:end])[:60]!r}")
                 return end
             file, line, column, *outer = map(int, numbers)
             place = self._inlined_at(*outer) if outer else None if line else before

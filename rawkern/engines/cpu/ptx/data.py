@@ -146,7 +146,7 @@ class Function:
     locs: list[Loc | None] = field(default_factory=list)  # those of the module
     max_threads: int = 0  # of a block, 0 where nothing limits them
     cluster: tuple[int, int, int] | None = None  # its blocks, zeros where the launch has them; None without clusters
-    refused: str = ""  # why no kernel can use it, where something in it was not understood
+    rejected: str = ""  # why no kernel can use it, where something in it was not understood
 
     def unsupported(self, instr: Instr, why: str) -> UnsupportedError:
         """The error for an instruction of this function; raise it."""

@@ -1,4 +1,4 @@
-"""Declarations of PTX: variables with their initialisers, and parameter lists."""
+"""Declarations of PTX: variables with their initializers, and parameter lists."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _number(part: list[str], at: int) -> int:
 
 
 def _not_initial(part: list[str]) -> UnsupportedError:
-    return UnsupportedError(f"PTX initialiser not supported: {shown(part)!r}")
+    return UnsupportedError(f"PTX initializer not supported: {shown(part)!r}")
 
 
 def _unknown(statement: list[str]) -> UnsupportedError:

@@ -68,7 +68,7 @@ class Op:
     `base` is the first word, `name` the opcode: the row of `facts`, or else the first word. `mods` are the other words
     in order but for the `types`. `space` is that of the memory, or "generic"; `order` how strong an access is:
     "relaxed" (volatile ones too), "acquire", "release", "acq_rel", or empty for a plain one. A load or store has
-    `count` values for each lane. `meets` is as in `facts`, for this form of the instruction.
+    `count` values for each lane. `collective` is as in `facts`, for this form of the instruction.
     """
 
     text: str
@@ -80,7 +80,7 @@ class Op:
     space: str = field(compare=False)
     order: str = field(compare=False)
     count: int = field(compare=False)
-    meets: str = field(compare=False)
+    collective: str = field(compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -140,5 +140,5 @@ def decode(text: str) -> Op:
         space=next((s for m in mods if (s := _WINDOW.sub("", m)) in SPACES), "generic"),
         order=order or ("" if _RELAXED.isdisjoint(mods) else "relaxed"),
         count=next((int(m[1:]) for m in mods if m in ("v2", "v4", "v8")), 1),
-        meets="" if facts.meets == "mask" and "sync" not in mods else facts.meets,
+        collective="" if facts.collective == "mask" and "sync" not in mods else facts.collective,
     )

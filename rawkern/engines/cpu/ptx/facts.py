@@ -20,7 +20,7 @@ class Facts(NamedTuple):
     observes: bool = False
     #: Who has to be there: threads of the "block", lanes that the last operand, a "mask", names, all lanes of the
     #: "warp".
-    meets: str = ""
+    collective: str = ""
     #: Where the result is the same in all lanes: where the "operands" or the "mask" are; "always", "never".
     lanes: str = "operands"
     #: Execution may go on elsewhere.
@@ -48,9 +48,9 @@ _SHIFT = Facts("shift", pure=True, affine="segment", index=True, address="none",
 _LOAD = Facts("memory", memory="r", address="any")
 _STORE = Facts("memory", memory="w", result=False)
 _UPDATE = Facts("memory", memory="rw", lanes="never")
-_TILE = Facts("memory", memory="r", meets="warp", lanes="never")
-_PRODUCT = Facts(meets="warp", lanes="never")
-_MEETING = Facts(meets="mask", lanes="never")
+_TILE = Facts("memory", memory="r", collective="warp", lanes="never")
+_PRODUCT = Facts(collective="warp", lanes="never")
+_COLLECTIVE = Facts(collective="mask", lanes="never")
 _OBJECT = Facts(memory="rw", lanes="never")
 _TEST = Facts(memory="r", observes=True, lanes="never")
 _FENCE = Facts(result=False, pure=True, observes=True)
@@ -125,13 +125,13 @@ FACTS: dict[str, Facts] = {
     "wmma.store": _TILE._replace(memory="w", result=False),
     # lanes
     **dict.fromkeys(("mma", "wmma.mma", "wgmma.mma_async", "movmatrix"), _PRODUCT),
-    **dict.fromkeys(("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"), Facts(result=False, meets="warp")),
-    "shfl": _MEETING._replace(moves=1, address="any"),
-    "vote": _MEETING._replace(lanes="mask", address="none"),
-    **dict.fromkeys(("redux", "match.all"), _MEETING._replace(lanes="mask")),
-    **dict.fromkeys(("match.any", "elect"), _MEETING),
-    "bar.warp": _MEETING._replace(result=False),
-    **dict.fromkeys(("bar", "barrier", "barrier.cluster"), Facts(result=False, meets="block", lanes="always")),
+    **dict.fromkeys(("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"), Facts(result=False, collective="warp")),
+    "shfl": _COLLECTIVE._replace(moves=1, address="any"),
+    "vote": _COLLECTIVE._replace(lanes="mask", address="none"),
+    **dict.fromkeys(("redux", "match.all"), _COLLECTIVE._replace(lanes="mask")),
+    **dict.fromkeys(("match.any", "elect"), _COLLECTIVE),
+    "bar.warp": _COLLECTIVE._replace(result=False),
+    **dict.fromkeys(("bar", "barrier", "barrier.cluster"), Facts(result=False, collective="block", lanes="always")),
     # control
     **dict.fromkeys(("bra", "brx", "ret", "exit"), _LEAVING),
     "call": _LEAVING._replace(lanes="never", address="any"),

@@ -32,7 +32,7 @@ def sources(instr: Instr) -> list[str]:
 
 def _destinations(instr: Instr) -> list[str]:
     op = instr.op
-    if not instr.args or not (op.facts.result or (op.meets == "block" and op.has("red"))):
+    if not instr.args or not (op.facts.result or (op.collective == "block" and op.has("red"))):
         return []
     first = instr.args[0]
     return [] if isinstance(first, (Mem, Sym)) else [r.name for r in registers([first])]

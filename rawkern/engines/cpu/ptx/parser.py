@@ -145,7 +145,7 @@ def _header(part: list[str]) -> Function:
     function.max_threads, function.cluster = thread_bound(part[at:]), cluster(part[at:])
     for item in part[at:]:
         if item[0] == "." and item not in _HINTS:
-            function.refused = function.refused or f"PTX directive not supported: {item}"
+            function.rejected = function.rejected or f"PTX directive not supported: {item}"
     return function
 
 

@@ -28,7 +28,7 @@ from rawkern.engines.cpu.records import CPU_TARGET as TARGET
 from rawkern.engines.cpu.records import LAUNCH, ORDER, RATE, REASONS, SEGMENTS
 from rawkern.engines.cpu.runtime import host_calls, limits, stopped
 from rawkern.engines.cpu.runtime import order as orders
-from rawkern.engines.cpu.runtime.threads import enter_all, helpers, nobody, openmp, run_threads
+from rawkern.engines.cpu.runtime.threads import enter_all, helpers, no_helpers, openmp, run_threads
 from rawkern.engines.cpu.runtime.workers import Workers, window_bits
 from rawkern.errors import LaunchError, LaunchTimeoutError
 
@@ -207,7 +207,7 @@ class Target:
     def _helpers(self, session: Session) -> int:
         """Who else may run blocks: none where the launch has an order, or is watched by one that takes no others."""
         alone = self.owner.mode.ordered or not session.parallel
-        return (nobody if alone else helpers).record.address
+        return (no_helpers if alone else helpers).record.address
 
     def _arrange(self) -> None:
         """Have blocks and warps in the order that is asked for, unless another launch has begun."""
@@ -363,7 +363,7 @@ class Target:
         elif reason in ("BOUNDS", "BAD_FREE"):
             self.session.ask(k, reason, pieces)
         elif reason == "SLICE":
-            why = self.session.complaint()
+            why = self.session.stop_reason()
             if why is not None:
                 raise LaunchError(f"{self.name}: {why}")
         else:

@@ -25,7 +25,7 @@ _FAILURES = {
     "PART_OF_WARP": "executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not",
     "BARRIERS": "comes to a barrier whose number or count of threads differs between lanes of its warp, which is not "
     "supported on the CPU engine",
-    "UNMET": "waits for lanes of its warp that never come: deadlock",
+    "INCOMPLETE": "waits for lanes of its warp that never come: deadlock",
     "WARPGROUP": "waits for a product of its warp group (wgmma) that another warp of the group has ended without",
     "DESCRIPTOR": "multiplies matrices (wgmma) whose descriptor leads out of the block's shared memory",
     "UNSUPPORTED": "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "

@@ -168,7 +168,7 @@ def _once(text: str) -> list[str]:
 
 
 def emit(lowered: Lowered, cpu: Cpu) -> bytes:
-    """Optimise and generate an object file; one for another kind of CPU shows what that takes, and how large it is."""
+    """Optimize and generate an object file; one for another kind of CPU shows what that takes, and how large it is."""
     scheduled = scheduler(lowered.instrument, lowered.waiting, cpu).names
     known = (*SWITCH, *scheduled, *lowered.instrument.own, *lowered.library)
     return object_file(module_text(lowered, cpu), cpu, lowered.text.count("\n"), known, optimization.current)

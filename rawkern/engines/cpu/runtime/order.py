@@ -10,7 +10,7 @@ from rawkern.engines.cpu.records import ORDER
 
 ALL = 1 << 62
 
-WINDOW = 64  # neighbours that are mixed where blocks may wait for each other
+WINDOW = 64  # neighbors that are mixed where blocks may wait for each other
 EVERYWHERE = ALL
 #: The seed that launches have now; None where they run from the first to the last.
 seed: ScopedSetting[int | None] = ScopedSetting(None)

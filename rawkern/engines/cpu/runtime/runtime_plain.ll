@@ -1,7 +1,7 @@
 ; Workers of kernels whose warps never wait: each block's warps run one after the other on the worker's stack.
 ; A worker has a range of blocks of its own, so that from launch to launch the same core's cache holds the same data.
 
-; Blocks that are neighbours in x, from %start to before %end. This is a function of its own, so that the loops around small
+; Blocks that are neighbors in x, from %start to before %end. This is a function of its own, so that the loops around small
 ; kernels have all registers; what the warps share is passed by value, as it would be read again after each store.
 define internal void @rk_row(ptr %launch, ptr %blk, i32 %start, i32 %end, i32 %y, i32 %z) noinline {
   %pwarps = &Launch.nwarps %launch

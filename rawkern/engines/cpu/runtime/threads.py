@@ -46,8 +46,8 @@ class Helpers:
         self.record.set(until=now + self._pause, worth=4 * lost)
 
 
-helpers, nobody = Helpers(), Helpers()
-nobody.dismiss()
+helpers, no_helpers = Helpers(), Helpers()
+no_helpers.dismiss()
 os.register_at_fork(after_in_child=helpers.dismiss)  # the OpenMP runtime's are gone
 
 

@@ -15,10 +15,10 @@ from rawkern.engines.cpu.ptx.parser import parse
 from rawkern.errors import UnsupportedError
 
 
-def flow_of(text: str, meetings: bool = False) -> Flow:
+def flow_of(text: str, collectives: bool = False) -> Flow:
     """Control flow of a kernel; an instruction ``mov.u32 %r1, 7`` marks a place that `at` finds."""
     registers = ".reg .pred %p<9>; .reg .b32 %r<20>; .reg .b64 %rd<9>;"
-    return build(parse(f".version 8.7\n.target sm_80\n.entry k() {{ {registers} {text} }}").functions["k"], meetings)
+    return build(parse(f".version 8.7\n.target sm_80\n.entry k() {{ {registers} {text} }}").functions["k"], collectives)
 
 
 def at(flow: Flow, mark: int) -> int:
@@ -186,9 +186,9 @@ def test_barriers_end_blocks():
     second = flow.blocks[at(flow, 101)]
     assert (second.kind, second.targets) == ("ret", [])
     text = f"{mark(100)} bar.warp.sync -1; {mark(101)} shfl.sync.idx.b32 %r1, %r2, 0, 31, -1; {mark(102)} ret;"
-    flow = flow_of(text, meetings=True)
+    flow = flow_of(text, collectives=True)
     blocks = [flow.blocks[k] for k in (1, 3)]
-    assert [(b.kind, len(b.instrs), b.targets) for b in blocks] == [("meeting", 1, [2]), ("meeting", 1, [4])]
+    assert [(b.kind, len(b.instrs), b.targets) for b in blocks] == [("collective", 1, [2]), ("collective", 1, [4])]
     assert (at(flow, 100), at(flow, 101), at(flow, 102)) == (0, 2, 4)
 
 

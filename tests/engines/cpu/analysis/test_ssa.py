@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rawkern
 from rawkern.engines.cpu.analysis.control_flow import build
-from rawkern.engines.cpu.analysis.divergence import Analysis, analyse
+from rawkern.engines.cpu.analysis.divergence import Analysis, analyze
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.ssa import split_registers
 from rawkern.engines.cpu.analysis.uniformity import ALIGNED, U, V
@@ -20,11 +20,11 @@ from rawkern.engines.cpu.ptx.operands import destinations
 from rawkern.engines.cpu.ptx.parser import parse
 
 
-def analysed(text: str) -> tuple[Flow, Analysis]:
+def analyzed(text: str) -> tuple[Flow, Analysis]:
     registers = ".reg .pred %p<9>; .reg .b32 %r<20>; .reg .b64 %rd<9>; .reg .f32 %f<9>;"
     (function,) = parse(f".version 8.7\n.target sm_80\n.entry k() {{ {registers} {text} }}").functions.values()
     flow = split_registers(build(function))
-    return flow, analyse(function, flow, 1, set(), lambda instr: False)
+    return flow, analyze(function, flow, 1, set(), lambda instr: False)
 
 
 def kinds_of(flow: Flow, analysis: Analysis, op: str) -> list:
@@ -33,7 +33,7 @@ def kinds_of(flow: Flow, analysis: Analysis, op: str) -> list:
 
 
 def test_the_counter_of_a_loop_that_lanes_leave_one_by_one_stays_uniform():
-    flow, analysis = analysed("""
+    flow, analysis = analyzed("""
         mov.u32 %r1, %tid.x; mov.u32 %r2, 0;
         HEAD: add.s32 %r2, %r2, 1; setp.lt.s32 %p1, %r2, %r1; @%p1 bra HEAD;
         st.global.u32 [%rd1], %r2; ret;
@@ -45,7 +45,7 @@ def test_the_counter_of_a_loop_that_lanes_leave_one_by_one_stays_uniform():
 
 
 def test_an_index_stays_affine_though_the_register_held_the_thread_index_before():
-    flow, analysis = analysed("""
+    flow, analysis = analyzed("""
         mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 31; mov.u64 %rd1, 4096;
         HEAD: add.s32 %r1, %r1, %ntid.x; mul.wide.s32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2;
         ld.global.f32 %f1, [%rd3]; setp.lt.s32 %p1, %r1, %r9; @%p1 bra HEAD;
@@ -58,7 +58,7 @@ def test_an_index_stays_affine_though_the_register_held_the_thread_index_before(
 
 
 def test_a_break_leaves_what_the_loop_counts_alone():
-    flow, analysis = analysed("""
+    flow, analysis = analyzed("""
         mov.u32 %r1, %tid.x; mov.u32 %r2, 0; mov.u32 %r3, 7;
         HEAD: add.s32 %r2, %r2, 2; setp.gt.s32 %p1, %r2, %r1; @%p1 bra OUT;
         sub.s32 %r3, %r3, 1; setp.ne.s32 %p2, %r3, 0; @%p2 bra HEAD;
@@ -69,7 +69,7 @@ def test_a_break_leaves_what_the_loop_counts_alone():
 
 
 def test_values_of_two_branches_meet_in_a_register_of_their_own():
-    flow, analysis = analysed("""
+    flow, analysis = analyzed("""
         mov.u32 %r1, %tid.x; mov.u32 %r2, 5; setp.lt.s32 %p1, %r1, 7; add.s32 %r5, %r2, %ntid.x; @%p1 bra OTHER;
         mov.u32 %r2, 6; bra MEET; OTHER: mul.lo.s32 %r2, %r2, %r2;
         MEET: st.global.u32 [%rd1], %r2; ret;
@@ -79,7 +79,7 @@ def test_values_of_two_branches_meet_in_a_register_of_their_own():
 
 
 def test_a_kernel_that_ends_in_a_loop_meets_at_its_barrier():
-    _, analysis = analysed("""
+    _, analysis = analyzed("""
         mov.u32 %r1, %tid.x; setp.lt.s32 %p1, %r1, %r9; @%p1 bra ON; add.s32 %r2, %r1, 1;
         ON: bar.sync 0;
         HEAD: add.s32 %r1, %r1, 3; setp.lt.s32 %p2, %r1, %r9; @%p2 bra HEAD;
@@ -105,7 +105,7 @@ def test_a_value_of_all_lanes_meets_one_of_each_segment():
 
 
 def test_what_two_loops_leave_has_a_name_at_each_level():
-    flow, analysis = analysed("""
+    flow, analysis = analyzed("""
         mov.u32 %r1, %tid.x; mov.u32 %r2, 0; mov.u32 %r4, 0;
         OUTER: mov.u32 %r3, 0;
         INNER: add.s32 %r3, %r3, 1; setp.lt.s32 %p1, %r3, %r1; @%p1 bra INNER;

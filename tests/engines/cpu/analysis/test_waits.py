@@ -18,7 +18,7 @@ from tests.engines.cpu.analysis.test_control_flow import IF_ELSE, LOOP, NESTED, 
 def waits_of(flow: Flow, *marks: int) -> set[tuple[int, int]]:
     """Pairs of blocks: lanes can run the first while others wait at the second, if branches at the marks can differ."""
     waits = Waits(flow)
-    waits.part(at(flow, m) for m in marks)
+    waits.diverge(at(flow, m) for m in marks)
     return {(b, w) for b, bits in enumerate(waits.later) for w in numbers(bits)}
 
 
@@ -75,7 +75,7 @@ def test_lanes_that_walk_wait_only_where_it_is_said(seed):
     flow = Flow(blocks, loops)
     divergent = {i for i, block in enumerate(blocks) if len(block.targets) > 1 and rng.random() < 0.7}
     waits = Waits(flow)
-    waits.part(divergent)
+    waits.diverge(divergent)
     ends = [i for i, block in enumerate(blocks) if block.kind == "ret"]
     for _ in range(60):
         lanes = [0] * 6

@@ -73,7 +73,7 @@ def test_integer_to_float(device):
     exact = [int(v) for v in x]
 
     def stepped(direction: int) -> np.ndarray:
-        """The neighbour on the right side of the exact value."""
+        """The neighbor on the right side of the exact value."""
         out = []
         for v, r in zip(exact, nearest, strict=True):
             wrong = int(r) > v if direction < 0 else int(r) < v

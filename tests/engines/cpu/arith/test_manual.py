@@ -360,7 +360,7 @@ def test_modifiers_that_ptx_does_not_have_are_refused():
         "max.xorsign.f16x2",
         "min.relu.u32",
     ):
-        assert arith.refusal(decode(wrong)) is not None, wrong
+        assert arith.unsupported_reason(decode(wrong)) is not None, wrong
 
 
 def test_every_form_is_compared_with_something_exact():

@@ -381,9 +381,9 @@ def test_division_never_traps():
 # -- what is known, and what the objects need -----------------------------------------------------------
 def test_known_and_unknown_mnemonics():
     assert len(FORMS) == 1341
-    assert all(arith.refusal(decode(name)) is None for f in FORMS for name, _ in runner.instructions(f.text))
+    assert all(arith.unsupported_reason(decode(name)) is None for f in FORMS for name, _ in runner.instructions(f.text))
     for wrong in ("add.rn.u32", "frob.u32", "add.f8", "cvt.rn.rz.f32.f64", "fma.f32", "setp.f32", "cvt.f32.s32"):
-        assert arith.refusal(decode(wrong)) is not None
+        assert arith.unsupported_reason(decode(wrong)) is not None
         with pytest.raises(arith.UnsupportedOpcode, match=re.escape(wrong)):
             arith.lower(None, decode(wrong), [])  # type: ignore[arg-type]
 

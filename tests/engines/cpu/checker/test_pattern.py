@@ -19,7 +19,7 @@ def test_the_pattern_is_a_nan_of_every_width(pattern: int) -> None:
     word = torch.tensor([pattern - (1 << 64) if pattern >> 63 else pattern])
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         assert word.view(dtype).isnan().all(), dtype
-    assert pattern >> 51 & 1 == 0  # signalling, as a double
+    assert pattern >> 51 & 1 == 0  # signaling, as a double
     assert (word.view(torch.int32).abs() > 1 << 19).all()  # an index far outside
     assert (word.view(torch.int8) != 0).all()
     assert pattern >> 47 not in (0, 0x1FFFF)  # no address of a process
@@ -53,7 +53,7 @@ __global__ void local(unsigned* out, int n) {
 }""")
 
 
-def unset(name: str, grid: int, size: int, *args: int, shared: int = 0) -> torch.Tensor:
+def uninitialized(name: str, grid: int, size: int, *args: int, shared: int = 0) -> torch.Tensor:
     """What a kernel finds where nothing is set, as hexadecimal 32-bit words; uses of it may raise."""
     out = torch.zeros(grid * size, dtype=torch.int32)
     for _ in range(4):
@@ -72,26 +72,26 @@ def low(pattern: int) -> int:
 def test_shared_memory_of_each_block(level: str, name: str, shared: int) -> None:
     """Also of one that comes after another, in the memory of that."""
     with rawkern.check(level=level):
-        found = unset(name, 500, 67, shared=shared)
+        found = uninitialized(name, 500, 67, shared=shared)
     assert (found[::2] == low(POSITIVE)).all() and (found[1::2] == low(NEGATIVE)).all()
 
 
 @pytest.mark.parametrize("n", [1, 3, 16, 17, 1000])
 def test_memory_from_malloc(n: int) -> None:
     with rawkern.check(level="full"):
-        assert (unset("heap", 1, n, n) == low(POSITIVE)).all()
-    found = unset("heap", 1, n, n)
+        assert (uninitialized("heap", 1, n, n) == low(POSITIVE)).all()
+    found = uninitialized("heap", 1, n, n)
     assert (found[0, : FILLED // 4] == low(POSITIVE)).all()
 
 
 def test_local_memory() -> None:
     with rawkern.check(level="full"):
-        assert (unset("local", 1, 67, 67) == low(POSITIVE)).all()
+        assert (uninitialized("local", 1, 67, 67) == low(POSITIVE)).all()
 
 
 def test_nothing_is_done_at_off() -> None:
     with rawkern.check(level="off"):
-        assert (unset("fixed", 500, 67) != low(POSITIVE)).all()
+        assert (uninitialized("fixed", 500, 67) != low(POSITIVE)).all()
 
 
 #: Kernels that forget a barrier: __syncthreads() belongs where BARRIER stands.

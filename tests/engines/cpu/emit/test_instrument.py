@@ -60,8 +60,8 @@ class Recording(Watch):
     def branch(self, block: Block) -> None:
         self.tell("branch", self.f.function.name, self.f.block, block.kind)
 
-    def parted(self, block: Block, ways: Sequence[Val]) -> None:
-        self.tell("parted", self.f.function.name, self.f.block, len(ways))
+    def diverged(self, block: Block, ways: Sequence[Val]) -> None:
+        self.tell("diverged", self.f.function.name, self.f.block, len(ways))
 
     def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
         self.tell("edge", self.f.function.name, self.f.block, target, len(copies))
@@ -77,8 +77,8 @@ class Recording(Watch):
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
         self.tell("arrive", instr.op.text)
 
-    def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:
-        self.tell("arrive parted", *lanes)
+    def arrive_divergent(self, number: Val, lanes: dict[int, Val]) -> None:
+        self.tell("arrive divergent", *lanes)
 
     def depart(self, number: Val) -> None:
         self.tell("depart")
@@ -92,14 +92,14 @@ class Recording(Watch):
     def cluster_depart(self) -> None:
         self.tell("cluster depart")
 
-    def meet(self, instr: Instr, mask: Val) -> None:
-        self.tell("meet", instr.op.text)
+    def collective(self, instr: Instr, mask: Val) -> None:
+        self.tell("collective", instr.op.text)
 
     def shuffled(self, instr: Instr, dest: str, source: Val, inside: Val, members: Val) -> None:
         self.tell("shuffled", dest.split("!")[0])
 
-    def unmet(self, instr: Instr, lanes: Val) -> None:
-        self.tell("unmet", instr.op.text)
+    def incomplete(self, instr: Instr, lanes: Val) -> None:
+        self.tell("incomplete", instr.op.text)
 
     def note(self, what: Note, *args: Val) -> None:
         self.tell("note", what)
@@ -163,14 +163,14 @@ def expected(op: str) -> list[tuple]:
         others = {"async", "async::generic", "tensormap::generic", "mbarrier_init"}
         return [("note", "fence")] if others.isdisjoint(parts) else []
     if op.startswith("bar.warp"):
-        return [("meet", op), ("note", "warp_sync")]
+        return [("collective", op), ("note", "warp_sync")]
     if op.startswith("barrier.cluster"):
         waits = [("cluster wait", op), ("cluster depart",)]
         return [("cluster arrive", op)] if "arrive" in parts else waits
     if root in ("bar", "barrier"):
         return [("arrive", op), *([] if "arrive" in parts else [("depart",)])]
     if "sync" in parts and root in ("shfl", "vote", "match", "redux", "elect"):
-        return [("meet", op), *([("shuffled", "%r1")] if root == "shfl" else [])]
+        return [("collective", op), *([("shuffled", "%r1")] if root == "shfl" else [])]
     return []
 
 
@@ -186,7 +186,7 @@ def test_each_form_tells_what_it_does(name):
         for event in table["events"]:
             if event[0] == "instruction":
                 told.append(event[1])
-            elif event[0] not in ("enter", "block", "edge", "branch", "parted"):
+            elif event[0] not in ("enter", "block", "edge", "branch", "diverged"):
                 rest.append(event)
         if name == "call":
             assert told.pop() == "ret"  # of what is called
@@ -212,7 +212,7 @@ FLOWS = {
     for (int j = 0; j < n; j++) { v += s[(threadIdx.x + j) % 64]; __syncthreads(); s[threadIdx.x] = v; __syncthreads(); }
     if (v > 5) __syncwarp(0xff); else out[i] = __syncthreads_count(v);
     out[i] += v;""",
-    "meetings": r"""
+    "collectives": r"""
     int v = x[i];
     while (atomicCAS(out, 0, 1) != 0) {}
     if (v & 1) v = __shfl_xor_sync(-1, v, 1); else v = __shfl_xor_sync(-1, v + 1, 1) * 3;
@@ -253,9 +253,9 @@ def test_blocks_edges_and_branches_are_all_told(name, shape):
                 assert ("edge", function, i, t, len(block.copies.get(t, ()))) in events
             if block.kind in ("cond", "switch") and len(set(block.targets)) > 1:
                 assert ("branch", function, i, block.kind) in events
-    parted = {e[:3] for e in events if e[0] == "parted"}
-    assert {("branch", *e[1:]) for e in parted} <= {e[:3] for e in events}
-    assert parted or name == "barriers"
+    diverged = {e[:3] for e in events if e[0] == "diverged"}
+    assert {("branch", *e[1:]) for e in diverged} <= {e[:3] for e in events}
+    assert diverged or name == "barriers"
     ops = Counter(i.op.text for flow in flows.values() for block in flow.blocks for i in block.instrs)
     ops += Counter(
         b.ending.op.text
@@ -266,9 +266,9 @@ def test_blocks_edges_and_branches_are_all_told(name, shape):
     assert Counter(e[1] for e in table["events"] if e[0] == "instruction") == ops
     kinds = {e[0] for e in events}
     if name == "barriers":
-        assert {"arrive", "depart", "meet"} <= kinds
-    if name == "meetings":
-        assert {"arrive", "arrive parted", "depart", "meet", "unmet", "shuffled"} <= kinds
+        assert {"arrive", "depart", "collective"} <= kinds
+    if name == "collectives":
+        assert {"arrive", "arrive divergent", "depart", "collective", "incomplete", "shuffled"} <= kinds
 
 
 def test_the_second_code_for_whole_warps_tells_the_same():

@@ -213,8 +213,8 @@ class Counting(Watch):
     def depart(self, number: Val) -> None:
         self.count("depart")
 
-    def meet(self, instr: Instr, mask: Val) -> None:
-        self.count("meet", lanes=self.f.lanes.act())
+    def collective(self, instr: Instr, mask: Val) -> None:
+        self.count("collective", lanes=self.f.lanes.act())
 
 
 class CountSession(Session):
@@ -270,7 +270,7 @@ DONE:
     ret;
 }
 """
-THREADS_MEET = """
+BARRIER = """
     mul.wide.s32 %rd10, %r1, 4;
     mov.u64 %rd11, part;
     add.s64 %rd12, %rd11, %rd10;
@@ -295,13 +295,13 @@ def counted(kernel: Any, grid: int, block: int, *arrays: np.ndarray) -> dict[tup
 
 
 @pytest.mark.parametrize("block", [32, 96, 75])
-@pytest.mark.parametrize("meets", [False, True])
-def test_counts_are_exact(meets, block):
+@pytest.mark.parametrize("waits", [False, True])
+def test_counts_are_exact(waits, block):
     grid, rng = 7, np.random.default_rng(block)
     n = rng.integers(0, 6, (grid, block)).astype(np.int32)
     n[0, :32] = 3  # a warp that stays together
     x = rng.integers(0, 99, 8).astype(np.int32)
-    kernel = kernel_of(LOOP.replace("MIDDLE", THREADS_MEET if meets else ""), Counts, 4)
+    kernel = kernel_of(LOOP.replace("MIDDLE", BARRIER if waits else ""), Counts, 4)
     out, total = np.zeros((grid, block), np.int32), np.zeros(1, np.int32)
     found = counted(kernel, grid, block, n, x, out, total)
     sums = np.concatenate([[0], np.cumsum(x)])[n]
@@ -310,7 +310,7 @@ def test_counts_are_exact(meets, block):
 
     warps = [row[k : k + 32] for row in n for k in range(0, block, 32)]
     rounds = sum(w.max() + 1 for w in warps)
-    parted = sum(0 < (w == k).sum() < (w >= k).sum() for w in warps for k in range(6))
+    diverged = sum(0 < (w == k).sum() < (w >= k).sum() for w in warps for k in range(6))
     want = {
         ("calls",): len(warps),
         ("instruction", "ld.global.s32"): len(warps),
@@ -320,16 +320,16 @@ def test_counts_are_exact(meets, block):
         ("instruction", "setp.ge.s32"): rounds,
         ("lanes", "bra"): (n + 1).sum() + n.sum(),
         ("branch", "bra"): rounds,
-        ("divergent", "bra"): parted,
+        ("divergent", "bra"): diverged,
         ("branch", "red.global.add.u32"): len(warps),  # lanes that skip it
         ("access", READ, "global"): n.size + n.sum(),
         ("access", UPDATE, "global"): 5 * grid,
         ("access", WRITE, "global"): n.size,
         ("lanes", "red.global.add.u32"): 5 * grid,
-        ("opens",): 2 * grid if meets else 0,
+        ("opens",): 2 * grid if waits else 0,
     }
-    if meets:
-        want |= {("access", WRITE, "shared"): n.size, ("access", READ, "shared"): n.size, ("meet",): n.size}
+    if waits:
+        want |= {("access", WRITE, "shared"): n.size, ("access", READ, "shared"): n.size, ("collective",): n.size}
         want |= {("arrive",): 2 * len(warps), ("depart",): 2 * len(warps)}
         want |= {("instruction", "bar.sync"): 2 * len(warps), ("lanes", "shfl.sync.bfly.b32"): n.size}
     assert {key: found[key] for key in want} == want
@@ -417,8 +417,8 @@ class PathCounting(Counting):
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
         self.count("arrive")
 
-    def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:
-        self.count("arrive parted")
+    def arrive_divergent(self, number: Val, lanes: dict[int, Val]) -> None:
+        self.count("arrive divergent")
 
     def access(self, access: Access, form: Form) -> Form:
         return form
@@ -438,7 +438,7 @@ BODIES = {
     if (v & 2) { out[i] = 1; asm volatile("barrier.sync 0;" ::: "memory"); out[i] = 5; }
     else { out[i] = v; asm volatile("barrier.sync 0;" ::: "memory"); if (v & 4) return; }
     out[i] += v;""",
-    "meetings": r"""
+    "collectives": r"""
     if (v & 1) v = __shfl_xor_sync(-1, v, 1); else v = __shfl_xor_sync(-1, v + 1, 1) * 3;
     if (v > 40) return;
     out[i] = __ballot_sync(-1, v & 2);""",
@@ -468,12 +468,12 @@ extern "C" __global__ void k(const int* x, int* out) {
         gone = sum(n for place, n in come.items() if place in ends and place[0] == function)
         assert gone + found.get(("end", function), 0) == begun[function, 0]
     if name == "barriers":
-        assert found["arrive parted",] > 0
+        assert found["arrive divergent",] > 0
 
 
 def test_a_session_can_end_a_launch():
     class Impatient(Session):
-        def complaint(self) -> str | None:
+        def stop_reason(self) -> str | None:
             return "enough of this"
 
     kernel = kernel_of('extern "C" __global__ void k(volatile int* x) { while (x[0] == 0) {} }', Instrument, 1)

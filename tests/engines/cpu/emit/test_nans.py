@@ -8,7 +8,7 @@ import torch
 
 import rawkern
 from rawkern.engines.cpu.analysis import control_flow
-from rawkern.engines.cpu.analysis.divergence import analyse
+from rawkern.engines.cpu.analysis.divergence import analyze
 from rawkern.engines.cpu.analysis.ssa import split_registers
 from rawkern.engines.cpu.emit import nans
 from rawkern.engines.cpu.ptx import parser
@@ -67,7 +67,7 @@ def test_quiet_registers():
 
 def test_number_registers():
     function, found = flow_of(NUMBERS)
-    known = nans.number_registers(found, analyse(function, found, 1, set(), lambda instr: False).constants)
+    known = nans.number_registers(found, analyze(function, found, 1, set(), lambda instr: False).constants)
     assert known == {f"%f{k}" for k in (3, 7, 10)}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rawkern.base import llvm as llvm_
 from rawkern.engines.cpu.emit.instructions import HANDLERS
-from rawkern.engines.cpu.emit.opcodes import FORMS, REFUSED, refusal
+from rawkern.engines.cpu.emit.opcodes import FORMS, UNSUPPORTED, unsupported_reason
 from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.runtime import jit
 from tests.engines.cpu.arith import ptx_forms
@@ -35,8 +35,8 @@ def test_the_page_is_what_the_tables_say():
 def test_what_is_listed_has_a_handler():
     in_flow = {"bra", "brx", "ret", "exit", "bar", "barrier"}
     assert {f.base for f in FORMS} <= {name.split(".")[0] for name in HANDLERS} | in_flow
-    for start in REFUSED:
-        assert refusal(decode(start)) is not None
+    for start in UNSUPPORTED:
+        assert unsupported_reason(decode(start)) is not None
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_is_listed_has_a_handler():
     ],
 )
 def test_why_a_form_is_refused(op, why):
-    found = refusal(decode(op))
+    found = unsupported_reason(decode(op))
     assert found is not None and why in found
 
 

@@ -101,7 +101,7 @@ def test_checked_launches_find_the_same(merges, monkeypatch):
     monkeypatch.setattr(values, "MERGES", merges)
     name = f"add_{merges}"
     text = LOCK.replace("add(", f"{name}(")
-    unset = text.replace(
+    uninitialized = text.replace(
         "float v = x[threadIdx.x]",
         "__shared__ float s[40]; if (threadIdx.x != 7) s[threadIdx.x] = x[threadIdx.x]; float v = s[threadIdx.x]",
     )
@@ -115,4 +115,4 @@ def test_checked_launches_find_the_same(merges, monkeypatch):
         w = torch.where(v > 1, w - v, w)
     torch.testing.assert_close(sums, torch.cat([v.sum()[None], w]))
     with pytest.raises(rawkern.UninitializedReadError, match=r"thread \(7,0,0\)"), rawkern.check():
-        rawkern.RawKernel(unset, name)[1, 40](lock, x, sums, 3)
+        rawkern.RawKernel(uninitialized, name)[1, 40](lock, x, sums, 3)

@@ -50,7 +50,7 @@ def test_words(text, name, types, space, order, count):
     ],
 )  # fmt: skip
 def test_who_meets(text, who):
-    assert decode(text).meets == who
+    assert decode(text).collective == who
 
 
 def test_widths_of_operands():
@@ -85,4 +85,4 @@ def test_each_opcode_has_its_row():
     listed = {decode(op).name for f in FORMS for op in ptx_forms.mnemonics(f)}
     assert not (listed | HANDLERS.keys() | arith.BASES) - FACTS.keys()
     assert all(FACTS[base].pure for base in arith.BASES)
-    assert not any(facts.pure and (facts.memory or facts.meets) for facts in FACTS.values())
+    assert not any(facts.pure and (facts.memory or facts.collective) for facts in FACTS.values())

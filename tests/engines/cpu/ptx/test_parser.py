@@ -46,7 +46,7 @@ def one(text: str) -> Instr:
 def test_clusters_of_a_kernel(directives, cluster):
     text = HEAD + f".entry k() {directives} {{ ret; }}"
     function = parse(text).functions["k"]
-    assert function.cluster == cluster and not function.refused
+    assert function.cluster == cluster and not function.rejected
     if cluster:
         for _ in range(2):  # made, then from the disk
             assert Translation(text, False).needs().kernels["k"].cluster == cluster
@@ -353,10 +353,10 @@ OTHERS = ".global .u32 fine;\n.entry other() { .reg .b32 %r<2>; ld.global.u32 %r
         (".func f(.reg .b32 a) { ret; } .entry k() { call f, (1); }", "parameter in a register is not supported"),
         (
             ".global .b8 v[2] = {0xFF(o), 0}; .entry k() { mov.u64 %rd1, v; }",
-            "initialiser not supported: '0xFF (o)'",
+            "initializer not supported: '0xFF (o)'",
         ),
-        (".global .u32 v[2] = {1, 2, 3}; .entry k() { mov.u64 %rd1, v; }", "initialiser not supported: '{1, 2, 3}'"),
-        (".global .u32 v = {1}; .entry k() { mov.u64 %rd1, v; }", "initialiser not supported: '{1}'"),
+        (".global .u32 v[2] = {1, 2, 3}; .entry k() { mov.u64 %rd1, v; }", "initializer not supported: '{1, 2, 3}'"),
+        (".global .u32 v = {1}; .entry k() { mov.u64 %rd1, v; }", "initializer not supported: '{1}'"),
         (".global .weird v; .entry k() { mov.u64 %rd1, v; }", "variable not understood: '.global .weird v'"),
         (".tex .u32 v; .entry k() { mov.u64 %rd1, v; }", "directive not supported: '.tex .u32 v;'"),
         (".func g() { ret; } .alias f, g; .entry k() { call f; }", "directive not supported: '.alias f, g;'"),

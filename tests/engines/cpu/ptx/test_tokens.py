@@ -53,7 +53,7 @@ SAME = {
 def _items(text: str) -> list[Instr | Label]:
     head = ".version 8.7\n.target sm_80\n.address_size 64\n.entry k() {\n"
     kernel = parse(f"{head}{DECLARED}{text}\nL: ret;\n}}\n").functions["k"]
-    assert not kernel.refused
+    assert not kernel.rejected
     return kernel.body[8:]
 
 

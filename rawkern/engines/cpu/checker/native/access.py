@@ -16,7 +16,7 @@ from rawkern.engines.cpu.checker.native.layout import (
 from rawkern.engines.cpu.checker.native.clusters import rk_check_owner, rk_check_reaches
 from rawkern.engines.cpu.checker.native.sync import rk_check_send
 from rawkern.engines.cpu.checker.native.order import rk_check_cell, rk_check_spread, rk_check_trace, rk_check_trace_even
-from rawkern.engines.cpu.checker.native.runtime import rk_check_find, rk_check_found_unset, rk_check_report
+from rawkern.engines.cpu.checker.native.runtime import rk_check_find, rk_check_found_uninitialized, rk_check_report
 from rawkern.engines.cpu.records import BLOCK
 from rawkern.engines.cpu.checker.native.scalar import elsewhere, highest_bit, inline, load8, lowest_bit, store8
 
@@ -29,7 +29,7 @@ def rk_check_even(ck, blk, warp, mask, site, stride, run):
 
     Returns the lanes that may go on. The bases stand in the CHECK record.
     """
-    CHECK.unset[ck] = 0
+    CHECK.uninitialized[ck] = 0
     CHECK.lanes[ck] = mask
     s = CHECK.sites[ck] + site * SITE_SIZE
     st = BLOCK.session[blk]
@@ -226,12 +226,12 @@ def rk_check_local(ck, st, thread, a, site, s):
         some = some | load8(init + k)
         k += 1
     if SITE.what[s] != WRITE and some == 0:
-        rk_check_found_unset(ck, st, thread, a - CHECK.frame[ck], site, s, 0)
+        rk_check_found_uninitialized(ck, st, thread, a - CHECK.frame[ck], site, s, 0)
     k = 0
-    unset = 0
+    uninitialized = 0
     if SITE.what[s] == WRITE and (CHECK.storing[ck] >> (thread & 31)) & 1:
-        unset = CHECK.unset_bytes[ck, thread & 31]
+        uninitialized = CHECK.uninitialized_bytes[ck, thread & 31]
     while SITE.what[s] != READ and k < SITE.size[s]:
-        store8(init + k, ((unset >> k) & 1) ^ 1)
+        store8(init + k, ((uninitialized >> k) & 1) ^ 1)
         k += 1
     return 1

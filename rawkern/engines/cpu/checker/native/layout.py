@@ -28,7 +28,7 @@ def _words(names: str) -> tuple[tuple[str, str], ...]:
 CHECK = Record(
     "Check",
     (
-        *_words("unset storing segments nsegments last sites reports nreports max_reports serial"),
+        *_words("uninitialized storing segments nsegments last sites reports nreports max_reports serial"),
         *_words("clock times blind log row runner runner_since owner owner_since copying"),
         *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs unfenced locks held"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
@@ -37,7 +37,7 @@ CHECK = Record(
         *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region heap_held heap_limit"),
         ("bases", "[4 x i64]"),
         ("addresses", "[32 x i64]"),
-        ("unset_bytes", "[32 x i64]"),
+        ("uninitialized_bytes", "[32 x i64]"),
         ("values", f"[{32 * VALUES} x i64]"),
     ),
 )
@@ -56,7 +56,7 @@ PLANES, KEPT, OTHERS, OBSERVER = 6, 3, 4, 5  # their number, and those of the la
 SITE = Record(
     "Site",
     _words(
-        "root size element align what space strong looks weak seen defers unset_address unset_thread unset_block "
+        "root size element align what space strong looks weak seen defers uninitialized_address uninitialized_thread uninitialized_block "
         "start end kept swaps sides"
     ),
 )
@@ -76,7 +76,7 @@ BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
 AT_FENCE, AT_ONCE, BY_CHOICE = 0, 1, 2
 ON = 2  # of a barrier at which a warp only arrives
 #: space; WINDOWS: shared memory of any block of the cluster, in whose window a root of the own is meant
-GENERIC, GLOBAL, SHARED, LOCAL, MEETING, WINDOWS = range(6)
+GENERIC, GLOBAL, SHARED, LOCAL, COLLECTIVE, WINDOWS = range(6)
 #: What is known of one block: clocks of its warps, and what of all agents each has seen (`seen`), what strong writes
 #: of a warp pass on, within the block and to others (`fenced`, `wide`: since when), what such writes have passed on
 #: in the block (`pot`), and what strong reads of a warp have found there and a fence has yet to put in its past
@@ -113,7 +113,7 @@ WORD, TIME_AT = 8, 32
 LANE_MASK, MASK_AT, REST_AT, STRONG_AT, SITE_AT = 31, 5, 9, 14, 15
 SITES = 1 << (TIME_AT - SITE_AT)
 MARGIN = 1024  # bytes of shadow around what is used, as whole vectors are read
-#: The lanes of a warp that accesses neighbouring values, for each word of shadow: rows for values of 1, 2, 4, 8 and 16
+#: The lanes of a warp that accesses neighboring values, for each word of shadow: rows for values of 1, 2, 4, 8 and 16
 #: bytes, of `RUN_ROW` bytes. Words of more than one lane have as many runs, one after the other.
 RUN_ROW = 1024
 

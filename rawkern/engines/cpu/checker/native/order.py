@@ -18,7 +18,7 @@ from rawkern.engines.cpu.checker.native.layout import (
     TIME_AT, UPDATE, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.locks import rk_check_lock, rk_check_may_lock
-from rawkern.engines.cpu.checker.native.runtime import rk_check_found_unset
+from rawkern.engines.cpu.checker.native.runtime import rk_check_found_uninitialized
 from rawkern.engines.cpu.checker.native.sync import rk_check_limits
 from rawkern.engines.cpu.checker.native.scalar import elsewhere, highest_bit, inline, load64, lowest_bit, store64
 
@@ -103,7 +103,7 @@ def rk_check_mine(ck, st, warp, site, s, base):
 
 @inline
 def rk_check_run(ck, mask, size, what, region, a, lane, bytes):
-    """Follow lanes, from `lane` on, that access neighbouring values from `a` on; 0 if each has to be looked at."""
+    """Follow lanes, from `lane` on, that access neighboring values from `a` on; 0 if each has to be looked at."""
     words = REGION.words[region] + (a >> 2) * 8
     plane = REGION.plane[region]
     table = CHECK.runs[ck] + lowest_bit(size) * RUN_ROW + lane * size * 2
@@ -158,7 +158,7 @@ def rk_check_same_address(ck, st, warp, mask, site, s, region, base, run, word):
 
 
 def rk_check_trace(ck, st, warp, mask, site, s, region, base):
-    """Follow the accesses of a warp's lanes; of neighbours that read the same, the first and the last."""
+    """Follow the accesses of a warp's lanes; of neighbors that read the same, the first and the last."""
     if CHECK.blind[ck]:
         return 0
     reads = SITE.what[s] == READ
@@ -207,7 +207,7 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, region, base):
     plane = REGION.plane[region]
     if SITE.what[s] == READ:
         REGION.read[region] = 1
-    unset = 1
+    uninitialized = 1
     while a < end:
         offset = a & 3
         bytes = end - a
@@ -216,13 +216,17 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, region, base):
         part = ((1 << bytes) - 1) << offset
         cell = REGION.words[region] + (a >> 2) * 8
         if SITE.what[s] == READ:
-            unset = unset & rk_check_read(ck, st, warp, lane, a, site, region, cell, plane, me, part, base)
+            uninitialized = uninitialized & rk_check_read(
+                ck, st, warp, lane, a, site, region, cell, plane, me, part, base
+            )
         else:
             if rk_check_write(ck, st, warp, lane, a, site, s, region, cell, plane, me, part, base):
                 REGION.read[region] = 1
         a = (a & (0 - 4)) + 4
-    if unset and SITE.what[s] == READ:
-        rk_check_found_unset(ck, st, warp * 32 + lane, end - SITE.size[s] - STATE.window[st], site, s, SITE.root[s])
+    if uninitialized and SITE.what[s] == READ:
+        rk_check_found_uninitialized(
+            ck, st, warp * 32 + lane, end - SITE.size[s] - STATE.window[st], site, s, SITE.root[s]
+        )
     return 0
 
 
@@ -232,9 +236,9 @@ def rk_check_read(ck, st, warp, lane, a, site, region, cell, plane, me, part, ba
     who = load64(cell)
     if who < base:
         who = 0
-    unset = 0
+    uninitialized = 0
     if base != 0 and (who >> REST_AT) & part == 0:
-        unset = 1
+        uninitialized = 1
     elif (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
         if rk_check_is_observed(ck, st, warp, cell, plane, me, who, base) == 0:
             rk_check_race(ck, st, warp, lane, a, site, who)
@@ -246,7 +250,7 @@ def rk_check_read(ck, st, warp, lane, a, site, region, cell, plane, me, part, ba
         REGION.observed[region] = 1
         store64(cell + plane * OBSERVER, me)
     rk_check_note_read(ck, st, warp, cell, plane, me, part, base)
-    return unset
+    return uninitialized
 
 
 @inline
@@ -273,10 +277,10 @@ def rk_check_write(ck, st, warp, lane, a, site, s, region, cell, plane, me, part
     if who < base:
         who = 0
     if SITE.what[s] == UPDATE and base != 0 and (who >> REST_AT) & part != part:
-        rk_check_found_unset(ck, st, warp * 32 + lane, a - STATE.window[st], site, s, SITE.root[s])
+        rk_check_found_uninitialized(ck, st, warp * 32 + lane, a - STATE.window[st], site, s, SITE.root[s])
     set = part
     if SITE.what[s] == WRITE and (CHECK.storing[ck] >> lane) & 1:  # what is not set is stored
-        set = part & (((CHECK.unset_bytes[ck, lane] >> (a - CHECK.addresses[ck, lane])) << (a & 3)) ^ 15)
+        set = part & (((CHECK.uninitialized_bytes[ck, lane] >> (a - CHECK.addresses[ck, lane])) << (a & 3)) ^ 15)
     writer = 0  # accesses that this one is not ordered after
     if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
         if rk_check_is_observed(ck, st, warp, cell, plane, me, who, base) == 0:

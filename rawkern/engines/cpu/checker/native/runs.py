@@ -1,4 +1,4 @@
-"""Checked builds: accesses of a warp to neighbouring words, followed as vectors of the shadow's words.
+"""Checked builds: accesses of a warp to neighboring words, followed as vectors of the shadow's words.
 
 What `check_order` does for one lane, for many at a time as long as nothing stands against any of them; it looks again
 one by one where something may. LLVM IR by the emitter, as `scalar` knows 64-bit integers only.
@@ -146,7 +146,9 @@ class _Run:
                     fine = e.bin("or", e.bin("or", self.seen(r), own), e.cmp("icmp ult", r, a["gone"]))
                     self.stop(e.bin("and", active, e.invert(fine)))
             return
-        absent = e.bin("and", gone, e.cmp("icmp eq", a["need"], 0))  # what nobody has written may be read, or is unset
+        absent = e.bin(
+            "and", gone, e.cmp("icmp eq", a["need"], 0)
+        )  # what nobody has written may be read, or is uninitialized
         r = self.load(1)
         known = e.bin("or", e.cmp("icmp uge", r, a["floor"]), e.cmp("icmp ult", r, a["gone"]))
         self.stop(e.bin("and", active, e.invert(e.bin("and", e.bin("or", fine, absent), known))))

@@ -9,7 +9,7 @@ define internal i32 @rk_check(i64 %ck, i64 %blk, i64 %warp, i32 %m, i64 %site, <
   %pck = inttoptr i64 %ck to ptr
   %pa = &Check.addresses %pck
   store <32 x i64> %a, ptr %pa, align 8
-  %punset = &Check.unset %pck
+  %punset = &Check.uninitialized %pck
   store i64 0, ptr %punset
   %v = bitcast i32 %m to <32 x i1>
   %up = select <32 x i1> %v, <32 x i64> %a, <32 x i64> splat (i64 -1)

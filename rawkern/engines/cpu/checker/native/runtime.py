@@ -10,14 +10,14 @@ threads.
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, BAD_FREE, CHECK, COLUMNS, ENTRY, INACTIVE_SOURCE, IS_FREED, LOCAL, MEETING, PASSED, REGION, REPORT, SITE,
+    AGENTS, BAD_FREE, CHECK, COLUMNS, ENTRY, INACTIVE_SOURCE, IS_FREED, LOCAL, COLLECTIVE, PASSED, REGION, REPORT, SITE,
     STATE, TAKEN, UNINITIALIZED, WORD,
 )  # fmt: skip
 from rawkern.engines.cpu.records import BLOCK
 from rawkern.engines.cpu.checker.native.scalar import clear, lowest_bit, store64
 
 ENTRY_SIZE, SITE_SIZE, REPORT_SIZE = ENTRY.size, SITE.size, REPORT.size
-UNSET = 0xFFFF
+UNINITIALIZED = 0xFFFF
 ROW = 8 * COLUMNS
 STATE_SEEN, STATE_FENCED, STATE_WIDE = STATE.offset("seen"), STATE.offset("fenced"), STATE.offset("wide")
 STATE_REST, REST_SIZE = STATE.offset("fence_time"), STATE.offset("group_times") - STATE.offset("fence_time")
@@ -83,16 +83,16 @@ def rk_check_report(ck, st, kind, site, thread, address, e):
     return r
 
 
-def rk_check_found_unset(ck, st, thread, address, site, s, e):
+def rk_check_found_uninitialized(ck, st, thread, address, site, s, e):
     """A read of what is not set: reported at once, or when the value is used."""
     if SITE.space[s] != LOCAL and address >= CHECK.reserved[ck] and address < CHECK.reserved_end[ck]:
         return 0  # CUDA's own part of shared memory, which is zero at first
     if SITE.defers[s]:
-        CHECK.unset[ck] = CHECK.unset[ck] | (1 << (thread & 31))
-        if SITE.unset_thread[s] == 0:
-            SITE.unset_address[s] = address
-            SITE.unset_thread[s] = thread + 1
-            SITE.unset_block[s] = STATE.number[st]
+        CHECK.uninitialized[ck] = CHECK.uninitialized[ck] | (1 << (thread & 31))
+        if SITE.uninitialized_thread[s] == 0:
+            SITE.uninitialized_address[s] = address
+            SITE.uninitialized_thread[s] = thread + 1
+            SITE.uninitialized_block[s] = STATE.number[st]
         return 0
     rk_check_report(ck, st, UNINITIALIZED, site, thread, address, e)
     return 0
@@ -119,28 +119,28 @@ def rk_check_branch(ck, blk, warp, site, taken, rest):
     return 0
 
 
-def rk_check_unset(ck, blk, warp, lanes, site):
+def rk_check_uninitialized(ck, blk, warp, lanes, site):
     """Report lanes that use what has not been set: the place where they first computed with it, else this one."""
     while lanes:
         lane = lowest_bit(lanes)
         lanes = lanes & (lanes - 1)
         first = CHECK.addresses[ck, lane]
         at = site
-        if first != UNSET:
+        if first != UNINITIALIZED:
             at = first - 1
         s = CHECK.sites[ck] + at * SITE_SIZE
         root = 0
         if SITE.space[s] != LOCAL:
             root = SITE.root[s]
         thread = warp * 32 + lane
-        if SITE.unset_thread[s]:
-            thread = SITE.unset_thread[s] - 1
+        if SITE.uninitialized_thread[s]:
+            thread = SITE.uninitialized_thread[s] - 1
         kind = UNINITIALIZED
-        if SITE.space[s] == MEETING:
+        if SITE.space[s] == COLLECTIVE:
             kind = INACTIVE_SOURCE
-        r = rk_check_report(ck, BLOCK.session[blk], kind, at, thread, SITE.unset_address[s], root)
-        if r and SITE.unset_thread[s]:
-            REPORT.block[r] = SITE.unset_block[s]
+        r = rk_check_report(ck, BLOCK.session[blk], kind, at, thread, SITE.uninitialized_address[s], root)
+        if r and SITE.uninitialized_thread[s]:
+            REPORT.block[r] = SITE.uninitialized_block[s]
     return 0
 
 

@@ -87,7 +87,7 @@ def transposed(e: Emitter, v: Val, rows: int) -> Val:
     return e.shuffle(v, [r * columns + c for c in range(columns) for r in range(rows)])
 
 
-def joined(e: Emitter, registers: list[Val], kind: Kind) -> Val:
+def tile_of(e: Emitter, registers: list[Val], kind: Kind) -> Val:
     """8 x 8 accumulators, row by row, as raw bits."""
     ty = f"i{kind.bits}"
     if len(registers) == 1:
@@ -95,7 +95,7 @@ def joined(e: Emitter, registers: list[Val], kind: Kind) -> Val:
     return e.shuffle(registers[0], [k // 2 + LANES * (k % 2) for k in range(64)], registers[1])
 
 
-def parted(e: Emitter, tile: Val, kind: Kind) -> list[Val]:
+def registers_of(e: Emitter, tile: Val, kind: Kind) -> list[Val]:
     """The registers that hold 8 x 8 accumulators."""
     if accumulators(kind) == 1:
         return [e.view(tile, "i32")]

@@ -167,10 +167,10 @@ class _Core:
         fast, slow, met = (e.fresh(x)[1:] for x in ("fast", "slow", "met"))
         e.line(f"br {e.bin('or', some, Val('%unusual', 'i1'))}, label %{slow}, label %{fast}, !prof !0")
         e.label(fast)
-        first = e.select(nothing, self.cut(e.bin("fadd", c, 0.0)), self.quick(group, c, most))
+        first = e.select(nothing, self.cut(e.bin("fadd", c, 0.0)), self.in_float(group, c, most))
         e.line(f"br label %{met}")
         e.label(slow)
-        second = self.careful(group, c, most)
+        second = self.in_double(group, c, most)
         e.line(f"br label %{met}")
         e.label(met)
         total = e.let("float", COLUMNS, f"phi {first.t} [ {first.ref}, %{fast} ], [ {second.ref}, %{slow} ]")
@@ -184,7 +184,7 @@ class _Core:
         kept = e.bin("and", e.cast("bitcast", x, "i32"), -1 << gone)
         return e.cast("bitcast", kept, "float")
 
-    def quick(self, group: Sequence[int], c: Val, most: Val) -> Val:
+    def in_float(self, group: Sequence[int], c: Val, most: Val) -> Val:
         """Products as floats, each cut to an integer of the last bit that is kept."""
         e, fraction = self.e, self.rule.fraction
         most = e.intrinsic("llvm.smax", "i32", most, e.like(most, -2 * _SAFE))
@@ -217,7 +217,7 @@ class _Core:
         x = self.e.bin("fmul", x, scale)
         return from_half(self.e, to_half(self.e, x)) if self.result == "f16" else self.cut(x)
 
-    def careful(self, group: Sequence[int], c: Val, most: Val) -> Val:
+    def in_double(self, group: Sequence[int], c: Val, most: Val) -> Val:
         """The same with doubles, which hold all that there can be; infinities and NaNs take their course."""
         e, fraction = self.e, self.rule.fraction
         most = e.resize(e.intrinsic("llvm.smax", "i32", most, e.like(most, -300)), "i64", True)

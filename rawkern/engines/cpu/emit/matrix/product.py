@@ -17,7 +17,7 @@ from rawkern.engines.cpu.arith.fp8 import from_fp8
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.lanes import define
 from rawkern.engines.cpu.emit.matrix import fused
-from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, joined, parted, transposed
+from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, tile_of, registers_of, transposed
 from rawkern.engines.cpu.ir import BITS, Emitter, Module, Val
 from rawkern.engines.cpu.ptx.decode import DTYPES
 
@@ -94,7 +94,7 @@ def helper(m: Module, p: Product) -> str:
         total[row, column] = _loop(e, p, lines, rows_at[row], column // 8 * steps * 8, steps)
     out = []
     for tile in p.shape.tiles("d", p.d):
-        out += parted(e, raw(e, e.concat(total[tile]), p.d), p.d)
+        out += registers_of(e, raw(e, e.concat(total[tile]), p.d), p.d)
     return_all(e, result_type(p), out)
     return define(f"define internal {result_type(p)} @{p.name}({', '.join(params)}) noinline", e)
 
@@ -184,13 +184,13 @@ def _fused(e: Emitter, p: Product, rule: fused.Rule, a: list[Val], b: list[Val],
     out = []
     for tile in p.shape.tiles("d", p.d):
         at = e.let("ptr", 1, f"getelementptr float, ptr %sums, i64 {64 * tiles.index(tile)}")
-        out += parted(e, raw(e, e.let("float", 64, f"load <64 x float>, {at}, align 64"), p.d), p.d)
+        out += registers_of(e, raw(e, e.let("float", 64, f"load <64 x float>, {at}, align 64"), p.d), p.d)
     return_all(e, result_type(p), out)
 
 
 def sums_of(e: Emitter, registers: list[Val], kind: Kind) -> Val:
     """8 x 8 accumulators, row after row, as sums are computed."""
-    tile = joined(e, registers, kind)
+    tile = tile_of(e, registers, kind)
     if kind.name == "f16":
         return load(e, tile, DTYPES["f16"])
     return tile if kind.name == "s32" else e.cast("bitcast", tile, DTYPES[kind.name].fp)

@@ -17,8 +17,8 @@ from rawkern.engines.cpu.emit.matrix.fragments import (
     KINDS,
     Kind,
     accumulators,
-    joined,
-    parted,
+    tile_of,
+    registers_of,
     transposed,
 )
 from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
@@ -132,7 +132,7 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
         own = [regs[n : n + per] for n in range(per * k, len(regs), per * len(places))]
         near = _accessed(f, instr, mem, READ, at, pitch, _extent(kind, operand, cross), cross, own)
         tile = _tile(f, *near, kind, operand, cross)
-        loaded += parted(f.e, tile, kind) if operand == "c" else [f.e.view(tile, f"i{kind.register}")]
+        loaded += registers_of(f.e, tile, kind) if operand == "c" else [f.e.view(tile, f"i{kind.register}")]
     for k, reg in enumerate(regs):
         f.values.put(reg.name, loaded[k % len(loaded)])
 
@@ -148,7 +148,7 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     name = f"rk_tile_store_{kind.bits}{'_cross' if cross else ''}"
     f.module.helper(name, lambda m: _tile_stored(m, name, kind, cross))
     for k, at in enumerate(places):
-        tile = joined(f.e, regs[per * k : per * k + per], kind)
+        tile = tile_of(f.e, regs[per * k : per * k + per], kind)
         values = None
         if f.watch.sees_values:
             values = _columns(f.e, transposed(f.e, tile, 8) if cross else tile, 8)

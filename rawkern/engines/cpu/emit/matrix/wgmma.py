@@ -5,7 +5,7 @@ to ``mma_async`` may not change before it waits, so when it is computed cannot b
 waits for it in all four warps, as any may then have the operands overwritten.
 
 Descriptors say where the cores of a matrix lie: 8 rows (of B: columns) of 16 bytes each. Where they are major in K a
-row's 16 bytes are neighbours in K, else there are 8 rows for each of 8 K.
+row's 16 bytes are neighbors in K, else there are 8 rows for each of 8 K.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rawkern.engines.cpu.emit.instrument import READ, Access
 from rawkern.engines.cpu.emit.jumps import hand_over, site_of
 from rawkern.engines.cpu.emit.lanes import define, pointer
 from rawkern.engines.cpu.emit.matrix import fused, product
-from rawkern.engines.cpu.emit.matrix.fragments import KINDS, Kind, accumulators, parted, transposed
+from rawkern.engines.cpu.emit.matrix.fragments import KINDS, Kind, accumulators, registers_of, transposed
 from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
 from rawkern.engines.cpu.emit.memory.loops import counted, room
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
@@ -379,7 +379,7 @@ def _sum(e: Emitter, form: Form, half: int, per: int) -> None:
     e.line(f"br label %{out}")
     c, at = loop(out, add, done)
     tile = e.let(form.number, 64, f"load <64 x {form.number}>, {at}, align 64")
-    for value, p in zip(parted(e, product.raw(e, tile, form.d), form.d), registers(c), strict=True):
+    for value, p in zip(registers_of(e, product.raw(e, tile, form.d), form.d), registers(c), strict=True):
         e.line(f"store {value}, {p}, align 64")
     closing[1]()
     e.label(done)

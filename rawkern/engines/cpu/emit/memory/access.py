@@ -70,7 +70,7 @@ def load_lanes(
 
 
 def _known(form: Form, size: int, count: int) -> bool:
-    """Whether accesses of `count` values of `size` bytes are neighbours, in any order, or the same in each segment."""
+    """Whether accesses of `count` values of `size` bytes are neighbors, in any order, or the same in each segment."""
     return count in (1, 2, 4) and stride_of(form) in (0, size * count, -size if count == 1 else 0)
 
 
@@ -230,7 +230,7 @@ def _store_segments(f: FunctionLowering, bases: list[Val], form: Form, at: int, 
         if stride_of(form) == -size:
             own, start = own[::-1], at - size * (run - 1)
         parts = [e.shuffle(v, own) for v in values] if own != range(LANES) else values
-        while len(parts) > 1:  # interleave neighbours: (a, b, c, d) -> (ac, bd) -> abcd
+        while len(parts) > 1:  # interleave neighbors: (a, b, c, d) -> (ac, bd) -> abcd
             half, n = len(parts) // 2, parts[0].n
             picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
             parts = [e.shuffle(parts[k], picks, parts[k + half]) for k in range(half)]

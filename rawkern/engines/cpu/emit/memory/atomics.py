@@ -58,7 +58,7 @@ def _one(f: FunctionLowering, operation: Op, dest: Reg | None, addrs: Val, sourc
     name = f"rk_{operation.base}_{op}_{ty.name}_{space}_{order}{'_together' if together else ''}"
     one, several = atomic_step(op, ty, space, order), None
     if op == "add" and ty.name in ("f32", "f64") and space == "global" and "cx16" in f.module.features:
-        several = _add_neighbours(ty, order)
+        several = _add_neighbors(ty, order)
     result = each_lane(f, name, ity, addrs, operands, one, together, several)
     if isinstance(dest, Reg):
         f.values.put(dest.name, result)
@@ -84,8 +84,8 @@ def _add_together(ity: str, space: str, order: str, size: int, looks: bool) -> C
     return add
 
 
-def _add_neighbours(ty: DType, order: str) -> Callable:
-    """Lanes add floats to neighbours in memory: 16 bytes are compared and swapped as one until that holds."""
+def _add_neighbors(ty: DType, order: str) -> Callable:
+    """Lanes add floats to neighbors in memory: 16 bytes are compared and swapped as one until that holds."""
     updated, each = new_value("add", ty, "global"), 128 // ty.bits
 
     def add(e: Emitter, at: str, args: list[Val]) -> Val:

@@ -1,6 +1,6 @@
-"""Accesses of lanes that do not all take part, or whose addresses are not known to be neighbours.
+"""Accesses of lanes that do not all take part, or whose addresses are not known to be neighbors.
 
-Out-of-line helpers look at the addresses when they run: neighbours become one masked access, equal ones a broadcast.
+Out-of-line helpers look at the addresses when they run: neighbors become one masked access, equal ones a broadcast.
 Addresses go there in the shortest form known, so that little code stands where they are used.
 """
 
@@ -26,7 +26,7 @@ def scatter(f: FunctionLowering, form: Form, at: int, values: list[Val], size: i
 
 
 def masked_load(e: Emitter, base: Val, at: int, mask: Val, size: int) -> Val:
-    """The active lanes' values from neighbouring addresses; zero in the others."""
+    """The active lanes' values from neighboring addresses; zero in the others."""
     ty, vec = int_type(8 * size), f"<32 x {int_type(8 * size)}>"
     name = f"llvm.masked.load.v32{ty}.p0"
     e.module.declare(name, f"declare {vec} @{name}(ptr, i32, <32 x i1>, {vec})")
@@ -34,7 +34,7 @@ def masked_load(e: Emitter, base: Val, at: int, mask: Val, size: int) -> Val:
 
 
 def masked_store(e: Emitter, value: Val, base: Val, at: int, mask: Val, size: int) -> None:
-    """The active lanes' values to neighbouring addresses."""
+    """The active lanes' values to neighboring addresses."""
     name = f"llvm.masked.store.v32{value.ty}.p0"
     e.module.declare(name, f"declare void @{name}({value.t}, ptr, i32, <32 x i1>)")
     e.line(f"call void @{name}({value}, {pointer(e, base, at)}, i32 {size}, {mask})")
@@ -78,7 +78,7 @@ def _front(
 ) -> str:
     """A helper that takes the parts of an affine address, or of a wide one with its `scale`, in `n` segments.
 
-    A stride that is not given is told as well. Lanes whose addresses turn out to be neighbours are accessed together,
+    A stride that is not given is told as well. Lanes whose addresses turn out to be neighbors are accessed together,
     others as `plain` does.
     """
     e, ty, mask = Emitter(m), int_type(8 * size), Val("%m", "i32")
@@ -147,7 +147,7 @@ def _helper(m: Module, size: int, stores: bool) -> str:
 
 
 def _masked(e: Emitter, ty: str, base: Val, lanes: Val, size: int, value: Val | None) -> None:
-    """Load or store neighbours, and return from the helper."""
+    """Load or store neighbors, and return from the helper."""
     if value is not None:
         masked_store(e, value, base, 0, lanes, size)
     e.line("ret void" if value is not None else f"ret {masked_load(e, base, 0, lanes, size)}")

@@ -24,7 +24,7 @@ _PENDING, _PHASE, _TX = 20, 40, 43  # where the fields begin
 _COUNT_MASK, _PHASE_MASK = (1 << 20) - 1, 7
 
 
-def _initialise(f: FunctionLowering, instr: Instr) -> None:
+def _initialize(f: FunctionLowering, instr: Instr) -> None:
     """``mbarrier.init``."""
     mem, count = instr.args
     at = f.values.plain(barrier_address(f, instr, mem, WRITE))
@@ -198,7 +198,7 @@ def _test(e: Emitter, at: str, wanted: Val, parity: bool) -> Val:
 
 
 HANDLERS = {
-    "mbarrier.init": _initialise,
+    "mbarrier.init": _initialize,
     "mbarrier.inval": lambda f, instr: None,
     "mbarrier.arrive": _arrival,
     "mbarrier.arrive_drop": _arrival,

@@ -239,7 +239,7 @@ def test_float_maximum_by_compare_and_swap(device):
 
 @pytest.mark.parametrize(("ctype", "dtype"), [("__half", torch.float16), ("__nv_bfloat16", torch.bfloat16)])
 def test_adding_halves(device, ctype, dtype):
-    """Neighbours in the same word are added to at the same time, one and two at a time."""
+    """Neighbors in the same word are added to at the same time, one and two at a time."""
     code = rf"""
     #include <cuda_fp16.h>
     #include <cuda_bf16.h>
