@@ -168,7 +168,7 @@ def atomics(launch: Counted, gpu: Gpu | None) -> Found:
                 continue
             yield (
                 "contended_atomics", launch.line_of(one), (a["collisions"] - times) * SECTOR,
-                f"{a['collisions'] / times:.3g} lanes of a warp update the same address, and the updates are serialized",
+                f"{a['collisions'] / times:.3g} lanes of a warp update the same address, so the updates are serialized",
                 "reduce within the warp first (__reduce_add_sync, shuffles), and let one lane update",
             )  # fmt: skip
 

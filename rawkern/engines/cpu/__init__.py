@@ -118,7 +118,7 @@ class Module:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """What is refused inside is refused in the user's words."""
+        """Errors raised inside are reworded in the user's terms."""
         try:
             yield
         except UnsupportedError as error:

@@ -129,7 +129,7 @@ class Emitter:
 
     @contextmanager
     def where(self, cond: Val, rare: bool = False, follow: str = "", ends: bool = False) -> Iterator[None]:
-        """What is emitted meanwhile runs if a scalar condition holds, and goes on behind it or at the label `follow`.
+        """What is emitted meanwhile runs if a scalar condition holds, and continues after it or at the label `follow`.
 
         With `rare` that is hardly ever (``!0`` of the module's metadata); what `ends` does not go on.
         """

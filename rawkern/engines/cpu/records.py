@@ -116,8 +116,8 @@ MEMORY = Record(
     ),
 )  # fmt: skip
 #: A tensor that an address has led to: `ref` is Python's weak reference to it, its storage has `size` bytes from
-#: `start` on. The address stands `offset` bytes behind that which `base` points to, where there are as many as `extent`
-#: points to; or behind `base` itself, if `extent` is null. `live` is its size in launches that may touch it, else 0.
+#: `start` on. The address is `offset` bytes past that which `base` points to, where there are as many as `extent`
+#: points to; or past `base` itself, if `extent` is null. `live` is its size in launches that may touch it, else 0.
 LED_TO = Record(
     "LedTo",
     (

@@ -45,9 +45,9 @@ def _split(function: Function, collectives: bool) -> list[Block]:
     current: list[Instr] = []
 
     def kind_of(op: Op) -> str | None:
-        return (
-            "barrier" if op.collective == "block" else "collective" if collectives and op.collective == "mask" else None
-        )
+        if op.collective == "block":
+            return "barrier"
+        return "collective" if collectives and op.collective == "mask" else None
 
     def close(
         kind: str, targets: list[str | int], pred: Reg | None = None, negated=False, ending: Instr | None = None
@@ -60,7 +60,7 @@ def _split(function: Function, collectives: bool) -> list[Block]:
 
     for item in _gathered(function.body) if collectives else function.body:
         if isinstance(item, Label):
-            if current or not blocks:  # the first block is nobody's target, so a loop never starts there
+            if current or not blocks:  # no branch goes to the first block, so a loop never starts there
                 close("jump", [len(blocks) + 1])
             labels[item.name] = len(blocks)
             continue

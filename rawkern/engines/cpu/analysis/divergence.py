@@ -25,7 +25,7 @@ class Analysis:
     divergent: set[int] = field(default_factory=set)
     concurrent: list[frozenset[int]] = field(default_factory=list)  # per block: where other lanes can wait meanwhile
     blends: set[tuple[int, str]] = field(default_factory=set)
-    fresh: list[list[str]] = field(default_factory=list)  # per block: blended registers whose values nobody needs yet
+    fresh: list[list[str]] = field(default_factory=list)  # per block: blended registers whose values are not needed yet
     free_running: bool = False  # lanes may wait anywhere: in spin loops, or where others meet them on another way
     fixed: dict[str, Instr] = field(default_factory=dict)  # registers computed at the start, where lanes run freely
     spin_headers: set[int] = field(default_factory=set)
@@ -39,7 +39,7 @@ class Analysis:
 
 def looks(instr: Instr, used: set[str]) -> bool:
     """Whether an instruction looks at what other threads write, or lets them run; `used` are the registers read."""
-    if instr.op.writes:  # an atomic whose result nobody reads only adds up
+    if instr.op.writes:  # an atomic whose result is not read only adds up
         return instr.op.observes and any(name in used for name in destinations(instr))
     return instr.op.observes
 
@@ -65,7 +65,7 @@ def _decides_by_memory(blocks: list[Block]) -> bool:
     instrs = instructions(blocks)
     calls = any(instr.op.base == "call" for instr in instrs)  # whose results are parameters
 
-    def loads(op: Op) -> bool:  # nobody changes what is fixed while the kernel runs
+    def loads(op: Op) -> bool:  # constant memory does not change while the kernel runs
         fixed = op.space == "const" or op.has("nc") or (op.space == "param" and not calls)
         return op.name == "activemask" or (op.reads and not fixed)
 
@@ -183,7 +183,7 @@ def _needed_elsewhere(flow: Flow, result: Analysis) -> list[frozenset[str]]:
 def _find_fresh(flow: Flow, result: Analysis) -> None:
     """Fill `fresh`: where registers begin whose writes keep the values of other lanes.
 
-    LLVM would else carry what they held before, which nobody reads, round every loop.
+    Otherwise LLVM would carry their old values, which are never read, around every loop.
     """
     blended = {name for _, name in result.blends}
     written: list[set[str]] = [set() for _ in flow.blocks]
@@ -214,7 +214,9 @@ def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str
                 for name, source in copies:
                     changed |= _learn(kinds, name, kinds.get(source))
         uninitialized = [] if changed else [name for name in flow.live_in[0] if name not in kinds]
-        kinds.update(dict.fromkeys(uninitialized, V))  # what a loop makes of a register that nobody has set before it
+        kinds.update(
+            dict.fromkeys(uninitialized, V)
+        )  # a register that a loop updates and that was not written before it
         changed |= bool(uninitialized)
     result.kinds = kinds
 

@@ -18,8 +18,8 @@ class Block:
 
     ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
     ``switch``: ``targets[pred]``; ``barrier``: the last instruction is a barrier of the block, then ``targets[0]``;
-    ``collective``: the only instruction is one at which lanes of the warp wait for each other; ``ret``. ``copies``: for a
-    target, the registers (to, from) that lanes copy on their way there, all at once (`ssa`). ``ending``: the branch or
+    ``collective``: the only instruction is a collective one of the warp; ``ret``. ``copies``: for a target, the
+    registers (to, from) that lanes copy on their way there, all at once (`ssa`). ``ending``: the branch or
     return that PTX has there, its registers by their first names; or the instruction that some lanes skip (`guards`).
     """
 
@@ -37,7 +37,7 @@ class Block:
 
     @property
     def guards(self) -> bool:
-        """Whether lanes part over one instruction only, which is in the block that follows."""
+        """Whether lanes diverge over one instruction only, which is in the next block."""
         return self.kind == "cond" and self.ending is not None and self.ending.op.base not in ("bra", "ret", "exit")
 
 
@@ -58,7 +58,7 @@ class Flow:
         return closure(self.blocks[index].targets, lambda b: self.blocks[b].targets)
 
     def lane_targets(self, index: int) -> list[int]:
-        """Successors at which lanes go on; those that only return are no place to wait."""
+        """Successors at which lanes continue; lanes do not wait at blocks that only return."""
         return [t for t in self.blocks[index].targets if not self.blocks[t].exit_only]
 
 

@@ -69,11 +69,14 @@ def waiting_functions(graph: Calls) -> set[str]:
     return _with_callers(graph, lambda f: _waits(f, graph))
 
 
+def has_collectives(function: Function) -> bool:
+    """Whether a function has collective instructions of a warp, in its own code."""
+    return any(isinstance(i, Instr) and i.op.collective in ("mask", "warp") for i in function.body)
+
+
 def collective_functions(graph: Calls) -> set[str]:
     """Names of the device functions in which lanes of a warp wait for each other, or that call such."""
-    return _with_callers(
-        graph, lambda f: any(isinstance(i, Instr) and i.op.collective in ("mask", "warp") for i in f.body)
-    )
+    return _with_callers(graph, has_collectives)
 
 
 def _with_callers(graph: Calls, chosen: Callable[[Function], bool]) -> set[str]:

@@ -58,9 +58,7 @@ def _analyzed(function: Function, segments: int, called: set[str], graph: inline
     result = split_registers(control_flow.build(function))
     look = partial(graph.look, function)
     analysis = analyze(function, result, segments, called, look)
-    if analysis.free_running and any(
-        isinstance(i, Instr) and i.op.collective in ("mask", "warp") for i in function.body
-    ):
+    if analysis.free_running and inline.has_collectives(function):
         result = split_registers(control_flow.build(function, collectives=True))
         analysis = analyze(function, result, segments, called, look, free_running=True)
     return result, analysis
@@ -68,7 +66,7 @@ def _analyzed(function: Function, segments: int, called: set[str], graph: inline
 
 @contextlib.contextmanager
 def _of(kernel: str) -> Iterator[None]:
-    """What is refused inside is refused of a kernel."""
+    """Errors raised inside name the kernel."""
     try:
         yield
     except UnsupportedError as error:

@@ -1,6 +1,7 @@
 """Types of functions and of calls, as far as PTX tells: the kind and size of each parameter and result.
 
-Calls pass memory, so one whose types are not the function's would have it read or write behind what the caller has.
+Calls pass memory, so a call with other types than the function's would read or write past the end of the caller's
+memory.
 """
 
 from __future__ import annotations

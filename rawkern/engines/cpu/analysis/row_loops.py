@@ -1,4 +1,4 @@
-"""Loops in which the warps of a block go through memory side by side, a row as wide as the block at a time.
+"""Loops in which the warps of a block step through memory together, a row as wide as the block at a time.
 
 Each warp would otherwise run to the end of such a loop alone, and read every eighth kilobyte, say, of a stretch of
 memory before the next comes for what it left out. Where warps have stacks of their own they take turns instead, so that

@@ -1,4 +1,4 @@
-"""Registers split by meaning: a name for each write, and another for what a loop leaves behind.
+"""Registers split by meaning: a name for each write, and another for the value with which a loop ends.
 
 PTX writes one register in many places. Where the paths of two writes meet, the edges into that block copy either value
 into a new register; where a value leaves the loop that makes it, the edges out of the loop do. What is known about a
@@ -173,7 +173,7 @@ def _leave(
             continue
         copies = flow.blocks[i].copies.setdefault(t, [])
         for k, (d, s) in enumerate(copies):
-            if d == name:  # an inner loop left it on its way out of this one
+            if d == name:  # an inner loop's exit leaves this loop as well
                 copies[k] = (new, s)
                 break
         else:

@@ -16,7 +16,7 @@ from rawkern.errors import UnsupportedError
 #: Shared memory that CUDA keeps for its own headers, by the name of the special registers that say where it lies.
 RESERVED = "%reserved_smem_offset"
 RESERVED_BYTES = 1024
-TILE_BYTES = 32  # what wmma wants addresses to be multiples of, also in arrays of which nobody has said it
+TILE_BYTES = 32  # what wmma wants addresses to be multiples of, also in arrays that are not declared so
 
 
 def align_up(value: int, align: int) -> int:
@@ -115,7 +115,7 @@ def _calls_through_pointer(function: Function) -> bool:
 
 
 def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int], int]:
-    """Offsets of the ``.shared`` variables that functions use, and their size; dynamic shared memory lies behind."""
+    """Offsets of the ``.shared`` variables that functions use, and their size; dynamic shared memory follows."""
     offsets, size, dynamic = {}, 0, []
     variables = shared_variables(ptx, functions)
     for name, var in variables.items():

@@ -1,10 +1,10 @@
 """What is known about a register over the lanes of a warp.
 
 A kind is a tuple: ``("u",)`` the same in all lanes; ``("a", stride, segments)`` an integer that grows by `stride` from
-lane to lane (modulo its width), anew in each of 1, 2 or 4 equal segments of the warp, with a fourth item 32 where it is
-a multiple of 32 in lane 0; ``("w", scale, stride, signed, segments)`` a 64-bit value ``offset + scale * extend(x)``
-where the 32-bit x grows by `stride`; ``("v",)`` anything. Lowering keeps u as a scalar and a, w as scalar parts, so
-that addresses of neighboring lanes are known to be neighbors.
+lane to lane (modulo its width), starting again in each of 1, 2 or 4 equal segments of the warp, with a fourth item 32
+where it is a multiple of 32 in lane 0; ``("w", scale, stride, signed, segments)`` a 64-bit value ``offset + scale *
+extend(x)`` where the 32-bit x grows by `stride`; ``("v",)`` anything. Lowering keeps u as a scalar and a, w as scalar
+parts, so that addresses of neighboring lanes are known to be neighbors.
 """
 
 from __future__ import annotations

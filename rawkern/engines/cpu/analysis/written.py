@@ -7,7 +7,7 @@ from rawkern.engines.cpu.analysis.provenance import find_roots
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
 from rawkern.engines.cpu.ptx.facts import UNKNOWN
 
-OWN = ("shared", "local", "param")  # memory that is no argument's
+OWN = ("shared", "local", "param")  # memory that does not belong to an argument
 _SHARED = ("cp.async.ca", "cp.async.cg")  # copies of a few bytes, which all go to shared memory
 _ELSEWHERE = ("cp", "sust", "wgmma", "tcgen05", "discard")  # what these write is not followed
 

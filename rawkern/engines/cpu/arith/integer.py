@@ -125,7 +125,7 @@ def div_rem(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
 def _quotient_by_float(e: Emitter, a: Val, b: Val, t: DType) -> Val:
     """Quotient through floating point, which has vector instructions.
 
-    A quotient that is no integer is further below the next integer than half an ulp, so truncation is exact.
+    A quotient that is not an integer is further below the next integer than half an ulp, so truncation is exact.
     """
     real = "float" if t.bits == 16 else "double"
     to, back = ("sitofp", "fptosi") if t.signed else ("uitofp", "fptoui")

@@ -173,7 +173,7 @@ def _through_double(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Va
             zero = e.resize(e.bin("lshr", signs, 32), "i32")
             bits = e.select(e.cmp("fcmp oeq", s, 0.0), e.bin("and", zero, 0x80000000), bits)
         return e.cast("bitcast", bits, "float")
-    # a quotient or root of two floats that is no float is further from any than a double's rounding moves it
+    # a quotient or root of two floats that is not a float is further from any float than a double's rounding moves it
     exact = e.intrinsic("llvm.sqrt", "double", *wide) if name == "sqrt" else e.bin(f"f{name}", *wide)
     return e.cast("bitcast", narrow(e, exact, None, mode), "float")
 

@@ -38,7 +38,7 @@ class Form:
     """Mnemonics of one instruction that are taken.
 
     `types` lists the type suffixes (``"u32.f32"``). `mods` lists the modifiers as slots: at most one of each slot's
-    names may stand in the mnemonic, exactly one where the number before them is 1, exactly two where it is 2.
+    names may be in the mnemonic, exactly one where the number before them is 1, exactly two where it is 2.
     """
 
     base: str

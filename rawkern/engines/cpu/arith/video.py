@@ -72,7 +72,7 @@ def compared_lanes(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
 def _by_lanes(
     e: Emitter, op: Op, args: Sequence[Val], signs: tuple[bool, bool], signed: bool, lane: Callable[[Val, Val], Val]
 ) -> Val:
-    """`lane` of each pair of halves or bytes, side by side or, with .add, summed into c."""
+    """`lane` of each pair of halves or bytes, packed or, with .add, summed into c."""
     count = int(op.base[-1])
     bits = 32 // count
     a, b, c = (e.resize(x, "i32") for x in args)

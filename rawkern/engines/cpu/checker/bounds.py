@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.checker.guard import Guard
     from rawkern.engines.cpu.emit.function import FunctionLowering
 
-_HOLDS = ("pointer", "void", "struct")  # kinds of what addresses stand in, besides integers
+_HOLDS = ("pointer", "void", "struct")  # kinds of parameters that may hold addresses, besides integers
 PATTERN = ("rk_fill", "rk_begin")  # functions of `pattern`, which what writes code imports
 ALL = (1 << 64) - 1
 HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 22  # of the device heap; taken from the system when used
@@ -401,7 +401,7 @@ def _open_heap() -> tuple[Mapping, ...]:
 
 
 def _heap_piece(address: int) -> tuple[int, int] | None:
-    """Start and size of the heap's piece that an address lies in or behind; the size of one that is free is 0."""
+    """Start and size of the heap's piece that contains an address or ends before it; free pieces have size 0."""
     heap, first = _heap(), 0
     after = heap["count"]
     while first < after:

@@ -1,4 +1,4 @@
-"""Checked builds: threads that should meet at a barrier or a warp instruction, and do not."""
+"""Checked builds: barrier divergence, and lanes missing at collective instructions of a warp."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _takes_all(instr: Instr) -> bool:
 
 
 def reconvergence_points(f: FunctionLowering) -> dict[int, list[int]]:
-    """For blocks where lanes meet after a branch: the blocks of barriers and warp instructions passed by."""
+    """For blocks where lanes reconverge: the blocks of barriers and collectives that they may have skipped."""
     kept = checked(f)
     if kept.reconvergence_points is None:
         found = kept.reconvergence_points = {}
         every = [(k, x) for k, block in enumerate(f.flow.blocks) for x in block.instrs]
         places = {k for k, x in every if _is_aligned(x) or x.op.collective == "mask"}
-        last = {k for k, x in every if _takes_all(x)}  # missed by who comes to none behind it
+        last = {k for k, x in every if _takes_all(x)}  # missed by lanes that come to none after it
         for i in f.analysis.divergent if f.function.entry else ():
             stop, between = f.flow.ipdom[i], _between(f.flow, i)
             if stop is not None and not _is_shared_end(f, stop):
@@ -58,7 +58,7 @@ def _is_shared_end(f: FunctionLowering, block: int) -> bool:
 
 
 def _between(flow: Flow, index: int) -> set[int]:
-    """Blocks that lanes can pass after those of block `index` part and before they meet; none if they never do."""
+    """Blocks between divergence in block `index` and reconvergence; none if lanes never reconverge."""
     stop = flow.ipdom[index]
 
     def on(block: int) -> list[int]:
@@ -68,7 +68,7 @@ def _between(flow: Flow, index: int) -> set[int]:
 
 
 def passing(f: FunctionLowering, block: int) -> None:
-    """Lanes are where others, which wait at a barrier, meet them later: they have passed it by."""
+    """Lanes are where others, which wait at a barrier, will reconverge with them: they have skipped it."""
     if f.analysis.free_running:
         e = f.e
         for key in (k for k in reconvergence_points(f).get(block, ()) if f.flow.blocks[k].kind == "barrier"):
@@ -148,7 +148,7 @@ def is_alone(f: FunctionLowering, instr: Instr, named: Val | None = None) -> Non
 
 
 def _waits_later(flow: Flow, block: int) -> bool:
-    """Whether there is an instruction at which threads meet from a block on."""
+    """Whether a collective instruction follows from a block on."""
     places = flow.reachable(block) | {block}
     return any(x.op.collective in ("block", "mask") for k in places for x in flow.blocks[k].instrs)
 

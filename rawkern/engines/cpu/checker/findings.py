@@ -51,7 +51,7 @@ class Host(Protocol):
         ...
 
     def reachable(self, address: int, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
-        """Start and size in bytes of the live memory that addresses lead to which stand in values.
+        """Start and size in bytes of the live memory that addresses among `values` point to.
 
         `address` is the one that is looked for.
         """

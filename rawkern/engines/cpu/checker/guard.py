@@ -1,6 +1,6 @@
 """Ordinary launches stay inside their memory: comparisons of addresses with ranges before each access.
 
-Where an address comes from is known of most (`analysis.provenance`): from a parameter, whose extent stands behind the
+Where an address comes from is known of most (`analysis.provenance`): from a parameter, whose extent follows the
 parameters (`records.extents_at`), or from a variable. One comparison then covers a warp's neighboring addresses. Any
 other address is compared with memory that Python has told of, that in which the access was found before. What a
 comparison does not let pass is looked at out of line (`guard.ll`), at last lane by lane; what is not memory of the
@@ -57,7 +57,7 @@ def uses_heap(plan: Plan) -> bool:
 
 @dataclass(frozen=True)
 class Range:
-    """`size` bytes from `low` on, of lane 0; each lane's own begins `pitch` bytes behind that of the lane before.
+    """`size` bytes from `low` on, of lane 0; each lane's own begins `pitch` bytes after that of the lane before.
 
     `place` says where that is: a kind, and what `guard.ll` adds to find it, or where it and its size stand. `low` is
     known to be a multiple of `aligned` when code is made. Without a `key` it may change while a function runs.

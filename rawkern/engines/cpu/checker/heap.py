@@ -28,7 +28,7 @@ class Heap:
         np.ctypeslib.as_array(words)[ENTRY.offset("region") // 8 :: ENTRY.size // 8] = region
 
     def piece(self, address: int) -> Piece | None:
-        """The piece that an address lies in or behind."""
+        """The piece that contains an address or ends before it."""
         best = None
         first, after = 0, self.count
         while first < after:

@@ -173,7 +173,7 @@ def _call(f: FunctionLowering, form: Form, mask: Val, site: Val) -> Val:
 
 
 def _acquires(f: FunctionLowering, a: Access) -> int:
-    """How a strong read puts in the past what it saw, as in `layout`; a lock is one with a fence behind it."""
+    """How a strong read puts in the past what it saw, as in `layout`; a lock is one followed by a fence."""
     if a.order in ("acquire", "acq_rel") or RESERVED in f.plan.shared:
         return AT_ONCE
     return AT_FENCE if f.instr is not None and f.instr.op.has("cas") else BY_CHOICE
@@ -233,7 +233,7 @@ def _hands_out(f: FunctionLowering) -> bool:
 
 
 def _keep_values(f: FunctionLowering, values: Sequence[Val]) -> None:
-    """Let the checker see what is written: a write that changes nothing is no conflict (`check_order`)."""
+    """Let the checker see what is written: a write that changes nothing is not a conflict (`check_order`)."""
     for k, value in enumerate(values):
         wide = f.e.resize(f.e.splat(value, LANES), "i64")
         put_field(f, "values", wide, 256 * k)

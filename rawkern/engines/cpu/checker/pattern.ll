@@ -1,4 +1,4 @@
-; What memory holds that nobody has set (pattern.py).
+; The pattern in uninitialized memory (pattern.py).
 
 ; Fill %size bytes, up to the next 16.
 define i64 @rk_fill(ptr %start, i64 %size, i64 %value) {

@@ -1,4 +1,4 @@
-"""What memory holds that nobody has set: a value that no right result comes from, instead of what was there before.
+"""The pattern in uninitialized memory: a value that spoils any result, instead of what was there before.
 
 Each half, bfloat16, float and double of it is a NaN, a signaling one as a double; each int is too large for an index,
 and no address begins so. NaNs of floats and halves cannot be signaling as well: a double's exponent is longer.

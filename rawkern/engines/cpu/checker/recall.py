@@ -49,7 +49,7 @@ class Row(NamedTuple):
 class Recalled:
     """What `recall.ll` reads of tensors: where in `places`, or in each other, their addresses stand.
 
-    For tensors whose address stands in none of them now, what was found `before` is kept.
+    For tensors whose address none of them holds now, what was found `before` is kept.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class Site:
     """An instruction that the checker can name.
 
     `what` is "reads", "writes", "copies" (by ``cp.async``), "updates" (atomically), "uses" (a register) or the name of
-    an instruction at which threads meet; `root` the variable or parameter whose address the instruction uses, if it is
+    a collective instruction; `root` the variable or parameter whose address the instruction uses, if it is
     one; a lane accesses `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when
     the value is used. `lines` are (file, line), from the inside out where code was inlined. `array`: where in local
     memory the array that the address comes from starts and ends. `kept`: that the checker is shown what is written.
@@ -65,7 +65,7 @@ class Checked(Watch):
         self.used: frozenset[str] | None = None  # registers that instructions read
         self.reconvergence_points: dict[int, list[int]] | None = None  # what lanes may have passed by
         self.ends_beside: dict[int, list[int]] | None = None  # where lanes may end without a barrier
-        self.maybe_uninitialized: frozenset[str] | None = None  # registers that may be uninitialized (undefined)
+        self.maybe_uninitialized: frozenset[str] | None = None  # registers that may be uninitialized
         self.ordinals: dict[tuple[tuple[str, int], ...], dict[int, int]] = {}
         self.shadows: dict[str, str] = {}  # and the slots that say so
 
@@ -93,7 +93,7 @@ def used(f: FunctionLowering) -> frozenset[str]:
 
 
 def lines_of(place: Loc | None) -> tuple[tuple[str, int], ...]:
-    """Where an instruction stands in the source, and where that was inlined."""
+    """Source lines of an instruction, and where that code was inlined."""
     found = []
     while place is not None:
         if place.line:
@@ -165,7 +165,7 @@ def note(f: FunctionLowering, what: str, *args: Val) -> None:
 
 
 def blame(f: FunctionLowering, kind: str, lanes: Val, instr: Instr | None = None, other: Val | None = None) -> None:
-    """Report `lanes`, if there are any, for an instruction at which threads meet; `other` are lanes it is about."""
+    """Report `lanes`, if there are any, for a collective instruction; `other` are lanes it is about."""
     number = add_site(f, collective_site(f, instr or f.instr))
     more = f.e.resize(other, "i64") if other is not None else const("i64", 0)
     note(f, "blame", lanes, number, const("i64", KINDS.index(kind)), more)
@@ -183,7 +183,7 @@ def register_use(site: Site) -> Site:
 
 
 def uninitialized(f: FunctionLowering, lanes: Val, shadow: Val, site: int) -> None:
-    """Report lanes that use what has not been set; `shadow` says where they began to (`undefined`)."""
+    """Report lanes that use an uninitialized value; `shadow` says where they first did (`uninitialized`)."""
     put_field(f, "addresses", f.e.resize(shadow, "i64"))
     note(f, "uninitialized", lanes, const("i64", site))
 
@@ -263,7 +263,7 @@ define internal i64 @rk_check_stack_range(i64 %%ck, i64 %%blk, i64 %%warp) {
 
 @cache
 def connection() -> str:
-    """LLVM IR that stands in each checked kernel's object: what connects it with the checker."""
+    """LLVM IR in each checked kernel's object file: what connects it with the checker."""
     from rawkern.engines.cpu.checker.native import scalar
     from rawkern.engines.cpu.records import linked
 

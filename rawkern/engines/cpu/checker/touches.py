@@ -1,4 +1,4 @@
-"""Which accesses of a function are looked at together: those of a block behind one address."""
+"""Which accesses of a function are checked together: those of a block at offsets from one address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REACH = 1 << 16  # bytes that accesses looked at together lie in
 
 @dataclass(frozen=True)
 class Touch:
-    """What an instruction does at `offset` bytes behind an address: to `size` bytes, in values of `element` bytes."""
+    """What an instruction does at `offset` bytes from an address: to `size` bytes, in values of `element` bytes."""
 
     instr: Instr
     offset: int

@@ -1,10 +1,10 @@
-"""Checked builds: variables that are used before they are set, which PTX has as registers that nobody has written.
+"""Checked builds: uninitialized variables, which in PTX are registers that are read before they are written.
 
 Registers that may be read before they are written have a shadow for each lane, and so have those that are loaded from
 shared or local memory or got by a shuffle, and what is computed from them: 0 where the value is good, else the number
-of the place where it was got or first computed with, plus one; `UNINITIALIZED` where it has only been moved. Getting and moving
-such values is no mistake (compilers and libraries do it with what is not used); to store the result, to branch on it or
-to use it as an address is. Matrices have rows and columns of their own (`uninitialized_tiles`).
+of the place where it was got or first computed with, plus one; `ONLY_MOVED` where it has only been moved. Getting and
+moving such values is not a mistake (compilers and libraries do it with what is not used); to store the result, to
+branch on it or to use it as an address is. Matrices have rows and columns of their own (`uninitialized_tiles`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Vec
 from rawkern.engines.cpu.ptx.decode import Op
 from rawkern.engines.cpu.ptx.operands import destinations, registers, sources
 
-UNINITIALIZED = 0xFFFF
+ONLY_MOVED = 0xFFFF
 SET = Val("zeroinitializer", "i16", LANES)
 
 
@@ -114,12 +114,12 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
 
 def computed(f: FunctionLowering, instr: Instr, value: Val) -> Val:
     """The shadow of what an instruction computes from values of which one has this shadow."""
-    first = f.e.cmp("icmp eq", value, const("i16", UNINITIALIZED, LANES))
+    first = f.e.cmp("icmp eq", value, const("i16", ONLY_MOVED, LANES))
     return f.e.select(first, const("i16", _site(f, instr) + 1, LANES), value)
 
 
 def _reach(f: FunctionLowering, instr: Instr, used: list[str]) -> None:
-    """Report an address that is not set, and such values that leave the block: in shared memory they stay uninitialized."""
+    """Report an uninitialized address, and such values that leave the block; shared memory may hold them."""
     mem = next(a for a in instr.args if isinstance(a, Mem))
     if isinstance(mem.base, Reg) and mem.base.name in used:
         _report(f, mem.base.name, moved=True)
@@ -163,7 +163,7 @@ def _slot(f: FunctionLowering, name: str) -> str:
     slot = shadows.get(name)
     if slot is None:
         slot = shadows[name] = f"%uninitialized{len(shadows)}"
-        start = const("i16", UNINITIALIZED, LANES) if name in f.flow.live_in[0] else SET
+        start = const("i16", ONLY_MOVED, LANES) if name in f.flow.live_in[0] else SET
         f.frame.reserve(slot, "<32 x i16>", bool(f.values.in_memory))
         f.frame.lines.append(f"store {start}, ptr {slot}")
     return slot
@@ -191,6 +191,6 @@ def _report(f: FunctionLowering, name: str, moved: bool) -> None:
     e, value = f.e, shadow(f, name)
     bad = e.cmp("icmp ne", value, 0)
     if not moved:
-        bad = e.bin("and", bad, e.cmp("icmp ne", value, const("i16", UNINITIALIZED, LANES)))
+        bad = e.bin("and", bad, e.cmp("icmp ne", value, const("i16", ONLY_MOVED, LANES)))
     lanes = e.bin("and", f.lanes.mask_of(bad), f.lanes.act())
     sites.uninitialized(f, lanes, value, _site(f, f.instr))

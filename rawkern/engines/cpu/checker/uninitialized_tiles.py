@@ -1,7 +1,7 @@
-"""Checked builds: which elements of matrices are not set, as the lanes of a warp hold them.
+"""Checked builds: which elements of matrices are uninitialized, as the lanes of a warp hold them.
 
-A row of A that is not set makes a row of the product D uninitialized, a column of B a column, an element of C an element.
-Masks of lanes or elements are vectors of ``i1``; a register counts as set where one of the elements in it is.
+An uninitialized row of A makes a row of the product D uninitialized, a column of B a column, an element of C an
+element. Masks of lanes or elements are vectors of ``i1``; a register counts as set where one of the elements in it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
 
 
 def loaded(f: FunctionLowering, a: Access, uninitialized: Val) -> list[Val]:
-    """For each register that is loaded its lanes all of whose values lie in lines that are `uninitialized`; 32-bit masks."""
+    """For each loaded register the lanes whose values all lie in `uninitialized` lines; 32-bit masks."""
     regs = a.regs or ()
     return [uninitialized] * len(regs) if a.held is None else [_held(f, uninitialized, held) for held in a.held]
 
@@ -59,7 +59,7 @@ def stored(f: FunctionLowering, a: Access) -> list[Val | None]:
 
 
 def _multiplied(f: FunctionLowering, instr: Instr) -> None:
-    """What is uninitialized of a product, from what is uninitialized of its factors and of C."""
+    """Uninitialized elements of a product, from those of its factors and of C."""
     p, (dest, *operands) = product_of(instr.op), (items_of(operand) for operand in instr.args)
     if not any(isinstance(reg, Reg) and reg.name in uninitialized.maybe_uninitialized(f) for reg in dest):
         return
@@ -92,7 +92,7 @@ def _multiplied(f: FunctionLowering, instr: Instr) -> None:
 
 
 def _transposed(f: FunctionLowering, instr: Instr) -> None:
-    """What is uninitialized of ``movmatrix``'s result: each lane gets two elements, from lanes 4 apart."""
+    """Uninitialized elements of ``movmatrix``'s result: each lane gets two elements, from lanes 4 apart."""
     dest, source = instr.args
     if dest.name in uninitialized.maybe_uninitialized(f):
         value = uninitialized.known(f, source)

@@ -127,7 +127,7 @@ def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, pa
 
 
 def _take(e: Emitter, heap: str, args: list[Val]) -> Val:
-    """Memory of the device heap, null where more would be held than the limit behind the heap's count allows."""
+    """Memory of the device heap, null where more would be held than the limit next to the heap's count allows."""
     _declare_heap(e)
     p = e.let("ptr", 1, f"call ptr @malloc({args[0]})")
     size = e.let("i64", 1, f"call i64 @malloc_usable_size({p})")

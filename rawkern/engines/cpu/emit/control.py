@@ -34,7 +34,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     f.watch.enter()
     _start(f, handlers)
     twice = _worth_twice(f)
-    if twice:  # first, so that it is known where lanes that part look for others
+    if twice:  # first, so that it is known where divergent lanes look for others
         _for_whole_warps(f, handlers)
     for i, block in enumerate(f.flow.blocks):
         waitable = i in f.analysis.waitable
@@ -78,9 +78,9 @@ def _worth_twice(f: FunctionLowering) -> bool:
 
 
 def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
-    """Emit the blocks anew, as ``w``, for as long as no lane of 32 has left the others: nothing then has a mask.
+    """Emit the blocks again, as ``w``, for warps that have not diverged: nothing then has a mask.
 
-    Registers lie in the same slots, so where lanes part they go on in the blocks for any lanes.
+    Registers lie in the same slots, so where lanes diverge they continue in the blocks for any lanes.
     """
     for i, block in enumerate(f.flow.blocks):
         if block.exit_only and i:
@@ -188,7 +188,7 @@ def _end(f: FunctionLowering, i: int) -> None:
 
 
 def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
-    """Lanes choose between two targets; where they agree nobody waits."""
+    """Lanes choose between two targets; where they agree, no lane waits."""
     e, block = f.e, f.flow.blocks[i]
     yes, no = block.targets
     f.values.flush()

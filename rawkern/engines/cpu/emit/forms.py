@@ -19,7 +19,7 @@ LANES = 32
 class Affine:
     """An integer that grows by `stride` from lane to lane, modulo its width; `aligned`: 32 divides lane 0's.
 
-    The lanes form as many equal segments as there are bases, and each starts anew from its own.
+    The lanes form as many equal segments as there are bases, and each starts from its own.
     """
 
     bases: tuple[Val, ...]
@@ -125,7 +125,7 @@ def kind_of(form: Form) -> uniformity.Kind:
 
 
 def spread(e: Emitter, form: Affine | Wide) -> Val:
-    """The 32 lanes of an affine form, emitted anew."""
+    """The 32 lanes of an affine form, emitted again."""
     if isinstance(form, Affine):
         start = lanes_of(e, form.bases)
         return e.bin("add", start, ramp(start.ty, form.stride, form.segments)) if form.stride else start

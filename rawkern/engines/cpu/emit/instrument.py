@@ -42,7 +42,7 @@ Held = tuple[tuple[tuple[int, int], ...], ...]
 class Access:
     """What the active lanes do to memory: each to `count` values of `size` bytes, one after the other.
 
-    `mem` is the operand that names the address, in `space`; the values lie `at` bytes behind the address that is given
+    `mem` is the operand that names the address, in `space`; the values lie `at` bytes past the address that is given
     beside this. `order`: how strong the access is, as in `decode.Op`. `mask`: the
     active lanes that access, if not all. `align`: bytes, if not those of all values. `lengths`: where lanes may access
     less than all bytes, how many (more counts as all); `mask` are the lanes that access all. `values`: what is written,
@@ -129,7 +129,7 @@ class Watch:
         """Each active lane gives memory of that heap back."""
         raise NotImplementedError
 
-    # -- threads that meet --------------------------------------------------------------------------------------
+    # -- barriers, collectives --------------------------------------------------------------------------------------
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
         """The warp arrives at barrier `number` with all its lanes; `counted`: which says how many threads it takes."""
 
@@ -137,7 +137,7 @@ class Watch:
         """The warp arrives for lanes that came one by one, by the blocks at the end of which they wait."""
 
     def depart(self, number: Val) -> None:
-        """The warp goes on behind a barrier."""
+        """The warp continues after a barrier."""
 
     def cluster_arrive(self, instr: Instr) -> None:
         """The warp arrives at the barrier of its cluster."""
@@ -146,10 +146,10 @@ class Watch:
         """The warp comes to wait there."""
 
     def cluster_depart(self) -> None:
-        """The warp goes on behind the barrier of its cluster."""
+        """The warp continues after the barrier of its cluster."""
 
     def collective(self, instr: Instr, mask: Val) -> None:
-        """Lanes come to an instruction for which all that `mask` names (each lane's own) have to meet."""
+        """Lanes come to a collective instruction of all lanes that `mask` names (each lane's own)."""
 
     def shuffled(self, instr: Instr, dest: str, source: Val, inside: Val, members: Val) -> None:
         """A register is got from the lanes `source`, or where those are not `inside` its range from the lane itself.
@@ -194,7 +194,7 @@ class Instrument:
 
     @classmethod
     def linked(cls) -> str:
-        """LLVM IR that stands in each kernel's object file."""
+        """LLVM IR in each kernel's object file."""
         return ""
 
     @classmethod

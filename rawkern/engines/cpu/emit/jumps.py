@@ -181,7 +181,7 @@ def leave_polling(f: FunctionLowering, i: int) -> None:
 def waiting_after(f: FunctionLowering, i: int) -> set[int]:
     """Later blocks at which lanes can wait while others leave block `i`."""
     found = {w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable}
-    if f.analysis.free_running:  # and wherever lanes that were set aside have come to
+    if f.analysis.free_running:  # and wherever parked lanes have come to
         first = min(found, default=i)
         found |= {w for w in f.analysis.checks if w > first}
     return found
@@ -190,5 +190,5 @@ def waiting_after(f: FunctionLowering, i: int) -> set[int]:
 def after(f: FunctionLowering, i: int) -> str:
     """Label to go to when no lane can go on from block `i`."""
     if f.analysis.free_running and not f.analysis.concurrent[i]:
-        return "over"  # nobody waits yet; a way round by those that do would have values of later blocks merged there
+        return "over"  # no lane waits yet; a detour for those that do would merge values of later blocks there
     return "end" if f.control.whole else f.control.look(waiting_after(f, i))

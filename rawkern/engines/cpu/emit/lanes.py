@@ -34,7 +34,7 @@ def lane_loop(
 
     Where all active lanes have one address, ``together(emitter, "ptr %p", operands, mask)`` does what they do, with
     operands as vectors, and returns all their results; it may branch to ``%apart`` if it cannot. Before,
-    ``neighbors(emitter, "ptr %p", operands)`` does what active lanes do whose places are 16 bytes side by side.
+    ``neighbors(emitter, "ptr %p", operands)`` does what active lanes do whose addresses are 16 contiguous bytes.
     """
     e = Emitter(m)
     m.declare("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
@@ -118,7 +118,7 @@ def _same_address(e: Emitter, types: list[str], together: Callable) -> None:
 
 
 def _contiguous(e: Emitter, types: list[str], result: str | None, before: str, neighbors: Callable) -> None:
-    """What lanes do whose places are side by side; those that are left, ``%scattered``, go on."""
+    """What lanes with contiguous addresses do; those that are left, ``%scattered``, go on."""
     size = BITS[types[0]] // 8
     each = 16 // size
     addrs, mask = Val("%a", "i64", LANES), Val("%m", "i32")

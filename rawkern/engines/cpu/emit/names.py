@@ -205,14 +205,14 @@ class Parameters:
         return word if size == 4 else e.cast("trunc", e.bin("lshr", word, 8 * (offset % 4)), ty)
 
     def _look(self, name: str, offset: int, size: int) -> None:
-        """Refuse an access that leaves a parameter, or is not aligned."""
+        """Reject an access that leaves a parameter, or is not aligned."""
         has, shown = self._sizes.get(name), name.partition("@")[0]
         if has is None:
             raise self._f.unsupported(f"parameter {shown}")
         if not 0 <= offset <= has - size:
             raise self._f.unsupported(f"bytes {offset} to {offset + size - 1} of {shown}, which has {has}")
         if offset % size:
-            raise self._f.unsupported(f"{size} bytes at byte {offset} of {shown}, which is no multiple of {size}")
+            raise self._f.unsupported(f"{size} bytes at byte {offset} of {shown}, which is not a multiple of {size}")
 
     def _of_launch(self, at: int, size: int) -> Val:
         frame, ty = self._f.frame, int_type(8 * size)

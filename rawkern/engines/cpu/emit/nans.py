@@ -56,7 +56,7 @@ def number_registers(flow: Flow, constants: dict[str, Imm]) -> frozenset[str]:
 
 
 def is_number(a: object) -> bool:
-    """Whether an operand is a float, written in the program, that is no NaN."""
+    """Whether an operand is a literal float that is not a NaN."""
     return isinstance(a, Imm) and a.kind != "i" and not is_nan(a)
 
 

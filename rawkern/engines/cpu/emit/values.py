@@ -134,7 +134,7 @@ class Values:
         return Lazy(val, self.lazy[reg]) if reg in self.lazy else val
 
     def forget(self, reg: str) -> None:
-        """Tell LLVM that nobody needs what a register of any values has held."""
+        """Tell LLVM that the old value of a varying register is not needed."""
         bits = self.bits_of(reg)
         self._f.e.line(f"store {'i32' if bits == 1 else f'<32 x {int_type(bits)}>'} undef, ptr {self.slot(reg)[0]}")
 

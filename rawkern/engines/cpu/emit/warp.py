@@ -1,4 +1,4 @@
-"""Warp-level instructions: what lanes that have met give to each other.
+"""Warp-level instructions: what converged lanes give to each other.
 
 An instruction is taken apart: each lane gives a value; `exchange` makes the active lanes' results of those of all
 members, which may be more than the lanes that are active where some came another way (`convergence`).
@@ -34,7 +34,7 @@ class Exchange:
 
 
 def at_once(f: FunctionLowering, instr: Instr) -> None:
-    """An instruction at which lanes meet, done by those that are here: nobody else can come."""
+    """A collective instruction of the lanes that are here: no other lane can come."""
     row = EXCHANGES[instr.op.name]
     if not instr.op.collective:  # which `vote` alone can be
         vote(f, instr, f.values.value(instr.args[1], 1), f.lanes.act())
@@ -63,7 +63,7 @@ def barrier(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None
 
 
 def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
-    """``shfl.sync``: the formula of the PTX manual; a lane that reads an inactive one gets that one's register."""
+    """``shfl.sync``, as the PTX manual computes it; a lane that reads an inactive one gets that one's register."""
     mode = instr.op.mods[1]
     dest, _, b, c = instr.args[:4]
     e = f.e
@@ -252,7 +252,7 @@ def elect(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:
     _give(f, instr.args[0], lambda: leader, lambda: f.e.cmp("icmp eq", ramp("i32", 1), leader))
 
 
-#: The instructions at which lanes of a warp meet, by opcode.
+#: The collective instructions of a warp, by opcode.
 EXCHANGES = {
     "shfl": Exchange(shuffle, lambda instr: 32),
     "vote": Exchange(vote, lambda instr: 1),

@@ -66,7 +66,7 @@ class Counting(Guard):
         tally.blocks.append(
             {
                 "function": self.f.function.name,
-                "at": tally.room(3),  # warps, lanes, and warps whose lanes part at the end
+                "at": tally.room(3),  # warps, lanes, and warps whose lanes diverge at the end
                 "instructions": [[i.op.text, place(self.f, i), kind_of(i, self._readers)] for i in every],
                 "branch": block.kind in ("cond", "switch") and not block.guards,
                 "loops": any(t <= index for t in block.targets),
@@ -159,7 +159,7 @@ class Counting(Guard):
             self._spread(a, self.whole(form, a.at), mask, size)
 
     def _plain(self, a: Access, form: Form, size: int, mask: Val) -> bool:
-        """Count whole warps that meet no conflict in one place; False where the form does not tell that beforehand.
+        """Count whole warps without a conflict in one place; False where the form does not tell that beforehand.
 
         Words that lie in one row of banks have none: lanes with one address, neighbors, or rows of the block near each
         other.

@@ -1,4 +1,4 @@
-; Shared memory, generic addresses, and lanes that meet at one address (counting.py); linked with counts.ll.
+; Shared memory, generic addresses, and lanes that access one address (counting.py); linked with counts.ll.
 
 declare i64 @llvm.cttz.i64(i64, i1)
 declare i32 @llvm.vector.reduce.umin.v32i32(<32 x i32>)

@@ -15,9 +15,9 @@ ROW = 35  # words of a row: access and warp, lanes and block (two words), an add
 #: line; `map` has a byte for each sector, which is set when the sector is touched, if there is a map.
 RANGE = Record("Range", (("start", "i64"), ("size", "i64"), ("shift", "i64"), ("map", "ptr")))
 #: Counters of one instruction that accesses memory. `requests`, `sectors`, `ideal` and `lines` are those of global and
-#: local memory; `shared`, `wavefronts` and `wavefronts_ideal` of shared memory. `collisions`: for each warp the most lanes
-#: with one address. `low`, `high`: the least and the most bytes from one active lane to the next, of the first two.
-#: `misaligned`: bits below a sector of the first lane's addresses, were lanes side by side. `plain`: how often whole
+#: local memory; `shared`, `wavefronts` and `wavefronts_ideal` of shared memory. `collisions`: the most lanes of each
+#: warp with one address. `low`, `high`: the least and the most bytes from one active lane to the next, of the first
+#: two. `misaligned`: bits below a sector of the first lane's addresses, were lanes contiguous. `plain`: how often whole
 #: warps accessed shared memory in a way of which all is known when code is made (`Counting`). `lanes`: offsets in
 #: shared memory of the lanes of `mask`, of the request with the most wavefronts too many, and `worst`, one more than
 #: those; 0 before there is one.

@@ -44,7 +44,7 @@ class Body:
         self.flag_read: Instr | None = None  # the first instruction that reads the carry flag
 
     def parse(self, stream: list[str], pos: int) -> int:
-        """Parse from behind the opening brace to the closing one; returns the place behind that.
+        """Parse from after the opening brace to the closing one; returns the place after that.
 
         A statement that is not understood makes the function one that cannot be used; the others are read nevertheless.
         """
@@ -80,7 +80,7 @@ class Body:
         return pos
 
     def _guarded(self, stream: list[str], pos: int) -> int:
-        """One statement; returns the place behind its semicolon."""
+        """One statement; returns the place after its semicolon."""
         stop = _end_of_statement(stream, pos)
         try:
             if stream[stop] != ";":
@@ -160,7 +160,7 @@ class Body:
             at = 2 + negated
             guard = self._operand(part[at - 1 : at])
             if not isinstance(guard, Reg):
-                raise UnsupportedError(f"PTX guard is no predicate register: {shown(part[:at])!r}")
+                raise UnsupportedError(f"PTX guard is not a predicate register: {shown(part[:at])!r}")
         op = "".join(part[at : at + 1])
         if not op or not is_name(op):
             raise UnsupportedError(f"PTX statement not understood: {shown(part)[:60]!r}")
@@ -300,7 +300,7 @@ class Body:
         raise unknown(part)
 
     def _memory(self, part: list[str]):
-        if "," in part:  # texture coordinates; kept as a list, refused later by instruction name
+        if "," in part:  # texture coordinates; kept as a list; the instruction is rejected later by its name
             return [self._operand(a) for a in split(part)]
         if part and not (is_name(part[0]) and part[0] != "WARP_SZ"):
             return Mem(constant(part), 0)
@@ -311,7 +311,7 @@ class Body:
 
 
 def _inside(part: list[str]) -> list[str]:
-    """What stands in the brackets that the tokens begin and should end with."""
+    """What is between the brackets with which the tokens begin and should end."""
     if closing(part, 0) != len(part) - 1 or part[-1] not in ")]}":
         raise unknown(part)
     return part[1:-1]

@@ -1,4 +1,4 @@
-"""Numbers of PTX: literals, and the constant expressions that may stand in their place."""
+"""Numbers of PTX: literals, and the constant expressions allowed in their place."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def constant(part: list[str]) -> Imm:
     Raises
     ------
     UnsupportedError
-        Where the tokens are no constant.
+        Where the tokens are not a constant.
     """
     if len(part) == 1 or (len(part) == 2 and part[0] == "+"):
         return literal(part[-1])

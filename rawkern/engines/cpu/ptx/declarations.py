@@ -19,7 +19,7 @@ def variables(statement: list[str], extern: bool = False) -> list[Var]:
     if space not in _SPACES:
         raise _unknown(statement)
     align, count, kind, at = 0, 1, "b8", 1
-    pointer = False  # what stands behind `.ptr` is about the memory pointed to
+    pointer = False  # what follows `.ptr` is about the memory pointed to
     while at < len(statement) and statement[at][0] == ".":
         word = statement[at]
         at += 1

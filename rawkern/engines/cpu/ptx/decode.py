@@ -110,7 +110,7 @@ class Op:
         return mod in self.mods
 
     def width(self, source: int) -> int:
-        """Bits of an operand after the destination, where it is no predicate."""
+        """Bits of an operand after the destination, where it is not a predicate."""
         if source in self.facts.words:
             return 32
         bits = self.types[0 if self.base == "slct" else -1].bits if self.types else 32

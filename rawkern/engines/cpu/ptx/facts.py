@@ -136,7 +136,7 @@ FACTS: dict[str, Facts] = {
     **dict.fromkeys(("bra", "brx", "ret", "exit"), _LEAVING),
     "call": _LEAVING._replace(lanes="never", address="any"),
     **dict.fromkeys(("trap", "brkpt"), _NOTHING),
-    # refused
+    # not supported
     **dict.fromkeys(("sust", "wgmma.mma_async.sp", "tcgen05", "clusterlaunchcontrol"), _NOTHING),
 }
 UNKNOWN = Facts()

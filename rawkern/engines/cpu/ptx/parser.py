@@ -115,7 +115,7 @@ def _unknown(ptx: Ptx, part: list[str], why: str) -> None:
 
 
 def _function(ptx: Ptx, stream: list[str], pos: int, files: dict[int, str]) -> int:
-    """A function from ``.entry`` or ``.func`` on; returns the place behind it."""
+    """A function from ``.entry`` or ``.func`` on; returns the place after it."""
     stop = pos
     while stream[stop] not in ("{", END) and not (stream[stop] == ";" and stream[stop - 2] != ".pragma"):
         stop += 1
@@ -150,7 +150,7 @@ def _header(part: list[str]) -> Function:
 
 
 def _list(part: list[str], at: int) -> tuple[list[str], int]:
-    """What stands in the parentheses that may begin here, and the place behind them."""
+    """What is in the parentheses that may begin here, and the place after them."""
     if part[at : at + 1] != ["("]:
         return [], at
     stop = closing(part, at)
@@ -158,7 +158,7 @@ def _list(part: list[str], at: int) -> tuple[list[str], int]:
 
 
 def _skipped(stream: list[str], pos: int) -> int:
-    """The place behind a directive that is not known: a statement, a block, or all up to the next that is known."""
+    """The place after an unknown directive: a statement, a block, or all up to the next that is known."""
     at = pos + 1
     while stream[at] != END and stream[at] not in _KNOWN:
         if stream[at] == ";":

@@ -45,7 +45,7 @@ _TENSOR = {
 }
 
 
-#: How many bytes a lane may read from an address on, -1 where nobody knows.
+#: How many bytes a lane may read from an address on, -1 if unknown.
 Readable = Callable[[int, int], int]
 
 
@@ -99,7 +99,7 @@ def failure(
         if address % align:
             return (
                 f"{place} loads or stores a matrix (wmma) at an address that is not a multiple of {align} bytes, "
-                f"{address % align} bytes behind one"
+                f"{address % align} bytes past one"
             )
         return (
             f"{place} loads or stores a matrix (wmma) with a leading dimension of {pitch} bytes, which is not a "

@@ -191,7 +191,7 @@ def link(symbol: str, text: str | None = None) -> int:
 
 
 def function_object(symbol: str, text: str | None, cpu: Cpu) -> bytes | None:
-    """The object file of a function of the library, from the disk cache or compiled from its text."""
+    """The object file of a function of the library, from the disk cache or compiled from its source."""
     key = _key("function", cpu, Instrument, symbol)
     body = disk.get(key)
     if body is None and text is not None:

@@ -25,7 +25,7 @@ followers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def seconds(value: Any, source: str) -> float:
-    """A limit of time; ValueError where it is none, TypeError where it is no number."""
+    """A time limit; ValueError if it is not one, TypeError if it is not a number."""
     try:
         number = float(value)
     except (TypeError, ValueError):

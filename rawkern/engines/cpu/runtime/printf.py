@@ -12,7 +12,7 @@ from rawkern.errors import LaunchError, OutOfBoundsError
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|j|z|t|L)?([diouxXeEfFgGaAcspn%])", re.ASCII)
 MOST = 1 << 20  # characters of one call, as many as CUDA's buffer for all of them holds unless it is made larger
 
-Readable = Callable[[int], int]  # how many bytes may be read from an address on, -1 where nobody knows
+Readable = Callable[[int], int]  # how many bytes may be read from an address on, -1 if unknown
 
 
 def formatted(template: str, address: int, readable: Readable) -> str:

@@ -25,10 +25,10 @@ _FUNCTION = re.compile(r"^define (?:internal )?(\S+) @(\w+)\((.*?)\)([^{]*)\{\n.
 class Scheduler:
     """The scheduler of kernels with an instrument that wait, or that do not, for one CPU."""
 
-    own: str  # LLVM IR that stands in each kernel's object file
+    own: str  # LLVM IR in each kernel's object file
     shared: str  # LLVM IR of an object file for all kernels
     names: tuple[str, ...]  # functions of that
-    suffix: str  # which stands behind their names in kernels: not all schedulers are the same
+    suffix: str  # appended to their names in kernels: not all schedulers are the same
 
     def calls(self, text: str) -> str:
         """A kernel's text with the names that the functions have for kernels."""
@@ -69,5 +69,5 @@ def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> Schedule
 
 
 def suffix(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> str:
-    """What stands behind the names of a scheduler's functions."""
+    """The suffix of the names of a scheduler's functions."""
     return "_" + hashlib.sha256(repr((instrument.name, waiting, astuple(cpu))).encode()).hexdigest()[:8]

@@ -1,7 +1,7 @@
 """Memory of the variables of a module's programs: in C++ there is one of each name, whichever instances use it.
 
 Template instances that are asked for later are programs of their own. A variable that an earlier program has keeps its
-place; others lie behind. So the offsets in a program's code follow from which programs there were before.
+place; others follow. So the offsets in a program's code follow from which programs there were before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rawkern.errors import UnsupportedError
 if TYPE_CHECKING:  # a program whose code is in the cache is not parsed
     from rawkern.engines.cpu.ptx.data import Ptx, Var
 
-ROOM = 16 << 20  # for variables of later programs; what nobody touches is no memory
+ROOM = 16 << 20  # for variables of later programs; untouched pages take no memory
 
 
 class Variables:

@@ -48,7 +48,7 @@ class Mapping:
 
     def spread(self) -> None:
         """Let the system commit it in large pages."""
-        _libc().madvise(ctypes.c_void_p(self.address), ctypes.c_size_t(self.size), 14)  # MADV_HUGEPAGE; it may refuse
+        _libc().madvise(ctypes.c_void_p(self.address), ctypes.c_size_t(self.size), 14)  # MADV_HUGEPAGE, a hint
 
     def guard(self, offset: int) -> None:
         _libc().mprotect(self.address + offset, PAGE, 0)

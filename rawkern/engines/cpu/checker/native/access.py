@@ -27,7 +27,7 @@ rk_check_stack_range = elsewhere  # the kernel's own, by its address (check.chec
 def rk_check_even(ck, blk, warp, mask, site, stride, run):
     """Check a warp's access to addresses `stride` bytes apart, each `run` of lanes from a base of its own.
 
-    Returns the lanes that may go on. The bases stand in the CHECK record.
+    Returns the lanes that may go on. The bases are in the CHECK record.
     """
     CHECK.uninitialized[ck] = 0
     CHECK.lanes[ck] = mask
@@ -84,7 +84,7 @@ def rk_check_access(ck, blk, warp, mask, site, low, high, bits):
     """Check a warp's access; returns the lanes that may go on.
 
     `low` and `high` are the lowest and highest of the active lanes' addresses, `bits` all of them or-ed; the addresses
-    stand in the CHECK record.
+    are in the CHECK record.
     """
     CHECK.lanes[ck] = mask
     s = CHECK.sites[ck] + site * SITE_SIZE

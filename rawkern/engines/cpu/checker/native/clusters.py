@@ -45,7 +45,7 @@ def rk_check_cluster_open(first):
 
 
 def rk_check_cluster_depart(ck, blk, warp):
-    """A warp goes on behind the barrier of its cluster: what other blocks did before it lies in the past."""
+    """A warp continues after the barrier of its cluster: what other blocks did before it lies in the past."""
     st = BLOCK.session[blk]
     rk_check_depart(ck, blk, warp, CLUSTER)
     if STATE.cluster_opened[st] >= STATE.seen[st, warp * COLUMNS + LOOKED]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.records import Record
 
 WARPS = 32  # of a block at most
-#: Whose accesses have an order of their own: warps, behind them the copies that warps have under way, and those of
+#: Whose accesses have an order of their own: warps, then the copies that warps have under way, and those of
 #: other blocks into this one's shared memory (`INBOUND`). A number of an agent is that of its block times `AGENTS`, and
 #: its own. Whose copies the latter are stands where the locks of other times do, with the bit `SENDER`.
 AGENTS, INBOUND, SENDER = 128, 65, 1 << 63
@@ -52,11 +52,12 @@ REGION = Record("Region", _words("words plane read kept others observed"))
 #: One more is of the last strong read of what the last strong writes left (`observed`: whether there was any): who
 #: comes after it comes after those.
 PLANES, KEPT, OTHERS, OBSERVER = 6, 3, 4, 5  # their number, and those of the last three
-#: An instruction that touches memory, or at which threads meet.
+#: An instruction that accesses memory, or a collective one.
 SITE = Record(
     "Site",
     _words(
-        "root size element align what space strong looks weak seen defers uninitialized_address uninitialized_thread uninitialized_block "
+        "root size element align what space strong looks weak seen defers uninitialized_address "
+        "uninitialized_thread uninitialized_block "
         "start end kept swaps sides"
     ),
 )
@@ -83,7 +84,7 @@ GENERIC, GLOBAL, SHARED, LOCAL, COLLECTIVE, WINDOWS = range(6)
 #: (`held`, if it is `holding` any; `looked`: when it last read what other blocks pass on). Up to `horizon` a warp has
 #: seen all there was in the block, and up to `common` all have. A warp waits `at` a site + 1, the
 #: barrier `number_at`. That of its cluster has opened at the time `cluster_opened`. `lock`: that which it holds (+ 1);
-#: `tried`: when it last failed to take one; `taken` and, behind a fence, `section`: up to when it has seen what others
+#: `tried`: when it last failed to take one; `taken` and, after a fence, `section`: up to when it has seen what others
 #: passed on if the order of locks counts. `remote`: other blocks have accessed its shared memory. `inbound`: the time
 #: of copies by the agent `sender` (+ 1) that are not handed over yet; `arriving`: the last time of any.
 STATE = Record(

@@ -83,7 +83,7 @@ def rk_check_spread(ck, stride, run):
 
 @inline
 def rk_check_mine(ck, st, warp, site, s, base):
-    """Set down what an access's words of shadow have in common, and which others it may meet (`check_runs`)."""
+    """Note what an access's words of shadow have in common, and with which others it may conflict (`check_runs`)."""
     rk_check_limits(ck, st, warp)
     me = (STATE.clocks[st, warp] << TIME_AT) | (SITE.strong[s] << STRONG_AT) | (site << SITE_AT)
     CHECK.me[ck] = me
@@ -163,7 +163,7 @@ def rk_check_trace(ck, st, warp, mask, site, s, region, base):
         return 0
     reads = SITE.what[s] == READ
     last = 0
-    me = 0  # of an update that nobody looks at
+    me = 0  # of an update whose result is not read
     if SITE.what[s] == UPDATE and SITE.size[s] == 4 and (SITE.looks[s] | SITE.swaps[s] | CHECK.weak[ck]) == 0:
         me = (STATE.clocks[st, warp] << TIME_AT) | (1 << STRONG_AT) | (site << SITE_AT) | ALL_SET | (15 << MASK_AT)
     while mask:
@@ -216,9 +216,7 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, region, base):
         part = ((1 << bytes) - 1) << offset
         cell = REGION.words[region] + (a >> 2) * 8
         if SITE.what[s] == READ:
-            uninitialized = uninitialized & rk_check_read(
-                ck, st, warp, lane, a, site, region, cell, plane, me, part, base
-            )
+            uninitialized &= rk_check_read(ck, st, warp, lane, a, site, region, cell, plane, me, part, base)
         else:
             if rk_check_write(ck, st, warp, lane, a, site, s, region, cell, plane, me, part, base):
                 REGION.read[region] = 1

@@ -148,7 +148,7 @@ class _Run:
             return
         absent = e.bin(
             "and", gone, e.cmp("icmp eq", a["need"], 0)
-        )  # what nobody has written may be read, or is uninitialized
+        )  # memory that was never written may be read, or is uninitialized
         r = self.load(1)
         known = e.bin("or", e.cmp("icmp uge", r, a["floor"]), e.cmp("icmp ult", r, a["gone"]))
         self.stop(e.bin("and", active, e.invert(e.bin("and", e.bin("or", fine, absent), known))))

@@ -17,7 +17,7 @@ from rawkern.engines.cpu.records import BLOCK
 from rawkern.engines.cpu.checker.native.scalar import clear, lowest_bit, store64
 
 ENTRY_SIZE, SITE_SIZE, REPORT_SIZE = ENTRY.size, SITE.size, REPORT.size
-UNINITIALIZED = 0xFFFF
+ONLY_MOVED = 0xFFFF
 ROW = 8 * COLUMNS
 STATE_SEEN, STATE_FENCED, STATE_WIDE = STATE.offset("seen"), STATE.offset("fenced"), STATE.offset("wide")
 STATE_REST, REST_SIZE = STATE.offset("fence_time"), STATE.offset("group_times") - STATE.offset("fence_time")
@@ -126,7 +126,7 @@ def rk_check_uninitialized(ck, blk, warp, lanes, site):
         lanes = lanes & (lanes - 1)
         first = CHECK.addresses[ck, lane]
         at = site
-        if first != UNINITIALIZED:
+        if first != ONLY_MOVED:
             at = first - 1
         s = CHECK.sites[ck] + at * SITE_SIZE
         root = 0
@@ -176,7 +176,7 @@ def rk_check_find(ck, address, size):
 def rk_check_malloc(ck, size):
     """Memory for a thread; never used a second time, so that what is freed can be told. 0 when there is no more."""
     low = CHECK.heap_next[ck]
-    room = (size + 31) & (0 - 16)  # a gap behind each piece
+    room = (size + 31) & (0 - 16)  # a gap after each piece
     if (
         size > CHECK.heap_high[ck] - low
         or room > CHECK.heap_high[ck] - low
@@ -196,7 +196,7 @@ def rk_check_malloc(ck, size):
 
 
 def rk_check_free(ck, blk, thread, address, site):
-    """Take memory back; what is no live piece is reported."""
+    """Take memory back; report what is not a live piece."""
     if address == 0:
         return 0
     e = 0

@@ -76,7 +76,7 @@ def rk_check_draw(ck, st, agent):
     CHECK.clock[ck] = now
     id = STATE.number[st] * AGENTS + agent
     store64(CHECK.log[ck] + now * 8, id)
-    if agent < WARPS and STATE.lock[st, agent] and STATE.taken[st, agent] == 0:  # behind a fence
+    if agent < WARPS and STATE.lock[st, agent] and STATE.taken[st, agent] == 0:  # after a fence
         store64(CHECK.held[ck] + now * 8, STATE.lock[st, agent])
     if CHECK.runner[ck] != id:
         CHECK.runner[ck] = id
@@ -155,7 +155,7 @@ def rk_check_acquire(ck, st, warp, wide):
 
 
 def rk_check_believe(st, warp):
-    """That a warp took a lock after others is no accident: what they passed on lies in its past."""
+    """A warp took a lock after others, and not by accident: what they passed on lies in its past."""
     if STATE.section[st, warp] > STATE.seen[st, warp * COLUMNS + LOOKED]:
         STATE.seen[st, warp * COLUMNS + LOOKED] = STATE.section[st, warp]
     return 0
@@ -240,7 +240,7 @@ def rk_check_open(blk, number):
 
 
 def rk_check_depart(ck, blk, warp, number):
-    """A warp goes on behind a barrier; fences of any that met there serve all."""
+    """A warp continues after a barrier; a fence of any warp that arrived there serves all."""
     st = BLOCK.session[blk]
     if number != CLUSTER:
         number = number & 15
@@ -264,7 +264,7 @@ def rk_check_depart(ck, blk, warp, number):
 
 
 def rk_check_copy(ck, blk, warp):
-    """A warp starts copies: until they are waited for nothing orders them, not even for the threads that copy."""
+    """A warp starts copies: until it waits for them nothing orders them, not even for the threads that copy."""
     st = BLOCK.session[blk]
     if STATE.copies[st, warp] == 0:
         STATE.ordered[st] = 1
@@ -313,7 +313,7 @@ def rk_check_wait_all(ck, blk, warp):
 
 
 def rk_check_product(ck, blk, warp):
-    """A warp's part of a product of its group begins: till all four are waited for nothing orders what it reads.
+    """A warp's part of a product of its group begins: until a warp waits for all four nothing orders what it reads.
 
     It is one of the warp's copies, so far as these are not waited for by groups of their own.
     """

@@ -1,7 +1,7 @@
 """Sums of products of small floats as tensor cores add them: all terms of a group at once, low bits cut off.
 
 The products are exact; so is C. The exponent of each is that of its factors added, of a subnormal factor the smallest
-one. All terms of a group are cut, towards zero, to so many bits behind the point of a number with the largest of these
+one. All terms of a group are cut, towards zero, to so many bits after the point of a number with the largest of these
 exponents; what is left is added exactly, and the sum cut to f32, or rounded to f16. NVIDIA does not document this:
 GPUs' answers for sums made to tell such rules apart do, bit for bit.
 
@@ -30,7 +30,7 @@ _SPECIAL = 128  # exponent of infinities and NaNs
 class Rule:
     """How a form of a product adds.
 
-    `fraction`: bits behind the point that terms keep. `groups`: which k are added at once, one after the other, each
+    `fraction`: bits after the point that terms keep. `groups`: which k are added at once, one after the other, each
     group with the sum before. `apart`: C is added at last, as floats are. `mantissa`: bits that a result in f32 keeps.
     """
 

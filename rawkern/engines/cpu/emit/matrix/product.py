@@ -17,7 +17,7 @@ from rawkern.engines.cpu.arith.fp8 import from_fp8
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.lanes import define
 from rawkern.engines.cpu.emit.matrix import fused
-from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, tile_of, registers_of, transposed
+from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, registers_of, tile_of, transposed
 from rawkern.engines.cpu.ir import BITS, Emitter, Module, Val
 from rawkern.engines.cpu.ptx.decode import DTYPES
 

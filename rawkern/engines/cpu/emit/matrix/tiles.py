@@ -17,8 +17,8 @@ from rawkern.engines.cpu.emit.matrix.fragments import (
     KINDS,
     Kind,
     accumulators,
-    tile_of,
     registers_of,
+    tile_of,
     transposed,
 )
 from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in

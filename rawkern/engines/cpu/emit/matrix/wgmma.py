@@ -427,7 +427,7 @@ def _wait(f: FunctionLowering, instr: Instr) -> None:
     again, some, on = (e.fresh(x)[1:] for x in ("computing", "slower", "computed"))
     e.line(f"br label %{again}")
     e.label(again)
-    behind, ended, group = [], [], []
+    late, ended, group = [], [], []
     for k in range(4):
         number = e.bin("or", e.bin("and", _number(f), -4), k)
         number = e.select(e.cmp("icmp ult", number, f.frame.field(BLOCK, "nwarps")), number, _number(f))
@@ -435,9 +435,9 @@ def _wait(f: FunctionLowering, instr: Instr) -> None:
         group.append(warp)
         fields = (f.frame.field_of_warp(e, warp, name) for name in ("products", "state"))
         products, state = (e.let("i32", 1, f"load i32, {at}") for at in fields)
-        behind.append(e.cmp("icmp slt", products, wanted))
-        ended.append(e.bin("and", behind[-1], e.cmp("icmp eq", state, ENDED)))
-    e.line(f"br {e.all('or', behind)}, label %{some}, label %{on}, !prof !0")
+        late.append(e.cmp("icmp slt", products, wanted))
+        ended.append(e.bin("and", late[-1], e.cmp("icmp eq", state, ENDED)))
+    e.line(f"br {e.all('or', late)}, label %{some}, label %{on}, !prof !0")
     e.label(some)
     with e.where(e.all("or", ended), rare=True):
         service(f, "WARPGROUP", instr)

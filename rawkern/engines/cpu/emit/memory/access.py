@@ -150,7 +150,7 @@ def _load_block(f: FunctionLowering, base: Val, at: int, size: int, count: int, 
 
 
 def _load_spaced(f: FunctionLowering, base: Val, at: int, size: int, step: int, n: int) -> Val:
-    """Every `step`-th element; what lies between is read as well, but nothing before the first or behind the last."""
+    """Every `step`-th element; what lies between is read as well, but nothing before the first or past the last."""
     begins = [*range(0, n * (step - 1), n), (n - 1) * (step - 1)]
     blocks = [_load_block(f, base, at + begin * size, size, 1, n)[0] for begin in begins]
     result = blocks[0]

@@ -1,7 +1,7 @@
-"""``cp.async``: copies to shared memory, done where they stand; what waits for them then has nothing to wait for.
+"""``cp.async``: copies to shared memory, done where they stand; a wait for them then has nothing to do.
 
-PTX lets an asynchronous copy happen at any time until it is waited for, so at once is one of its legal times. An
-instrument is told of all: until a copy is waited for nothing may use what it reads and writes.
+PTX lets an asynchronous copy happen at any time before a wait for it returns, so at once is legal. An
+instrument is told of all: before that wait nothing may use what a copy reads and writes.
 """
 
 from __future__ import annotations

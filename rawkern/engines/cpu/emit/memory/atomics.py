@@ -1,4 +1,4 @@
-"""``atom`` and ``red``: one scalar operation for each active lane, in lane order, after sums of floats side by side."""
+"""``atom`` and ``red``: one scalar operation for each active lane, in lane order, after sums of contiguous floats."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def active_lanes(f: FunctionLowering) -> Iterator[Val]:
 
 @contextmanager
 def loop(f: FunctionLowering) -> Iterator:
-    """A loop that is left where a condition holds; what is known in it is not known behind it."""
+    """A loop that is left where a condition holds; what is known in it is not known after it."""
     e, known = f.e, dict(f.cache)
     again, done = (e.fresh(x)[1:] for x in ("again", "done"))
     e.line(f"br label %{again}")

@@ -130,8 +130,8 @@ define internal void @rk_pending_take(ptr %blk, i64 %k) noinline {
   %p = getelementptr {entry}, ptr %list, i64 %k
   call void @llvm.memcpy.p0.p0.i64(ptr %entry, ptr %p, i64 {size}, i1 false)
   %n1 = sub i64 %n, 1
-  %behind = sub i64 %n1, %k
-  %bytes = mul i64 %behind, {size}
+  %after = sub i64 %n1, %k
+  %bytes = mul i64 %after, {size}
   %next = getelementptr i8, ptr %p, i64 {size}
   call void @llvm.memmove.p0.p0.i64(ptr %p, ptr %next, i64 %bytes, i1 false)
   store i64 %n1, ptr %pn

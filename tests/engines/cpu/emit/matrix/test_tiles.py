@@ -286,7 +286,7 @@ extern "C" __global__ void unaligned(const char* a, int offset, int ldm, float* 
 }"""
 #: Kernel, offset in bytes, leading dimension in elements, and what the error says.
 ALIGNMENTS = [
-    ("f16", 32, 24, ""), ("f16", 2, 16, "not a multiple of 32 bytes, 2 bytes behind one"),
+    ("f16", 32, 24, ""), ("f16", 2, 16, "not a multiple of 32 bytes, 2 bytes past one"),
     ("f16", 16, 16, "not a multiple of 32 bytes"), ("f16", 0, 17, "leading dimension of 34 bytes, which is not a multiple of 16"),
     ("bf16", 32, 24, ""), ("bf16", 8, 16, "not a multiple of 16 bytes"), ("bf16", 0, 20, "leading dimension of 40 bytes"),
     ("tf32", 32, 12, ""), ("tf32", 4, 8, "not a multiple of 16 bytes"), ("tf32", 0, 9, "leading dimension of 36 bytes"),
