@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,6 +11,30 @@ from torch.utils.dlpack import from_dlpack
 
 from rawkern.base import torch_private as private
 from rawkern.errors import LaunchError
+
+#: DLPack's numbers of dtypes: kind, bits, and elements in one.
+DTYPES = {
+    **{f"int{n}": (0, n, 1) for n in (8, 16, 32, 64)},
+    **{f"uint{n}": (1, n, 1) for n in (8, 16, 32, 64)},
+    **{f"float{n}": (2, n, 1) for n in (16, 32, 64)},
+    **{f"complex{n}": (5, n, 1) for n in (32, 64, 128)},
+    "bfloat16": (4, 16, 1),
+    "bool": (6, 8, 1),
+    "float8_e4m3fn": (10, 8, 1),
+    "float8_e4m3fnuz": (11, 8, 1),
+    "float8_e5m2": (12, 8, 1),
+    "float8_e5m2fnuz": (13, 8, 1),
+    "float8_e8m0fnu": (14, 8, 1),
+    "float4_e2m1fn_x2": (17, 4, 2),
+}
+
+
+@cache
+def dtype_word(dtype: str | torch.dtype) -> int:
+    """A dtype's numbers as they lie in a DLTensor, a word of 32 bits."""
+    kind, bits, lanes = DTYPES[str(dtype).removeprefix("torch.")]
+    return kind | bits << 8 | lanes << 16
+
 
 # torch.from_dlpack ignores the read-only flag, and a negative stride ends the process in torch 2.13 (an exception
 # thrown through a noexcept function), so the capsule is read before torch sees it.

@@ -13,30 +13,21 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from rawkern.arguments.conversions import conversion
+from rawkern.arguments.dlpack import DTYPES, dtype_word
 from rawkern.arguments.memory import ANY, Memory
 from rawkern.arguments.records import check_record, scalar_of
 from rawkern.arguments.scalars import Where
-from rawkern.arguments.tensor_map import TensorMap
+from rawkern.arguments.tensor_map import KNOWN_AT, READ_ONLY_AT, TENSOR_AT, TensorMap
+from rawkern.arguments.tensor_map import SIZE as MAP_SIZE
 from rawkern.base import operator_state
-from rawkern.base.ctype import CType, complex_of
+from rawkern.base.ctype import CType, complex_of, parse
 from rawkern.base.emit import Emit
+from rawkern.base.records import CUDA
 
-#: DLPack's numbers of dtypes: kind, bits, and elements in one.
-DTYPES = {
-    **{f"int{n}": (0, n, 1) for n in (8, 16, 32, 64)},
-    **{f"uint{n}": (1, n, 1) for n in (8, 16, 32, 64)},
-    **{f"float{n}": (2, n, 1) for n in (16, 32, 64)},
-    **{f"complex{n}": (5, n, 1) for n in (32, 64, 128)},
-    "bfloat16": (4, 16, 1),
-    "bool": (6, 8, 1),
-    "float8_e4m3fn": (10, 8, 1),
-    "float8_e4m3fnuz": (11, 8, 1),
-    "float8_e5m2": (12, 8, 1),
-    "float8_e5m2fnuz": (13, 8, 1),
-    "float8_e8m0fnu": (14, 8, 1),
-    "float4_e2m1fn_x2": (17, 4, 2),
-}
 ADDRESSES = ("int64", "uint64")  # dtypes of a table of pointers
+READ = parse("const void*")  # what a tensor is for a map of it
+_STRUCTS = ("struct", "opaque")
+_MOST_ITEMS = 64  # of an array that native code fills, item by item
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +114,8 @@ def _native_dtype(e: Emit, n: Native) -> None:
         e.unless("false")
     found = e.load("i32", n.tensor, 20)
     tests = []
-    for kind, bits, lanes in sorted({DTYPES[name] for name in names if name in DTYPES}):
-        tests.append(e.value(f"icmp eq i32 {found}, {kind | bits << 8 | lanes << 16}"))
+    for word in sorted({dtype_word(name) for name in names if name in DTYPES}):
+        tests.append(e.value(f"icmp eq i32 {found}, {word}"))
     while len(tests) > 1:
         tests[:2] = [e.value(f"or i1 {tests[0]}, {tests[1]}")]
     e.unless(*tests or ["false"])
@@ -352,8 +343,119 @@ def _native_vector(e: Emit, ctype: CType, value: str, at: str) -> None:
 
 
 def _native_struct(e: Emit, ctype: CType, value: str, at: str) -> None:
-    """The bytes that are passed; members are looked at the slow path."""
+    """A tensor map, a dict of all members, or the bytes that are passed."""
+    done = e.label("filled")
+    if ctype.size == MAP_SIZE:
+        other = e.either(e.is_a(value, "map_type"))
+        _native_map(e, value, at)
+        e.do(f"br label %{done}")
+        e.place(other)
+    if has_plain_members(ctype):
+        other = e.either(e.is_a(value, "dict_type"))
+        _native_members(e, ctype, value, at)
+        e.do(f"br label %{done}")
+        e.place(other)
     e.ask("rk_put_bytes", "%table", value, at, size=ctype.size)
+    e.place(done)
+
+
+def _native_map(e: Emit, value: str, at: str) -> None:
+    tensor, only = e.load("ptr", value, TENSOR_AT), e.load("ptr", value, READ_ONLY_AT)
+    e.unless(e.value(f"icmp ne ptr {tensor}, null"))
+    pointer = Native(READ, tensor, "%dl")
+    _native_plain(e, pointer)
+    _native_device(e, pointer)
+    recorded = e.value(f"call i1 @rk_recorded(ptr %table, ptr {tensor})")
+    reads = e.value(f"icmp eq ptr {only}, {e.row('true')}")
+    e.unless(e.value(f"select i1 {recorded}, i1 {reads}, i1 true"))
+    e.ask("rk_put_map", "%table", "%dl", e.load("ptr", value, KNOWN_AT), at, size=MAP_SIZE)
+
+
+def has_plain_members(ctype: CType) -> bool:
+    """Whether native code fills a struct of a dict: all members are known, and have bytes of their own."""
+    layout = ctype.layout
+    return (
+        layout is not None
+        and not layout.unknown
+        and bool(layout.members)
+        and all(not m.bits and not m.choices and _is_plain_member(parse(m.type)) for m in layout.members)
+    )
+
+
+def _is_plain_member(ctype: CType) -> bool:
+    if ctype.kind == "array":
+        return ctype.element is not None and ctype.lanes <= _MOST_ITEMS and _is_plain_member(ctype.element)
+    return ctype.kind == "pointer" or (ctype.kind in SCALARS and ctype.kind != "struct")
+
+
+def _native_members(e: Emit, ctype: CType, value: str, at: str) -> None:
+    assert ctype.layout is not None
+    members = ctype.layout.members
+    e.ask("rk_is_dict", "%table", value, count=len(members))
+    e.do(f"call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {ctype.size}, i1 false)")
+    for member in members:
+        item = e.value(f"call ptr @rk_value(ptr %table, ptr {value}, ptr {e.text(member.name)})")
+        e.unless(e.value(f"icmp ne ptr {item}, null"))
+        _native_member(e, parse(member.type), item, e.value(f"getelementptr i8, ptr {at}, i64 {member.offset}"))
+
+
+def _native_member(e: Emit, ctype: CType, value: str, at: str) -> None:
+    if ctype.kind == "array":
+        element = ctype.element
+        assert element is not None
+        e.ask("rk_is_sequence", "%table", value, count=ctype.lanes)
+        for k in range(ctype.lanes):
+            item = e.value(f"call ptr @rk_item(ptr %table, ptr {value}, i64 {k})")
+            _native_member(e, element, item, e.value(f"getelementptr i8, ptr {at}, i64 {k * element.size}"))
+    elif ctype.kind == "pointer":
+        done, pointer = e.label("passed"), Native(ctype, value, "%dl")
+        other = e.either(e.value(f"icmp ne ptr {value}, {e.row('none')}"))
+        for rule in POINTER:
+            rule.native(e, pointer)
+        # The CPU engine's bounds are those of each member's tensor, which the slow path tells it.
+        e.unless(e.value(f"icmp eq i32 {e.load('i32', '%dl', 8)}, {CUDA}"))
+        e.do(f"store i64 {native_address(e, pointer)}, ptr {at}, align 1")
+        e.do(f"br label %{done}")
+        e.place(other)
+        e.do(f"store i64 0, ptr {at}, align 1")
+        e.place(done)
+    else:
+        SCALARS[ctype.kind](e, ctype, value, at)
+
+
+def native_changes(e: Emit, ctype: CType, value: str) -> None:
+    """Count a change of each tensor that an argument has brought, and that is written."""
+    if ctype.kind in ("pointer", "reference"):
+        if not ctype.const:
+            e.do(f"call void @rk_bump_held(ptr %table, ptr {value})")
+    elif ctype.kind == "array" and ctype.element is not None and _has_pointers(ctype.element):
+        for k in range(ctype.lanes):
+            item = e.value(f"call ptr @rk_held_item(ptr %table, ptr {value}, i64 {ctype.lanes}, i64 {k})")
+            native_changes(e, ctype.element, item)
+    elif ctype.kind in _STRUCTS:
+        if ctype.size == MAP_SIZE:
+            e.do(f"call void @rk_bump_map(ptr %table, ptr {value}, i64 {TENSOR_AT}, i64 {READ_ONLY_AT})")
+        for member in ctype.layout.members if ctype.layout is not None and has_plain_members(ctype) else ():
+            of = parse(member.type)
+            if _has_pointers(of):
+                item = e.value(f"call ptr @rk_held_value(ptr %table, ptr {value}, ptr {e.text(member.name)})")
+                native_changes(e, of, item)
+
+
+def _has_pointers(ctype: CType) -> bool:
+    """Whether a member, or each item of one, is a pointer to what may be written."""
+    while ctype.kind == "array" and ctype.element is not None:
+        ctype = ctype.element
+    return ctype.kind == "pointer" and not ctype.const
+
+
+def _native_opaque(e: Emit, ctype: CType, value: str, at: str) -> None:
+    """Bytes of which the size alone is known may be a tensor map."""
+    if ctype.size == MAP_SIZE:
+        e.unless(e.is_a(value, "map_type"))
+        _native_map(e, value, at)
+    else:
+        e.unless("false")
 
 
 def _never(e: Emit, ctype: CType, value: str, at: str) -> None:
@@ -372,5 +474,5 @@ SCALARS: dict[str, Callable[[Emit, CType, str, str], None]] = {
     "struct": _native_struct,
     "float8": _never,
     "function": _never,
-    "opaque": _never,
+    "opaque": _native_opaque,
 }

@@ -10,7 +10,7 @@ import torch
 
 from rawkern.arguments.addresses import Address
 from rawkern.arguments.memory import Memory, Piece, capturing, describe, without_memory
-from rawkern.arguments.rules import DEVICE, DTYPE, POINTER, Pointer
+from rawkern.arguments.rules import DEVICE, DTYPE, POINTER, READ, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
 from rawkern.arguments.signature import Param, Signature
 from rawkern.arguments.structs import is_struct, struct_bytes
@@ -31,7 +31,7 @@ _SYMBOLIC = {
 }
 
 
-_UNKNOWN, _READ = parse("void*"), parse("const void*")
+_UNKNOWN = parse("void*")
 
 
 def _is_memory(value: Any) -> bool:
@@ -110,7 +110,7 @@ class Arguments:
                 f"{where} maps a tensor that requires grad, the kernel may write it and autograd would not know; make "
                 "the map with read_only=True, if it does not"
             )
-        kind = _READ if value.read_only else _UNKNOWN
+        kind = READ if value.read_only else _UNKNOWN
         pointer = Pointer(kind, describe(t, where, kind.spell(), not value.read_only), where)
         DEVICE.slow_path(self, pointer)
         data = value.encoded(where)

@@ -5,6 +5,7 @@ A GPU takes the 128 bytes that its driver makes. For the CPU engine they are a r
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import struct
@@ -14,19 +15,27 @@ from typing import Any, NamedTuple
 
 import torch
 
+from rawkern.arguments.dlpack import dtype_word
 from rawkern.arguments.memory import describe, dtype_name
 from rawkern.arguments.scalars import Where
-from rawkern.base import operator_state
+from rawkern.base import operator_state, table
 from rawkern.base.api_boundary import api_boundary
 from rawkern.base.libcuda import libcuda
 from rawkern.base.nested import Holder
+from rawkern.base.records import CPU, CUDA
 from rawkern.errors import LaunchError, UnsupportedError
 
 SIZE = 128  # bytes of a CUtensorMap
+MOST_RANK = 5
 #: The CPU engine's: magic, type, rank, interleave, swizzle; address; sizes, strides; extents of the box, their steps;
 #: fill, L2 promotion, whether im2col; its corners; and where the memory ends. Beyond the rank sizes, extents and steps
 #: are 1, strides 0. With im2col the box is of channels and pixels.
 _RECORD = struct.Struct("<I4BQ5q4q5H5B3B2x3h3hQ")
+#: What a tensor's memory was when a map of it was made, by its rank: address; device, by kind and number; rank, dtype;
+#: sizes, strides.
+_KEYS = tuple(struct.Struct(f"<QiiiI{2 * rank}q") for rank in range(MOST_RANK + 1))
+_made: dict[tuple[bytes, _Form, int | None], bytes] = {}  # maps by what they were made for
+_MOST_MADE = 4096
 MAGIC = int.from_bytes(b"TMap", "little")
 #: CUtensorMapDataType: number, bytes, and whether a copy may fill with NaN.
 _TYPES = {
@@ -42,7 +51,7 @@ _SWIZZLES = (0, 32, 64, 128)  # bytes, in the driver's order
 _INTERLEAVES = (0, 16, 32)
 _PROMOTIONS = (0, 64, 128, 256)
 _FILLS = ("zero", "nan")
-_MOST_SIZE, _MOST_STRIDE, _MOST_BOX, _MOST_STEP, _MOST_RANK = 1 << 32, 1 << 40, 256, 8, 5
+_MOST_SIZE, _MOST_STRIDE, _MOST_BOX, _MOST_STEP = 1 << 32, 1 << 40, 256, 8
 _MOST_PIXELS, _MOST_CORNER = 1024, {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}
 
 
@@ -62,11 +71,11 @@ class _Form(NamedTuple):
 class TensorMap(Holder):
     """A tensor and how boxes of it are copied, from `tensor_map`; pass it for a ``CUtensorMap`` parameter."""
 
-    __slots__ = ("_form", "_known", "read_only")
+    __slots__ = ("_dtype", "_form", "_known", "read_only")
 
     def __init__(self, tensor: torch.Tensor, form: _Form, read_only: bool) -> None:
-        self.tensor, self.read_only, self._form = tensor, read_only, form
-        self._known: tuple[Any, bytes] = (None, b"")
+        self.tensor, self.read_only, self._form, self._dtype = tensor, read_only, form, tensor.dtype
+        self._known = b""
 
     def __repr__(self) -> str:
         box = f"box {self._form.box[::-1]}"
@@ -75,16 +84,36 @@ class TensorMap(Holder):
     def encoded(self, where: Where | str = "tensor_map") -> bytes:
         """The 128 bytes for the device that the tensor is on, made again where it has moved or changed its shape."""
         t = self.tensor
-        key = t.data_ptr(), tuple(t.shape), t.stride(), t.device.type
-        if self._known[0] != key:
-            sizes, strides = _geometry(t, self._form, str(where))
-            if t.is_cuda:
-                data = _of_driver(t.data_ptr(), sizes, strides, self._form)
-            else:
-                storage = t.untyped_storage()
-                data = _of_cpu(t.data_ptr(), sizes, strides, self._form, storage.data_ptr() + storage.nbytes())
-            self._known = key, data
-        return self._known[1]
+        if t.dim() != len(self._form.steps):
+            raise ValueError(
+                f"{where}: the tensor has {t.dim()} dimensions by now, its map was made for {len(self._form.steps)}"
+            )
+        if t.dtype != self._dtype:
+            now, then = dtype_name(t.dtype), dtype_name(self._dtype)
+            raise TypeError(f"{where}: the tensor is {now} by now, its map was made for {then}; make another map")
+        key = _key(t)
+        if not self._known.startswith(key):
+            end = None if t.is_cuda else t.untyped_storage().data_ptr() + t.untyped_storage().nbytes()
+            data = _made.get((key, self._form, end))
+            if data is None:
+                geometry = _geometry(t, self._form, str(where))
+                data = _of_cpu(*geometry, self._form, end) if end is not None else _of_driver(*geometry, self._form)
+                if len(_made) >= _MOST_MADE:
+                    _made.clear()
+                _made[key, self._form, end] = data
+            self._known = key + data
+        return self._known[len(key) :]
+
+
+def _key(t: torch.Tensor) -> bytes:
+    """What a map is made for, as a DLTensor has it, which native code compares."""
+    device = (CUDA, t.get_device()) if t.is_cuda else (CPU, 0)
+    shape = t.shape
+    return _KEYS[len(shape)].pack(t.data_ptr(), *device, len(shape), dtype_word(t.dtype), *shape, *t.stride())
+
+
+#: Where native code finds in an object what it needs.
+TENSOR_AT, READ_ONLY_AT, KNOWN_AT = (table.slot_offset(TensorMap, name) for name in ("tensor", "read_only", "_known"))
 
 
 @api_boundary
@@ -138,15 +167,31 @@ def tensor_map(
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: tensor is a {type(tensor).__name__}; pass a torch tensor")
     fake = operator_state.state.level == operator_state.FAKE
-    if not fake:
+    if not fake and not (table.is_plain(tensor) and tensor.data_ptr()):
         describe(tensor, Where(name, 1, "tensor"), "its memory", True)
     if not isinstance(read_only, bool):
         raise TypeError(f"{name}: read_only is {read_only!r}; pass True or False")
-    rank = tensor.dim()
-    if not 1 <= rank <= _MOST_RANK:
-        raise ValueError(f"{name}: the tensor has {rank} dimensions; a tensor map has 1 to {_MOST_RANK}: reshape it")
+    kind, rank, form = tensor.dtype, tensor.dim(), None
+    if type(box) is tuple and element_strides is None and im2col is None:
+        with contextlib.suppress(TypeError):  # `_form` says what is wrong with a value that is not hashable
+            form = _tiled(kind, rank, swizzle, interleave, fill, l2_promotion, dtype, *box)
+    if form is None:
+        form = _form(kind, rank, box, swizzle, element_strides, interleave, fill, l2_promotion, im2col, dtype)
+    made = TensorMap(tensor, form, read_only)
+    if not fake:
+        made.encoded()
+    return made
+
+
+def _form(
+    kind: torch.dtype, rank: int, box: Any, swizzle: Any, element_strides: Any, interleave: Any, fill: Any,
+    l2_promotion: Any, im2col: Any, dtype: Any,
+) -> _Form:  # fmt: skip
+    """What is asked for of a tensor, if it is what the driver takes."""
+    if not 1 <= rank <= MOST_RANK:
+        raise ValueError(f"tensor_map: the tensor has {rank} dimensions; a tensor map has 1 to {MOST_RANK}: reshape it")
     steps = (1,) * rank if element_strides is None else element_strides
-    number, size, floats = _type(tensor, dtype)
+    number, size, floats = _type(kind, dtype)
     extents = _numbers("box", box, rank, _MOST_BOX) if im2col is None else _numbers("box", box, 2, _MOST_PIXELS)
     form = _Form(
         number, extents, _numbers("element_strides", steps, rank, _MOST_STEP),
@@ -155,14 +200,19 @@ def tensor_map(
         None if im2col is None else _corners(im2col, rank),
     )  # fmt: skip
     _check_form(form, rank, size, floats)
-    made = TensorMap(tensor, form, read_only)
-    if not fake:
-        made.encoded()
-    return made
+    return form
 
 
-def _type(tensor: torch.Tensor, dtype: str | None) -> tuple[int, int, bool]:
-    name = dtype_name(tensor.dtype)
+@lru_cache(maxsize=1024, typed=True)
+def _tiled(
+    kind: torch.dtype, rank: int, swizzle: Any, interleave: Any, fill: Any, l2_promotion: Any, dtype: Any, *box: Any
+) -> _Form:
+    """The same for what is asked for again and again; each extent for itself, as True is 1 but of another type."""
+    return _form(kind, rank, box, swizzle, None, interleave, fill, l2_promotion, None, dtype)
+
+
+def _type(kind: torch.dtype, dtype: str | None) -> tuple[int, int, bool]:
+    name = dtype_name(kind)
     if dtype is not None:
         if dtype not in _OF_FLOAT32:
             raise ValueError(f"tensor_map: dtype is {dtype!r}; pass one of {', '.join(map(repr, _OF_FLOAT32))} or None")
@@ -232,14 +282,12 @@ def _check_form(form: _Form, rank: int, size: int, floats: bool) -> None:
         raise ValueError("tensor_map: fill is 'nan', which integers have none of; pass 'zero'")
 
 
-def _geometry(t: torch.Tensor, form: _Form, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes in elements and strides in bytes, the innermost first, if the driver takes them."""
+def _geometry(t: torch.Tensor, form: _Form, name: str) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Address, sizes in elements and strides in bytes, the innermost first, if the driver takes them."""
     if t.device.type not in ("cpu", "cuda"):
         raise ValueError(f"{name}: the tensor is on {t.device}; rawkern runs on cpu and cuda: pass tensor.cpu()")
     unit = 32 if _INTERLEAVES[form.interleave] == 32 else 16
     address, size, rank = t.data_ptr(), t.element_size(), t.dim()
-    if rank != len(form.steps):
-        raise ValueError(f"{name}: the tensor has {rank} dimensions by now, its map was made for {len(form.steps)}")
     if address % unit:
         raise ValueError(f"{name}: its address is not a multiple of {unit} bytes; pass a clone()")
     for k, n in enumerate(t.shape):
@@ -261,10 +309,9 @@ def _geometry(t: torch.Tensor, form: _Form, name: str) -> tuple[tuple[int, ...],
             raise ValueError(f"{name}: dimension {k} of the tensor has a stride of {stride} bytes, {rule}; {fix}")
         strides.append(stride)
         extent = max(extent, stride * t.shape[k])
-    return sizes, tuple(strides)
+    return address, sizes, tuple(strides)
 
 
-@lru_cache(maxsize=4096)
 def _of_cpu(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], form: _Form, end: int) -> bytes:
     if form.interleave:
         raise UnsupportedError("tensor_map: interleave is not supported on the CPU engine; pass a tensor on a GPU")
@@ -282,7 +329,6 @@ def _filled(numbers: tuple[int, ...], count: int, rest: int) -> tuple[int, ...]:
     return (*numbers, *[rest] * (count - len(numbers)))
 
 
-@lru_cache(maxsize=4096)
 def _of_driver(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], form: _Form) -> bytes:
     room = ctypes.create_string_buffer(2 * SIZE)
     start = -ctypes.addressof(room) % 64

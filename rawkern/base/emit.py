@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawkern.base.table import TABLE
+from rawkern.base.table import TABLE, TYPE_OFFSET
 
 SLOW_PATH = "slow_path"  # where to go when an argument is not plain
 
@@ -12,6 +12,7 @@ class Emit:
 
     def __init__(self, prefix: str = "v") -> None:
         self.lines: list[str] = []
+        self.constants: list[str] = []  # of the module
         self._prefix = prefix  # of its values' and labels' names
         self._count = 0
 
@@ -54,6 +55,26 @@ class Emit:
         """A row of the table, an address."""
         at = self.value(f"getelementptr %Table, ptr %table, i32 0, i32 {TABLE.index(name)}")
         return self.value(f"load ptr, ptr {at}")
+
+    def text(self, text: str) -> str:
+        """The address of a text that ends with a zero."""
+        data = text.encode()
+        self._count += 1
+        name = f"@{self._prefix}text{self._count}"
+        escaped = "".join(f"\\{byte:02X}" for byte in (*data, 0))
+        self.constants.append(f'{name} = private unnamed_addr constant [{len(data) + 1} x i8] c"{escaped}"')
+        return name
+
+    def either(self, condition: str) -> str:
+        """Go on where a condition holds; returns the label, to be placed, of where it does not."""
+        here, other = self.label(), self.label("else")
+        self.do(f"br i1 {condition}, label %{here}, label %{other}")
+        self.place(here)
+        return other
+
+    def is_a(self, value: str, row: str) -> str:
+        """Whether an object is of the class in a row of the table, and of no subclass."""
+        return self.value(f"icmp eq ptr {self.load('ptr', value, TYPE_OFFSET)}, {self.row(row)}")
 
     def load(self, ty: str, pointer: str, offset: int = 0) -> str:
         """The place at an offset in bytes from an address."""

@@ -18,29 +18,34 @@ from rawkern.base.forking import Lock
 from rawkern.base.records import CPU, CUDA, TARGET, Record, linked
 
 _PYTHON = (
-    "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyErr_Clear",
-    "PyErr_Fetch", "PyErr_Occurred", "PyErr_Restore", "PyFloat_AsDouble", "PyLong_AsLongLongAndOverflow",
-    "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong", "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_Vectorcall",
-    "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "PyWeakref_GetObject",
-    "Py_DecRef", "Py_IncRef",
+    "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyDict_GetItemString",
+    "PyDict_Size", "PyErr_Clear", "PyErr_Fetch", "PyErr_Occurred", "PyErr_Restore", "PyFloat_AsDouble",
+    "PyList_GetItem", "PyList_Size", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong",
+    "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem",
+    "PyTuple_Size", "PyType_GenericAlloc", "PyType_GetSlot", "PyWeakref_GetObject", "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
 #: `attention` counts what every launch has to take the slow path for. `keys_*` are the dispatch keys of plain tensors.
-#: `mode`: what is added to the CPU (`engines.cpu.mode.Mode.word`).
-#: `slow_path`, `finish`, `abandon`, `forward`, `relay` and `launcher_type` are `rawkern.launch.launcher`'s.
+#: `mode`: what is added to the CPU (`engines.cpu.mode.Mode.word`). `default_device`: where launches without tensors
+#: run, as DLPack has it, 0 where that is not known or may change. `tuple_iter`: how tuples are iterated, and subclasses
+#: that leave it as it is. `slow_path`, `finish`, `abandon`, `forward`, `relay`, `launcher_type` and `map_type` are
+#: `rawkern.launch.launcher`'s.
 TABLE = Record(
     "Table",
     (
         ("attention", "i64"), ("keys_cpu", "i64"), ("keys_cpu_inference", "i64"), ("keys_cuda", "i64"),
-        ("keys_cuda_inference", "i64"), ("mode", "i64"),
+        ("keys_cuda_inference", "i64"), ("mode", "i64"), ("default_device", "i64"),
         *((name, "ptr") for name in (
             "none", "true", "false", "int_type", "bool_type", "float_type", "complex_type", "tuple_type",
-            "bytes_type", "tensor_type", "parameter_type", "dltensor", "work_stream", *private.FUNCTIONS, "clock",
-            "slow_path", "finish", "abandon", "forward", "relay", "launcher_type", *_PYTHON,
+            "bytes_type", "dict_type", "list_type", "tensor_type", "parameter_type", "tuple_iter", "dltensor",
+            "work_stream", *private.FUNCTIONS, "clock", "slow_path", "finish", "abandon", "forward", "relay",
+            "launcher_type", "map_type", *_PYTHON,
         )),
     ),
 )  # fmt: skip
 #: Offset of an object's type: the last word of the head that all objects have.
 TYPE_OFFSET = object.__basicsize__ - 8
+ITER = 62  # Py_tp_iter, for PyType_GetSlot
+_plain_keys: set[int] = set()  # those in the table
 _memory = ctypes.create_string_buffer(TABLE.size)
 _python = ctypes.pythonapi
 _lock = Lock()
@@ -84,19 +89,29 @@ def attend(reason: object, there: bool) -> None:
         field("attention", len(_reasons))
 
 
+def slot_offset(cls: type, name: str) -> int:
+    """Where in an object of a class one of its ``__slots__`` is, in bytes."""
+    one, mark = object.__new__(cls), object()
+    setattr(one, name, mark)
+    words = (ctypes.c_uint64 * (cls.__basicsize__ // 8)).from_address(id(one))
+    return 8 * list(words).index(id(mark))
+
+
 @cache
 def table() -> int:
     """The table's address; UnsupportedError if this torch lacks something that native launches need."""
     objects = {
         "none": None, "true": True, "false": False, "int_type": int, "bool_type": bool, "float_type": float,
-        "complex_type": complex, "tuple_type": tuple, "bytes_type": bytes, "tensor_type": torch.Tensor,
-        "parameter_type": torch.nn.Parameter,
+        "complex_type": complex, "tuple_type": tuple, "bytes_type": bytes, "dict_type": dict, "list_type": list,
+        "tensor_type": torch.Tensor, "parameter_type": torch.nn.Parameter,
     }  # fmt: skip
     for name, value in objects.items():
         kept(name, value)
     for name in _PYTHON:
         field(name, address_of(getattr(_python, name)))
     field("clock", address_of(ctypes.CDLL(None).clock_gettime))
+    slot = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(("PyType_GetSlot", _python))
+    field("tuple_iter", slot(tuple, ITER))
     for name in private.FUNCTIONS:
         field(name, private.function(name))
     exchange = private.exchange_functions()
@@ -113,19 +128,31 @@ def learn_cuda() -> None:
 
 
 def _learn_keys(device: str) -> None:
-    with private.plain_tensors(), torch.inference_mode(False):
-        field(f"keys_{device}", private.keys_of(torch.empty(0, device=device)))
-    with private.plain_tensors(), torch.inference_mode():
-        field(f"keys_{device}_inference", private.keys_of(torch.empty(0, device=device)))
+    for inference in (False, True):
+        with private.plain_tensors(), torch.inference_mode(inference):
+            keys = private.keys_of(torch.empty(0, device=device))
+        field(f"keys_{device}{'_inference' * inference}", keys)
+        _plain_keys.add(keys)
+
+
+def is_plain(t: torch.Tensor) -> bool:
+    """Whether a tensor is known to be one that native code takes: its elements lie in its own memory as they are."""
+    return type(t) in (torch.Tensor, torch.nn.Parameter) and private.keys_of(t) in _plain_keys
 
 
 @cache
 def preamble() -> str:
     """IR text of what native functions have in common; UnsupportedError if torch keeps what a tensor is elsewhere."""
+    return f"{TABLE.llvm}\n{TARGET.llvm}\n{readings('rawkern.base', 'native.ll')}"
+
+
+@cache
+def readings(package: str, file: str) -> str:
+    """IR text of functions that read objects of Python and torch."""
     impl, keys, storage = private.tensor_layout()
-    text = resources.files("rawkern.base").joinpath("native.ll").read_text()
+    text = resources.files(package).joinpath(file).read_text()
     offsets = {"type_offset": TYPE_OFFSET, "impl_offset": impl, "keys_offset": keys, "storage_offset": storage}
     values = {**offsets, "CPU": CPU, "CUDA": CUDA}
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
-    return f"{TABLE.llvm}\n{TARGET.llvm}\n{linked(text, (TABLE, TARGET))}"
+    return linked(text, (TABLE, TARGET))

@@ -2,6 +2,7 @@
 ; tensor that was written; both leave for %slow_path, as everything does that is not plain.
 {records}
 {readings}
+{constants}
 define ptr @rk_launch(ptr %self, ptr %args, i64 %nargsf, ptr %names) {
   %params = alloca [{size} x i8], align 16
   %pointers = alloca [{count} x ptr]
@@ -48,8 +49,12 @@ arguments:
 {arguments}
   br label %packed
 packed:
-  %where = load i64, ptr %device
-  %somewhere = icmp ne i64 %where, -1
+  %given = load i64, ptr %device
+  %without = icmp eq i64 %given, -1
+  %pdefault = &Table.default_device %table
+  %default = load i64, ptr %pdefault
+  %where = select i1 %without, i64 %default, i64 %given
+  %somewhere = icmp ne i64 %where, 0
   br i1 %somewhere, label %watch, label %slow_path
 watch:
   %free = call i1 @rk_unwatched(ptr %table)

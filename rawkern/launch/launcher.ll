@@ -205,7 +205,8 @@ none:
   ret ptr %r
 }
 
-; One to three positive sizes, an int or a tuple of ints: as a grid may have them. Others are 1.
+; One to three positive sizes, an int or a tuple of ints: as a grid may have them. Others are 1. A subclass of tuples
+; that iterates as they do, such as a named tuple or torch's sizes, is one.
 define internal i1 @rk_sizes(ptr %table, ptr %object, ptr %sizes) {
   %py = getelementptr i64, ptr %sizes, i64 1
   %pz = getelementptr i64, ptr %sizes, i64 2
@@ -216,7 +217,20 @@ define internal i1 @rk_sizes(ptr %table, ptr %object, ptr %sizes) {
   %ptuple = &Table.tuple_type %table
   %tuple = load ptr, ptr %ptuple
   %many = icmp eq ptr %type, %tuple
-  br i1 %many, label %count, label %single
+  br i1 %many, label %count, label %others
+others:
+  %pint = &Table.int_type %table
+  %int = load ptr, ptr %pint
+  %number = icmp eq ptr %type, %int
+  br i1 %number, label %single, label %subclass
+subclass:
+  %pslot = &Table.PyType_GetSlot %table
+  %slotf = load ptr, ptr %pslot
+  %iter = call ptr %slotf(ptr %type, i32 {iter})
+  %pown = &Table.tuple_iter %table
+  %own = load ptr, ptr %pown
+  %alike = icmp eq ptr %iter, %own
+  br i1 %alike, label %count, label %bad
 single:
   %x = call i64 @rk_size(ptr %table, ptr %object, i64 1, i64 2147483647)
   store i64 %x, ptr %sizes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,13 @@ import torch
 from rawkern.arguments import slow_path
 from rawkern.arguments.scalars import by_value
 from rawkern.arguments.slow_path import arrange
+from rawkern.arguments.tensor_map import TensorMap
 from rawkern.base import allocator, operator_state, streams, table
 from rawkern.base.api_boundary import api_boundary
 from rawkern.base.attributes import Attributes
 from rawkern.base.dynamo import untraced
 from rawkern.base.forking import Lock
-from rawkern.base.records import Filled
+from rawkern.base.records import CPU, Filled
 from rawkern.engines.devices import default_device
 from rawkern.launch import config, intercept, modes, native
 from rawkern.launch.builds import Unit
@@ -235,13 +236,17 @@ class _Launcher:
             streams.stream_handle(stream)  # what no GPU accepts also raises on the CPU
         state = kernel.current(args, kwargs)
         given = arrange(state.signature, args, kwargs)
-        if stream is None and not intercept.active() and ((numbers := _numbers(state, given)) is not None or kwargs):
-            self(*(numbers or given))  # now they may be plain
+        if stream is None and not intercept.active() and ((plainer := _plainer(state, given)) is not None or kwargs):
+            self(*(plainer or given))  # now they may be plain
             return
         bound = slow_path.bind(state.signature, given, None, state.strided)
         if self.n == 0 or (bound.device is not None and bound.device.type == "meta"):
             return
-        device = bound.device or (stream_device(stream) if stream is not None else None) or default_device()
+        device = bound.device or (stream_device(stream) if stream is not None else None)
+        if device is None:
+            device = default_device()
+            if device.type == "cpu":  # there is no GPU, nor will there be one
+                table.field("default_device", CPU)
         settled, target = plan.target(self, state, device)  # type: ignore[arg-type]
         if stream is None or device.type != "cuda":
             target.run(settled.grid, None, bound)
@@ -269,16 +274,23 @@ def _remade(
     return plan.cover(n) if n >= 0 else plan.grid(grid, block)
 
 
-def _numbers(state: State, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The arguments with the numbers of NumPy and of tensors as Python's; None where there are none of those."""
+def _plainer(state: State, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments with the numbers of NumPy and of tensors as Python's, and mappings for structs as dicts.
+
+    None where there are none of those.
+    """
     found = None
     for param, where in zip(state.signature.params, state.signature.wheres, strict=True):
-        value = args[param.index]
-        if param.ctype.kind in _NUMBERS and isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
+        value, kind = args[param.index], param.ctype.kind
+        if kind in _NUMBERS and isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
             if operator_state.state.level > operator_state.IMPLEMENTATION:
                 return None
+            value = by_value(param.ctype, value, where)
+        elif kind == "struct" and type(value) not in (dict, bytes) and isinstance(value, Mapping):
+            value = dict(value)
+        if value is not args[param.index]:
             found = list(args) if found is None else found
-            found[param.index] = by_value(param.ctype, value, where)
+            found[param.index] = value
     return None if found is None else tuple(found)
 
 
@@ -321,6 +333,7 @@ class _Type:
         gc.get_referents(vars(self.type))[0]["__call__"] = _slow_path
         python.PyType_Modified(ctypes.py_object(self.type))
         table.kept("launcher_type", self.type)
+        table.kept("map_type", TensorMap)
         table.kept("slow_path", _slow_path)
         table.kept("finish", _finish)
         table.kept("abandon", _abandon)

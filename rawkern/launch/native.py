@@ -15,13 +15,13 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rawkern.arguments.accessors import native_accessor
-from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
+from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address, native_changes
 from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
 from rawkern.base.forking import WAIT_SECONDS, Lock
 from rawkern.base.llvm import FULL, QUICK, LoadedObject, stored_object
 from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, extents_at, linked
-from rawkern.base.table import TABLE, TYPE_OFFSET, field, keep, preamble
+from rawkern.base.table import ITER, TABLE, TYPE_OFFSET, field, keep, preamble, readings
 from rawkern.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class Entries(NamedTuple):
 def entries() -> Entries:
     """Load what all launchers have in common."""
     body = resources.files("rawkern.launch").joinpath("launcher.ll").read_text()
-    text = linked(body.replace("{type_offset}", str(TYPE_OFFSET)), _RECORDS)
+    for name, value in (("type_offset", TYPE_OFFSET), ("iter", ITER)):
+        body = body.replace(f"{{{name}}}", str(value))
+    text = linked(body, _RECORDS)
     loaded = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), QUICK)
     found = Entries(*(loaded.address(f"rk_{name}") for name in Entries._fields))
     field("forward", found.forward)
@@ -157,11 +159,16 @@ def _text(signature: Signature) -> str:
             SCALARS[param.ctype.kind](e, param.ctype, value, at)
             e.do(f"store <2 x i64> zeroinitializer, ptr {extents}, align 8")
     for param in signature.params:
-        if (passed := param.address) is not None and not passed.const:
-            written.do(f"call void @rk_bump(ptr %table, ptr {written.load('ptr', '%args', 8 * param.index)})")
+        value = written.load("ptr", "%args", 8 * param.index)
+        if (passed := param.address) is None:
+            native_changes(written, param.ctype, value)
+        elif not passed.const:
+            written.do(f"call void @rk_bump(ptr %table, ptr {value})")
+    structs = any(param.ctype.kind in ("struct", "opaque") for param in signature.params)
     parts = {
         "records": "\n".join(record.llvm for record in (LAUNCHER, PLAN)),
-        "readings": preamble(),
+        "readings": "\n".join((preamble(), readings("rawkern.launch", "structs.ll") if structs else "")),
+        "constants": "\n".join((*e.constants, *written.constants)),
         "arguments": "\n".join(e.lines),
         "written": "\n".join(written.lines),
         "size": extents_at(signature.size) + 16 * max(len(signature.params), 1),

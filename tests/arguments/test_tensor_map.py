@@ -80,3 +80,27 @@ def test_launches_with_maps() -> None:
     x.data = torch.zeros(4, 65)
     with pytest.raises(ValueError, match=r"argument 1 'map': dimension 0 of the tensor has a stride of 260 bytes"):
         kernel[1, 1](map_, out)
+
+
+def test_a_map_follows_its_tensor_but_not_to_another_dtype() -> None:
+    x = torch.nn.Parameter(torch.zeros(4, 64))
+    made = rawkern.tensor_map(x, (2, 32))
+    x.data = torch.ones(8, 64)
+    assert made.encoded() == rawkern.tensor_map(x, (2, 32)).encoded()
+    x.data = torch.ones(8, 64, dtype=torch.float16)
+    with pytest.raises(TypeError, match="the tensor is float16 by now, its map was made for float32; make another map"):
+        made.encoded()
+    x.data = torch.ones(8, 8, 64)
+    with pytest.raises(ValueError, match="has 3 dimensions by now, its map was made for 2"):
+        made.encoded()
+
+
+def test_what_was_asked_for_before_is_told_from_what_is_like_it() -> None:
+    rawkern.tensor_map(X, (1, 2, 32), swizzle=128)
+    for box, options, message in (
+        ((True, 2, 32), {}, "box is (True, 2, 32)"), ((1, 2.0, 32), {}, "box is (1, 2.0, 32)"),
+        ((1, 2, 32), {"swizzle": True}, "swizzle is True"), ((1, 2, [32]), {}, "box is (1, 2, [32])"),
+        ((1, 2, 32), {"swizzle": [128]}, "swizzle is [128]"),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+            rawkern.tensor_map(X, box, **options)

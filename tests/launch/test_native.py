@@ -6,23 +6,26 @@ import contextlib
 import ctypes
 import struct
 import threading
+from collections import OrderedDict
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
-from rawkern.arguments.rules import DTYPES
+import rawkern
+from rawkern.arguments.dlpack import DTYPES
 from rawkern.arguments.signature import Signature, make_signature
 from rawkern.arguments.slow_path import bind
+from rawkern.arguments.tensor_map import tensor_map
 from rawkern.base import table
 from rawkern.base.ctype import Member, StructLayout
 from rawkern.base.forking import Lock
 from rawkern.base.operator_state import inside_op
 from rawkern.base.records import CPU, DECLINED, DONE, TARGET
-from rawkern.launch import native
+from rawkern.launch import intercept, native
 from rawkern.launch.launcher import Plan
 
 PARAMS = StructLayout(24, 8, (Member("n", "int", 0), Member("x", "float const*", 8), Member("y", "float*", 16)))
@@ -323,7 +326,122 @@ def test_repeated_launches_of_other_kinds() -> None:
     assert not structs.takes(block[1:], True, y) and not structs.takes(block, 1, y)
     strided = warmed(make("float const*", "float*"), torch.ones(8)[::2], y, strided=True)
     assert not strided.takes(y, torch.ones(1).expand(4)) and strided.takes(torch.ones(1).expand(4), y)
-    assert not Repeated(make()).takes() and not Repeated(make("int")).takes(3)  # nothing says where
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_launches_without_tensors(known: bool) -> None:
+    """They are made where the default device is known for good: the CPU, without a GPU."""
+    table.table()
+    before = table.field("default_device")
+    try:
+        table.field("default_device", CPU if known else 0)
+        assert Repeated(make()).takes() == known and Repeated(make("int")).takes(3) == known
+    finally:
+        table.field("default_device", before)
+
+
+def test_structs_of_dicts() -> None:
+    """Members as parameters of their types are; with tensors, only on a GPU."""
+    y = torch.ones(3)
+    structs = warmed(make("ns::Params", "float*"), {"n": 7, "x": None, "y": None}, y)
+    assert structs.launched[-1][0] == struct.pack("<i4xQQ", 7, 0, 0)
+    assert structs.takes({"y": None, "x": None, "n": -1}, y)
+    for bad in (
+        {"n": 7, "x": None}, {"n": 7, "x": None, "z": None}, {"n": 7, "x": None, "y": None, "_": 0},
+        {"n": 7.5, "x": None, "y": None}, {"n": 1 << 31, "x": None, "y": None}, {"n": 7, "x": 0, "y": None},
+        {"n": 7, "x": y, "y": None}, {"n": 7, "x": None, "y": y.double()}, {}, [7, None, None],
+        OrderedDict(n=7, x=None, y=None),
+    ):  # fmt: skip
+        assert not structs.takes(bad, y), bad
+
+
+def test_arrays_in_structs_of_dicts() -> None:
+    members = (Member("size", "int [3]", 0), Member("at", "float* [2]", 16), Member("rows", "short [2][2]", 32))
+    signature = make_signature(
+        SimpleNamespace(name="k", params=("Sizes", "float*")), (), lambda name: StructLayout(40, 8, members)
+    )
+    y = torch.ones(3)
+    structs = warmed(signature, {"size": [1, 2, 3], "at": (None, None), "rows": [[4, 5], (6, 7)]}, y)
+    assert structs.launched[-1][0] == struct.pack("<3i4xQQ4h", 1, 2, 3, 0, 0, 4, 5, 6, 7)
+    for name, bad in (("size", (1, 2)), ("size", "123"), ("at", [None, y]), ("rows", [[4, 5], 6]), ("rows", None)):
+        good: dict[str, Any] = {"size": [1, 2, 3], "at": (None, None), "rows": [[4, 5], (6, 7)]}
+        assert not structs.takes(good | {name: bad}, y), (name, bad)
+
+
+def test_structs_of_dicts_take_the_slow_path_for_what_shares_bytes() -> None:
+    for member in (Member("f", "int", 4, bits=(32, 3)), Member("f", "int", 4, choices=((0, 1),)), Member("f", "S", 4)):
+        layout = StructLayout(8, 4, (Member("n", "int", 0), member))
+        signature = make_signature(
+            SimpleNamespace(name="k", params=("S", "float*")), (), lambda name, found=layout: found
+        )
+        structs, y = warmed(signature, bytes(8), torch.ones(1)), torch.ones(1)
+        assert not structs.takes({"n": 1, "f": 1}, y)
+
+
+def test_tensor_maps() -> None:
+    """As long as the tensor is what its map was made for; what may be written is counted."""
+    layout = StructLayout(128, 64, (Member("opaque", "unsigned long long [16]", 0),))
+    signature = make_signature(SimpleNamespace(name="k", params=("CUtensorMap", "int")), (), lambda name: layout)
+    x = torch.zeros(8, 64)
+    map_, reading = tensor_map(x, (8, 32)), tensor_map(x, (8, 32), read_only=True)
+    maps = warmed(signature, map_, 3)
+    assert maps.launched[-1] == (map_.encoded(), 3)
+    for one, more in ((map_, 1), (reading, 0)):
+        version = x._version
+        assert maps.takes(one, 1) and x._version == version + more
+    assert maps.takes(bytes(128), 1) == bool(table.field("default_device"))
+    assert not maps.takes(bytes(127), 1) and not maps.takes(x, 1) and not maps.takes(None, 1)
+    for other in (torch.ones(8, 64), torch.ones(4, 64), torch.ones(16, 128)[::2, :64], torch.ones(8, 64).t()):
+        x.data = other
+        assert not maps.takes(map_, 1)
+        if other.stride(1) == 1:
+            map_.encoded()
+            assert maps.takes(map_, 1) and maps.launched[-1][0] == map_.encoded()
+    x.data = torch.ones(8, 64)
+    map_.encoded()
+    x.requires_grad_()
+    assert not maps.takes(map_, 1)
+    reading.encoded()
+    assert maps.takes(reading, 1)
+    with torch.no_grad():
+        assert maps.takes(map_, 1)
+    map_.tensor = torch._neg_view(torch.zeros(8, 64))
+    assert not maps.takes(map_, 1)
+    map_.tensor = None  # type: ignore[assignment]
+    assert not maps.takes(map_, 1)
+    del map_.tensor
+    assert not maps.takes(map_, 1)
+
+
+def test_tensor_maps_and_other_tensors() -> None:
+    """Of one element alone the stride means nothing; all are on one device."""
+    layout = StructLayout(128, 64, ())
+    signature = make_signature(SimpleNamespace(name="k", params=("CUtensorMap", "float*")), (), lambda name: layout)
+    y = torch.zeros(1)
+    map_ = tensor_map(torch.zeros(1, 8), (1, 8))
+    maps = warmed(signature, map_, y)
+    assert maps.launched[-1] == (map_.encoded(), y.data_ptr())
+    map_.tensor = map_.tensor.as_strided((1, 8), (999, 1))
+    assert maps.takes(map_, y) and not maps.takes(map_, y.to("meta"))
+
+
+def test_tuples_of_other_classes_are_sizes() -> None:
+    """Named tuples and torch's sizes are; not what iterates in its own way."""
+
+    class Size(NamedTuple):
+        x: int
+        y: int = 1
+
+    class Twice(tuple[int, ...]):
+        def __iter__(self) -> Any:
+            return (2 * size for size in super().__iter__())
+
+    grid = Repeated(make("float*")).go.plan.grid
+    for good, size in ((Size(3, 2), (3, 2, 1)), (torch.Size((4, 5, 6)), (4, 5, 6))):
+        made = grid(good, (32, 1, 1))
+        assert (made.grid_x, made.grid_y, made.grid_z) == size
+    for bad in (Twice((2, 3)), [2, 3], Size(0), Size(2, 1.0), {2: 3}, range(2), None, object, True):  # type: ignore
+        assert grid(bad, 32) is None, bad
 
 
 @pytest.mark.parametrize(
@@ -486,3 +604,32 @@ def test_launchers_leave_no_references() -> None:
         repeated.go.plan.grid((2, 1), 32)
     after = [sys.getrefcount(one) for one in (x, n, None, repeated.go.plan)]
     assert all(abs(b - a) < 100 for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.gpu
+def test_structs_and_maps_of_a_gpus_tensors_are_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions are counted, and a tensor elsewhere is an error."""
+    source = """struct P { int n; const float* x; float* y[2]; };
+    struct alignas(64) M { unsigned long long words[16]; };
+    extern "C" __global__ void add(P p, const __grid_constant__ M map, unsigned long long* words) {
+        for (int i = threadIdx.x; i < p.n; i += blockDim.x) p.y[0][i] = p.y[1][i] = p.x[i] + 1;
+        if (threadIdx.x < 16) words[threadIdx.x] = map.words[threadIdx.x];
+    }"""
+    x, words = torch.rand(100, device="cuda"), torch.zeros(16, dtype=torch.int64, device="cuda")
+    y, z, tile = torch.zeros_like(x), torch.zeros_like(x), torch.zeros(8, 64, device="cuda")
+    map_, launch = tensor_map(tile, (8, 32)), rawkern.RawKernel(source)[1, 32]
+    given = {"n": 100, "x": x, "y": [y, z]}
+    for _ in range(3):
+        launch(given, map_, words)
+        native.wait()
+    monkeypatch.setattr(intercept, "start", lambda *args: pytest.fail("the slow path"))
+    y.zero_()
+    words.zero_()
+    versions = [t._version for t in (x, y, z, tile)]
+    launch(given, map_, words)
+    assert [t._version for t in (x, y, z, tile)] == [version + k for version, k in zip(versions, (0, 1, 1, 1))]
+    assert torch.equal(y, x + 1) and torch.equal(z, x + 1)
+    assert words.cpu().numpy().tobytes() == map_.encoded()
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"argument 1 'p.x' is on cpu|argument 1 'p.y\[0\]' is on cuda:0"):
+        launch(given | {"x": x.cpu()}, map_, words)
