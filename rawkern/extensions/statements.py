@@ -124,17 +124,26 @@ def _unknown(node: Any) -> Any:
 
 
 def _tied(f: Context, left: Any, value: Value) -> None:
-    pythons = []
-    for one in named(left.child_by_field_name("arguments")):
+    pythons, conversions = [], []
+    targets = named(left.child_by_field_name("arguments"))
+    types = value.type.of if value.type.kind == "tuple" and len(value.type.of) == len(targets) else ()
+    for k, one in enumerate(targets):
         if text_of(one) in ("std::ignore", "ignore"):
             pythons.append("_")
             continue
         variable = f.find(text_of(one)) if one.type == "identifier" else None
         if variable is None:
             raise NotTranslated(f"`{short(left)}`", left)
-        f.writes(variable)
+        written = variable.extra if variable.kind == "reference" else variable
+        if written is not None:
+            f.writes(written)
         pythons.append(variable.python)
+        if types and types[k].number:
+            made = converted(Value(variable.python, types[k]), variable.type).code
+            conversions += [f"{variable.python} = {made}"] if made != variable.python else []
     f.emit(f"{', '.join(pythons)}{',' if len(pythons) == 1 else ''} = {value.code}")
+    for one in conversions:
+        f.emit(one)
 
 
 def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -> None:

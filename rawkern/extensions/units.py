@@ -44,6 +44,12 @@ _EMPTY = """
 """
 
 
+#: Macros of <cstdint>.
+_STANDARD = [
+    f"#define {sign}INT{bits}_C(c) c ## {sign}{long}" if sign or long else f"#define INT{bits}_C(c) c"
+    for bits, long in ((8, ""), (16, ""), (32, ""), (64, "L"))
+    for sign in ("", "U")
+]
 _ALIAS = re.compile(r"\bnamespace\s+(\w+)\s*=\s*((?:\w+::)*\w+)\s*;")
 _DEVICE = re.compile(r"\b__device__\b|HOST_?DEVICE|DEVICE")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -103,6 +109,7 @@ class Reader:
         self.taken = taken  # names of Python's functions in all units
         self.macros: dict[str, Macro] = {name: Macro(None, ()) for name in _EMPTY.split()}
         self.macros |= {"Py_BEGIN_ALLOW_THREADS": Macro(None, ("{",)), "Py_END_ALLOW_THREADS": Macro(None, ("}",))}
+        self.macros |= dict(found for one in _STANDARD if (found := define(one)) is not None)
         for name, text in defined.items():
             self.macros[name] = Macro(None, tuple(tokens(text)))
         self.defaults: dict[tuple[str, int], list[Any]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,8 @@ from typing import Any
 from rawkern.extensions import types as t
 from rawkern.extensions.types import LIMITS, Type
 from rawkern.extensions.untranslated import NotTranslated
+
+_EFFECTS = re.compile(r"[\w\]]\(|:=")  # a call, an assignment
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ class Value:
 
     @property
     def constant(self) -> int | None:
-        return self.low if self.low is not None and self.low == self.high else None
+        """The value where it is known, and computing it neither changes nor raises anything."""
+        known = self.low is not None and self.low == self.high and _EFFECTS.search(self.code) is None
+        return self.low if known else None
 
 
 def integer(number: int, type_: Type = t.INT) -> Value:

@@ -24,7 +24,7 @@ def _integer(name: str, bits: int, signed: bool) -> Callable[[Any], int]:
         number = int(value)  # towards zero, as C++ converts; an error for NaN and infinity
         if least <= number <= most:
             return number
-        if not signed:
+        if not signed and not isinstance(value, float):  # C++ leaves open what a fraction beyond the limits becomes
             return number & mask
         raise OverflowError(f"{number} does not fit {name}, the type that it has in C++")
 
@@ -123,10 +123,11 @@ def std_min(*values: float) -> float:
 
 def _of_math(name: str, beyond: Callable[[float], float]) -> Callable[[float], float]:
     inner = getattr(math, name)
+    signed_zero = name in ("floor", "ceil", "trunc")  # Python's integers have no -0
 
     def function(value: float) -> float:
         try:
-            return float(inner(value))
+            return math.copysign(inner(value), value) if signed_zero else float(inner(value))
         except (ValueError, OverflowError):
             return beyond(value)
 
