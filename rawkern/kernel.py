@@ -168,6 +168,8 @@ class RawKernel(OfUnit, Attributes, Derivable):
             raises at the launch.
         """
         key = cluster, cooperative, programmatic
+        if key == (None, None, None):
+            return self
         try:
             return self._configured[key]
         except (KeyError, TypeError):

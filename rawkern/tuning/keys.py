@@ -10,7 +10,7 @@ import torch
 from rawkern.arguments.signature import Signature
 from rawkern.base.generated import run
 from rawkern.base.nearest import did_you_mean
-from rawkern.base.nested import tensors_in
+from rawkern.base.nested import Holder, tensors_in
 from rawkern.base.torch_private import PLAIN
 from rawkern.tuning.record import plain
 
@@ -48,9 +48,8 @@ class Key:
                 )
         found = self._slow_path(args, [at[name] for name in self.names])
         plain(list(found))
-        first = next((i for i, value in enumerate(args) if type(value) in PLAIN), None)
-        if first is not None:
-            parts = [f"args[{first}].get_device()"]
+        if (first := next(filter(None, map(_plain_tensor, range(len(args)), args)), None)) is not None:
+            parts = [f"{first}.get_device()"]
             if self.function is not None:
                 parts.append("hashable(function(*args))")
             for i in (at[name] for name in self.names):
@@ -88,6 +87,13 @@ class Key:
             "        return None\n"
         )
         return run(text, "<rawkern key>", {"function": self.function, "hashable": _hashable})["hot"]
+
+
+def _plain_tensor(index: int, value: Any) -> str | None:
+    """Code for the tensor of an argument, where it is one of torch's own classes or a holder of one."""
+    if isinstance(value, Holder):
+        return f"args[{index}].tensor" if type(value.tensor) in PLAIN else None
+    return f"args[{index}]" if type(value) in PLAIN else None
 
 
 def _unknown(args: Sequence[Any]) -> None:

@@ -7,7 +7,9 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
+from rawkern.extensions.cpp import memset
 from tests.extensions.kit import load
 
 CASES: list[tuple[str, str, str, list[tuple[tuple[Any, ...], Any]]]] = [
@@ -303,3 +305,24 @@ def test_what_would_differ_raises(tmp_path: Any) -> None:
     found = load(tmp_path, source + "".join(f"int f{k}(int a) {{ {body} }}\n" for k, body in enumerate(REFUSED)))
     for k, what in enumerate(REFUSED.values()):
         assert what in found.untranslated[f"f{k}"]
+
+
+@pytest.mark.parametrize("value", [0, 256, 1, -1])
+def test_memset(value: int) -> None:
+    """Of all of a tensor, of its beginning, from an element on, and of a view that is not contiguous."""
+    for view in (slice(None), slice(2, None)):
+        for size in (24, 16, 5, 0):
+            x = torch.full((6,), 3, dtype=torch.int32)
+            expected = bytearray(x.numpy().tobytes())
+            first = 8 if view.start else 0
+            expected[first : first + size] = bytes([value & 255]) * min(size, 24 - first)
+            if size > 24 - first:
+                continue
+            memset(x[view], value, size)
+            assert x.numpy().tobytes() == bytes(expected)
+    every_other = torch.full((2, 4), 3, dtype=torch.int32)
+    memset(every_other[:, :2], value, 16)
+    assert every_other.numpy().tobytes()[:16] == bytes([value & 255]) * 16 and (every_other[1] == 3).all()
+    leaf = torch.ones(3, requires_grad=True)
+    memset(leaf, 0, 12)
+    assert not leaf.any() and leaf._version == 1

@@ -627,7 +627,9 @@ def test_structs_and_maps_of_a_gpus_tensors_are_native(monkeypatch: pytest.Monke
     words.zero_()
     versions = [t._version for t in (x, y, z, tile)]
     launch(given, map_, words)
-    assert [t._version for t in (x, y, z, tile)] == [version + k for version, k in zip(versions, (0, 1, 1, 1))]
+    assert [t._version for t in (x, y, z, tile)] == [
+        version + k for version, k in zip(versions, (0, 1, 1, 1), strict=True)
+    ]
     assert torch.equal(y, x + 1) and torch.equal(z, x + 1)
     assert words.cpu().numpy().tobytes() == map_.encoded()
     monkeypatch.undo()

@@ -91,6 +91,20 @@ def test_launches_of_all_kinds_become_fast(device: str, monkeypatch: pytest.Monk
         torch.testing.assert_close(y, (1 if left is None else left) * (2 if right is None else right))
 
 
+def test_launches_with_tensor_maps_alone_become_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rawkern.tuning.launches import TunedLauncher
+
+    kernel = rawkern.RawKernel(
+        "struct alignas(64) Map { unsigned long long words[16]; };"
+        'extern "C" __global__ void k(const __grid_constant__ Map map, int n) { if (n < BLOCKS) __trap(); }'
+    )
+    tuned = rawkern.autotune(kernel, {"BLOCKS": [1, 2]}, key=["n"])
+    map_ = rawkern.tensor_map(torch.zeros(8, 64), (8, 32))
+    tuned[1, 32](map_, 3)
+    monkeypatch.setattr(TunedLauncher, "_any", lambda self, *args: pytest.fail("examined again"))
+    tuned[1, 32](map_, 3)
+
+
 def test_a_function_as_key(device: str, timed: list[float]) -> None:
     tuned = tuned_saxpy("function", {"block": [64, 128]}, key=lambda n, a, x, y: (n.bit_length(), x.dtype))
     for n, count in ((1003, 2), (1000, 2), (513, 2), (500, 4)):

@@ -322,7 +322,9 @@ def upload(memory: torch.Tensor, vector: list[Any], count: int, type_: str) -> i
 
 def memset(pointer: torch.Tensor, value: int, count: int) -> int:
     """``cudaMemset``."""
-    if count:
+    if count and not value & 0xFF and count == pointer.nbytes and pointer.is_contiguous():
+        pointer.detach().zero_()
+    elif count:
         flat = offset(pointer, 0)
         flat.view(torch.uint8)[:count].fill_(value & 0xFF) if flat.dtype != torch.bool else flat[:count].fill_(value)
     return 0
