@@ -38,8 +38,10 @@ Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @
   f64). If C and D are f16, they are rounded once, at the end. GPUs sum several products at once and truncate low bits;
   PTX leaves that open, so last bits differ. tf32 operands are
   truncated to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the hardware's.
-- Each warp computes its rows of a `wgmma` when it executes it; `wait_group` waits for it in all four warps. For checks
-  it reads until then: they find operands that are not there yet, and what is overwritten before `wait_group`.
+- Each warp computes its rows of a `wgmma` when it executes it, but until `wait_group`, which waits for all four warps, an
+  instruction that reads its sums gets NaNs, and a launch that has overwritten an operand in shared memory ends with an
+  error. [In another order](checking.md#another-order) some are done at once, with the seed 0 all of them. Checks find
+  both at the line, and operands that are not there yet.
 - Matrix instructions need all 32 lanes of a warp, as in PTX; otherwise the launch fails with the line.
 - Fragments of `wmma` have the layout that `mma.sync` documents. Elements that the hardware holds twice are held twice.
 - `cp.async` copies at once; waiting for it then costs nothing.

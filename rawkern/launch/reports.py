@@ -285,6 +285,9 @@ KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding],
     "ENDED": (errors.BarrierError,
         "accesses shared memory of another block of its cluster after that block has ended; it has to wait at the "
         "barrier of the cluster (cluster.sync()) until the others need it no more"),
+    "EARLY_READ": (errors.RaceError,
+        "uses sums of the product of its warp group (wgmma) that is started at {it.other.where} before it has waited "
+        "for that (wgmma.wait_group)"),
     "DEADLOCK": (errors.BarrierError, "waits at a barrier that the others never reach"),
     "MASK_WITHOUT_SELF": (errors.WarpSyncError,
         "executes {it.instruction} with a mask that does not name its own lane, {it.lane}"),

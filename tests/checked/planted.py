@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from tests.checked import planted_hopper
 from tests.checked.defects import Defect, floats, freed, ints
 
 BOUNDS = "OutOfBoundsError"
@@ -491,6 +492,7 @@ extern "C" __global__ void k(int n, float* const* table, float* out) {
     out[threadIdx.x] = table[0][threadIdx.x];        // defect
 }""", 1, 32, freed,
            says="freed, or never passed", device_memory=True),
+    *(defect for defect, _ in planted_hopper.PAIRS),
 ]  # fmt: skip
 
 

@@ -77,13 +77,14 @@ READY, YIELDED, WAITING, ENDED = range(4)  # states of a warp
 GROUPS = 8  # of products of a warp group (`emit/matrix/wgmma`) of which is known where they end
 #: `mbarrier`: while the warp has yielded, that at which it waits (one of its lanes at least) and does nothing else
 #: until its phase ends. `products`: how many of its warp group the warp has computed; `groups`: how many groups of them
-#: it has committed, and how many products there were at the end of each of the last ones.
+#: it has committed, and how many products there were at the end of each of the last ones. It has `waited` for so many,
+#: and as many of its own have `landed`, for which any warp of the group has; `issued`: where they stand.
 WARP = Record(
     "Warp",
     (
         ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("mbarrier", "i64"),
         ("barrier", "i32"), ("site", "i32"), ("cluster", "i32"), ("products", "i32"), ("groups", "i32"),
-        ("ends", f"[{GROUPS} x i32]"), ("pad", "i32"),
+        ("ends", f"[{GROUPS} x i32]"), ("waited", "i32"), ("issued", "ptr"), ("landed", "i32"), ("pad", "i32"),
     ),
 )  # fmt: skip
 #: What native launches know of a kernel with one shape of block: `grid.Target` fills it. One launch has it at a time;
@@ -182,6 +183,7 @@ REASONS = {
     "MULTICAST": 20,
     "WARPGROUP": 21,
     "BARRIERS": 22,
+    "OPERANDS": 23,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

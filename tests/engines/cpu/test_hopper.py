@@ -215,6 +215,33 @@ def test_what_a_wgmma_reads_is_checked() -> None:
                     kernel[1, 128](a, b, torch.empty(64, 8), 0)
 
 
+def test_products_take_effect_where_they_are_waited_for() -> None:
+    """A sum that is read before is a NaN, an operand that is overwritten before ends the launch; early, both are fine."""
+    a, b = torch.randn(64, 16).half(), torch.randn(8, 16).half()
+    right = torch.empty(64, 8)
+    rawkern.RawKernel(GEMM)[1, 128](a, b, right, 0)
+    commit = 'asm volatile("wgmma.commit_group.sync.aligned;\\n'
+    assert commit in GEMM
+    unread = rawkern.RawKernel(GEMM.replace(" wgmma.wait_group.sync.aligned 0;", ""))
+    changed = rawkern.RawKernel(
+        GEMM.replace(commit, f'{commit}" ::: "memory");\n    sb[threadIdx.x] = __half(3.0f);\n    asm volatile("')
+    )
+    unread[1, 128](a, b, d := torch.zeros(64, 8), 0)
+    assert d.isnan().all()
+    with pytest.raises(LaunchError, match=r"line 20: .*started at .*line 16; what that reads .* has been overwritten"):
+        changed[1, 128](a, b, d, 0)
+    with rawkern.order(0):  # where they are issued; warps that run later still read what the first has written
+        unread[1, 128](a, b, d.zero_(), 0)
+        assert torch.equal(d, right)
+        changed[1, 128](a, b, d.zero_(), 0)
+    assert [torch.equal(*rows) for rows in zip(d.split(16), right.split(16), strict=True)].count(True) == 1
+    late = [torch.zeros(64, 8) for _ in range(6)]
+    for seed, each in enumerate(late, 1):
+        with rawkern.order(seed):
+            unread[1, 128](a, b, each, 0)
+    assert len({bool(each.isnan().any()) for each in late}) == 2
+
+
 def test_a_phase_that_never_ends_is_a_deadlock() -> None:
     """Barriers that nobody can complete are reported with what they lack; loops that look at a clock are let alone."""
     expects = '%1;" :: "r"(at), "r"(size) : "memory");'

@@ -10,7 +10,7 @@ from rawkern.engines.cpu.checker import collectives, memory, pattern, sites, uni
 from rawkern.engines.cpu.checker.bounds import PATTERN
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
-from rawkern.engines.cpu.ir import Val
+from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr
 
 
@@ -115,3 +115,8 @@ class Checks(sites.Checked):
 
     def incomplete(self, instr: Instr, lanes: Val) -> None:
         sites.blame(self.f, "MASK_NOT_HERE", lanes, instr)
+
+    def early_read(self, instr: Instr, product: Instr, early: Val) -> None:
+        lanes = self.f.e.select(early, self.f.lanes.act(), const("i32", 0))
+        other = sites.add_site(self.f, sites.collective_site(self.f, product))
+        sites.blame(self.f, "EARLY_READ", lanes, instr, other)

@@ -28,6 +28,7 @@ from rawkern.errors import LaunchError
 MAX_REPORTS = 1024
 TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is not looked at for races
 PATIENCE = 2.0  # seconds that a launch may go on after the first finding
+OF_TWO_SITES = ("EARLY_READ",)  # kinds of findings whose `extra` is the site of another instruction of the thread
 lock = Lock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
 _SPACES |= {"shared": layout.SHARED, "cluster": layout.WINDOWS, "local": layout.LOCAL, "collective": layout.COLLECTIVE}
@@ -268,6 +269,8 @@ class CheckedLaunch(Session):
             if kind in ("RACE", "DIFFERENT_BARRIERS"):
                 other = self._place(r["other_site"], r["other_block"], r["other_thread"], grid, block)
             place = self._place(r["site"], r["block"], r["thread"], grid, block)
+            if kind in OF_TWO_SITES:
+                other = self._place(r["extra"], r["block"], r["thread"], grid, block)
             if kind == "SKIPPED_BARRIER":
                 place, other = self._place(r["extra"], r["block"], r["thread"], grid, block), place
             found.append(Finding(kind, place, piece, offset, other, r["extra"]))

@@ -13,6 +13,7 @@ from rawkern.engines.cpu.emit.forms import LANES, Agreed
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.emit.jumps import after, back, jump, leave_polling, retire, wait_at, waiting_after
+from rawkern.engines.cpu.emit.matrix import groups
 from rawkern.engines.cpu.emit.opcodes import unsupported_reason
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Function, Instr
@@ -103,7 +104,8 @@ def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
         f.watch.instruction(instr)
         if any(map(f.values.is_fixed, destinations(instr))):  # done at the start
             continue
-        handlers[instr.op.name](f, instr)
+        with groups.early(f, instr):
+            handlers[instr.op.name](f, instr)
 
 
 def _take(f: FunctionLowering, instr: Instr) -> None:

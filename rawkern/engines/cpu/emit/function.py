@@ -9,6 +9,7 @@ from rawkern.engines.cpu.analysis.divergence import Analysis
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.polling import polling_loops
+from rawkern.engines.cpu.analysis.products import EarlyReads, early_reads
 from rawkern.engines.cpu.analysis.provenance import Root, find_roots
 from rawkern.engines.cpu.analysis.row_loops import row_loops
 from rawkern.engines.cpu.emit.context import Context
@@ -16,7 +17,7 @@ from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.emit.names import Parameters
 from rawkern.engines.cpu.emit.values import Values
 from rawkern.engines.cpu.ir import Module
-from rawkern.engines.cpu.ptx.data import Function
+from rawkern.engines.cpu.ptx.data import Function, Mem, Reg, Sym
 
 
 class Control:
@@ -56,6 +57,15 @@ class FunctionLowering(Context):
     def provenance(self) -> dict[str, Root]:
         """What addresses are made of."""
         return find_roots(self.plan, self.function)
+
+    @cached_property
+    def early(self) -> EarlyReads:
+        """Where sums of products are read that may not be there yet."""
+        return early_reads(self.flow, self._array)
+
+    def _array(self, mem: Mem) -> Root | None:
+        root = self.provenance.get(mem.base.name) if isinstance(mem.base, (Reg, Sym)) else None
+        return root if root is not None and root[0] == "local" else None
 
     def begin(self, block: int, whole: bool = False) -> None:
         """A block begins, for `whole` warps or any lanes: forget what holds only inside of one."""

@@ -160,6 +160,9 @@ class Watch:
     def incomplete(self, instr: Instr, lanes: Val) -> None:
         """Lanes wait at an instruction for others that never come; the launch fails."""
 
+    def early_read(self, instr: Instr, product: Instr, early: Val) -> None:
+        """An instruction reads sums of a warp group's product, which the warp has not waited for where `early`."""
+
     def note(self, what: Note, *args: Val) -> None:
         """Something orders the accesses before it with those after it."""
 

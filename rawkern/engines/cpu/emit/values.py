@@ -6,6 +6,9 @@ lives in stack slots of the form that `uniformity` found, which LLVM turns into 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rawkern.base.forking import cached_property
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.analysis.divergence import Analysis
@@ -147,6 +150,14 @@ class Values:
             form = form.val
         self._forms[reg] = form
         self._dirty[reg] = None
+
+    @contextmanager
+    def instead(self, forms: dict[str, Form]) -> Iterator[None]:
+        """Registers that are read meanwhile hold other values; none of them is written."""
+        kept = {reg: self.form(reg) for reg in forms}
+        self._forms |= forms
+        yield
+        self._forms |= kept
 
     def flush(self) -> None:
         """Store what later blocks read, keeping the values of lanes that wait elsewhere; load what edges copy."""

@@ -125,6 +125,12 @@ def failure(
             f"{place} arrives at the barrier of its cluster (barrier.cluster.arrive) twice, without waiting "
             "(barrier.cluster.wait) in between"
         )
+    if reason == "OPERANDS":
+        product = argument(workers, k, "request_a", 0) - 1
+        return (
+            f"{place} waits for a product of its warp group (wgmma) that was started at {sites[product]}; what that "
+            "reads of shared memory has been overwritten since, and may be only after the wait"
+        )
     if reason == "COPY":
         size = argument(workers, k, "request_a", 0)
         return f"{place} copies with cp.async and gives a size of the source that is more than the copy's {size} bytes"

@@ -217,6 +217,12 @@ warp:
   store i32 0, ptr %pproducts
   %pgroups = &Warp.groups %this
   store i32 0, ptr %pgroups
+  %pwaited = &Warp.waited %this
+  store i32 0, ptr %pwaited
+  %pissued_by = &Warp.issued %this
+  store ptr null, ptr %pissued_by
+  %planded = &Warp.landed %this
+  store i32 0, ptr %planded
   %pb = &Warp.block %this
   store ptr %blk, ptr %pb
   %ptop = &Warp.stack_top %this

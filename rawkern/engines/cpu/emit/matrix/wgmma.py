@@ -1,8 +1,7 @@
 """``wgmma``: products of a warpgroup's 64 rows, with operands in shared memory.
 
-Each warp computes its own 16 rows where it executes the instruction, of the same operands as the others. What it gives
-to ``mma_async`` may not change before it waits, so when it is computed cannot be told. Whoever waits for a product
-waits for it in all four warps, as any may then have the operands overwritten.
+Each warp computes its own 16 rows where it executes the instruction, of the same operands as the others. When these
+are there for others to see, and that the operands stay as they are until then, is the matter of `groups`.
 
 Descriptors say where the cores of a matrix lie: 8 rows (of B: columns) of 16 bytes each. Where they are major in K a
 row's 16 bytes are neighbors in K, else there are 8 rows for each of 8 K.
@@ -16,15 +15,14 @@ from rawkern.engines.cpu.emit.calls import service
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, Access
-from rawkern.engines.cpu.emit.jumps import hand_over, site_of
 from rawkern.engines.cpu.emit.lanes import define, pointer
-from rawkern.engines.cpu.emit.matrix import fused, product
+from rawkern.engines.cpu.emit.matrix import fused, groups, product
 from rawkern.engines.cpu.emit.matrix.fragments import KINDS, Kind, accumulators, registers_of, transposed
 from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
 from rawkern.engines.cpu.emit.memory.loops import counted, room
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Vec
-from rawkern.engines.cpu.records import BLOCK, ENDED, GROUPS, LAUNCH
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
 
 ROWS = 16  # of a warp
 BYTES = 32  # of K, in one instruction
@@ -61,6 +59,12 @@ class Form:
         more = [f"t{int(self.transposed[0])}{int(self.transposed[1])}", "r" * self.in_registers, signs, self.mode]
         types = "_".join(kind.name for kind in (self.d, self.a, self.b))
         return f"rk_wgmma_n{self.n}_{types}_{'_'.join(x for x in more if x)}"
+
+    @property
+    def operands(self) -> str:
+        """The function that looks at the operands in shared memory again."""
+        a = "" if self.in_registers else f"_a{int(self.transposed[0])}"
+        return f"rk_wgmma_operands_n{self.n}{a}_b{int(self.transposed[1])}"
 
     @property
     def number(self) -> str:
@@ -112,16 +116,18 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     second = _uniform(f, f.values.value(b, 64))
     kept = _uniform(f, f.values.value(keep, 1))
     total = e.resize(f.frame.field(LAUNCH, "shared_total"), "i64")
-    place = e.bin("and", _number(f), 3)  # of the warp in its warpgroup
+    place = e.bin("and", groups.number(f), 3)  # of the warp in its warpgroup
     name = f.module.helper(form.name, lambda m: _helper(m, form))
-    parts = ", ".join(map(str, (sums, f.frame.field(BLOCK, "shared"), total, first, second, place, kept)))
+    hashed = groups.hashes(f)
+    seen = f.frame.once("wgmma.seen", lambda e: e.let("ptr", 1, "alloca i32"))
+    parts = ", ".join(map(str, (sums, f.frame.field(BLOCK, "shared"), total, first, second, place, kept, seen)))
     wrong = e.let("i1", 1, f"call i1 @{name}({parts})")
+    check = f.module.helper(form.operands, lambda m: _operands(m, form)) if hashed else ""
     with e.where(wrong, rare=True):
         service(f, "DESCRIPTOR", instr)
     if f.watch.sees_products:
         _tell(f, form, None if in_registers else first, second)
-    count = f.frame.warp_field("products")
-    e.line(f"store {e.bin('add', e.let('i32', 1, f'load i32, {count}'), 1)}, {count}")
+    groups.issued(f, instr, (check, first, second, place, e.let("i32", 1, f"load i32, {seen}")) if hashed else None)
     after = [e.let("i32", LANES, f"load <32 x i32>, {_at(e, sums, k)}, align 64") for k in range(form.registers)]
     for reg, value in zip(items_of(dest), after, strict=True):
         if reg is not None:
@@ -159,6 +165,7 @@ def _helper(m: Module, form: Form) -> str:
     e.line("%odd = alloca i1")
     e.line("store i1 false, ptr %wrong")
     e.line("store i1 false, ptr %odd")
+    e.line("store i32 0, ptr %seen")
     if odd:
         e.line(f"%left_exponents = alloca [{ROWS * per} x i16], align 64")
         e.line(f"%right_exponents = alloca [{form.n * per} x i16], align 64")
@@ -177,12 +184,38 @@ def _helper(m: Module, form: Form) -> str:
         _sum(e, form, half, per)
     e.line("%failed = load i1, ptr %wrong")
     e.line("ret i1 %failed")
-    params = "ptr %d, ptr %shared, i64 %total, i64 %da, i64 %db, i32 %w, i1 %keep"
+    params = "ptr %d, ptr %shared, i64 %total, i64 %da, i64 %db, i32 %w, i1 %keep, ptr %seen"
     return define(f"define internal i1 @{form.name}({params}) noinline", e)
 
 
+def _operands(m: Module, form: Form) -> str:
+    """What the shared memory holds that a warp's product reads, as a hash: that which `_helper` leaves in ``%seen``."""
+    e = Emitter(m)
+    e.line(f"%raw = alloca [{CORES * CORE} x i8], align 64")
+    e.line("%wrong = alloca i1")
+    e.line("%seen = alloca i32")
+    e.line("store i1 false, ptr %wrong")
+    e.line("store i32 0, ptr %seen")
+    gather = {x: _gather(m, x) for x in set(form.transposed)}
+    for half in range(0 if form.in_registers else 2):
+        _take(e, gather[form.transposed[0]], "%da", _rows(e, half))
+    e.line("br label %columns")
+    e.label("columns")
+    e.line("%c = phi i64 [ 0, %0 ], [ %c1, %columns ]")
+    _take(e, gather[form.transposed[1]], "%db", Val("%c", "i64"))
+    e.line("%c1 = add i64 %c, 1")
+    e.line(f"br {e.cmp('icmp ult', Val('%c1', 'i64'), form.n // 8)}, label %columns, label %out")
+    e.label("out")
+    e.line("%hash = load i32, ptr %seen")
+    e.line("ret i32 %hash")
+    return define(f"define internal i32 @{form.operands}({groups.OPERANDS}) noinline", e)
+
+
 def _gather(m: Module, transposed: bool) -> str:
-    """A function that copies the two cores of 8 rows, from row 8 times ``%group`` on, one after the other."""
+    """A function that copies the two cores of 8 rows, from row 8 times ``%group`` on, one after the other.
+
+    It adds them to the hash ``%seen``.
+    """
     name = f"rk_wgmma_core_{'mn' if transposed else 'k'}"
     return m.helper(name, lambda m: _gatherer(m, name, transposed))
 
@@ -228,8 +261,16 @@ def _gatherer(m: Module, name: str, transposed: bool) -> str:
         source = e.let("ptr", 1, f"getelementptr i8, ptr %shared, {at}")
         got = e.let("i8", 16, f"load <16 x i8>, {source}, align 1")
         e.line(f"store {got}, {e.let('ptr', 1, f'getelementptr i8, ptr %out, i64 {16 * i}')}, align 16")
+    factors = ", ".join(f"i32 {(2 * k + 1) * 0x9E3779B1 & 0xFFFFFFFF}" for k in range(CORES * CORE // 4))
+    words = e.let("i32", 64, "load <64 x i32>, ptr %out, align 16")
+    terms = e.let("i32", 64, f"mul {words}, <{factors}>")
+    m.declare("llvm.vector.reduce.add.v64i32", "declare i32 @llvm.vector.reduce.add.v64i32(<64 x i32>)")
+    these = e.let("i32", 1, f"call i32 @llvm.vector.reduce.add.v64i32({terms})")
+    before = e.bin("mul", e.let("i32", 1, "load i32, ptr %seen"), 31)
+    e.line(f"store {e.bin('add', before, these)}, ptr %seen")
     e.line(f"ret {e.all('or', bad)}")
-    return define(f"define internal i1 @{name}(ptr %out, ptr %shared, i64 %total, i64 %desc, i64 %group) noinline", e)
+    params = "ptr %out, ptr %shared, i64 %total, i64 %desc, i64 %group, ptr %seen"
+    return define(f"define internal i1 @{name}({params}) noinline", e)
 
 
 def _placer(m: Module, name: str, transposed: bool) -> str:
@@ -254,12 +295,12 @@ def _tell(f: FunctionLowering, form: Form, left: Val | None, right: Val) -> None
         for k in range(2):
             where = pointer(e, out, 128 * k)
             e.line(f"call void @{name}({where}, {shared}, {desc}, {e.bin('add', first, k) if k else first})")
-        at = e.let("i64", LANES, f"load <32 x i64>, {pointer(e, out)}")
+        at = e.let("i64", LANES, f"load <32 x i64>, {pointer(e, out)}, align 16")
         f.watch.access(replace(access, mask=mask), at)
 
     f.watch.note("product")
     if left is not None:
-        both(form.transposed[0], left, e.resize(e.bin("shl", e.bin("and", _number(f), 3), 1), "i64"), None)
+        both(form.transposed[0], left, e.resize(e.bin("shl", e.bin("and", groups.number(f), 3), 1), "i64"), None)
     for c in counted(f, const("i64", -(-form.n // 16))):
         last = e.cmp("icmp eq", c, form.n // 16)
         half = e.select(last, const("i32", 0xFFFF), const("i32", -1))
@@ -269,7 +310,7 @@ def _tell(f: FunctionLowering, form: Form, left: Val | None, right: Val) -> None
 
 def _take(e: Emitter, gather: str, desc: str, group: Val) -> None:
     """Have the cores of 8 rows in ``%raw``."""
-    failed = e.let("i1", 1, f"call i1 @{gather}(ptr %raw, ptr %shared, i64 %total, i64 {desc}, {group})")
+    failed = e.let("i1", 1, f"call i1 @{gather}(ptr %raw, ptr %shared, i64 %total, i64 {desc}, {group}, ptr %seen)")
     before = e.let("i1", 1, "load i1, ptr %wrong")
     e.line(f"store {e.bin('or', before, failed)}, ptr %wrong")
 
@@ -293,12 +334,16 @@ def _put(e: Emitter, form: Form, values: Val, kind: Kind, to: str, at: Val, nega
         e.line(f"store {found}, {p}, align 32")
 
 
+def _rows(e: Emitter, half: int) -> Val:
+    """The number of a warp's first or last 8 rows of A."""
+    return e.bin("add", e.resize(e.bin("mul", Val("%w", "i32"), 2), "i64"), half)
+
+
 def _left(e: Emitter, form: Form, half: int, gather: str, per: int) -> None:
     """Factors of 8 rows of A, row after row in each of two tiles."""
     kind = form.a
     if not form.in_registers:
-        group = e.bin("add", e.resize(e.bin("mul", Val("%w", "i32"), 2), "i64"), half)
-        _take(e, gather, "%da", group)
+        _take(e, gather, "%da", _rows(e, half))
     for tile in range(CORES):
         if form.in_registers:
             memory = e.let("ptr", 1, "inttoptr i64 %da to ptr")
@@ -385,72 +430,6 @@ def _sum(e: Emitter, form: Form, half: int, per: int) -> None:
     e.label(done)
 
 
-def _number(f: FunctionLowering) -> Val:
-    """Which of the block's warps this is: those of a group have numbers one after the other, wherever they run."""
-
-    def load(e: Emitter) -> Val:
-        at = e.bin("add", f.frame.field(LAUNCH, "nwarps"), Val("%warp", "i32"))
-        return e.let("i32", 1, f"load i32, {_of_places(f, e, at)}")
-
-    return f.frame.once("wgmma.number", load)
-
-
-def _of_places(f: FunctionLowering, e: Emitter, at: Val) -> Val:
-    return e.let("ptr", 1, f"getelementptr i32, {f.frame.field(LAUNCH, 'places')}, {at}")
-
-
-def _end(f: FunctionLowering, group: Val) -> Val:
-    """Where it is kept how many products there were at the end of a group."""
-    e = f.e
-    return e.let("ptr", 1, f"getelementptr i32, {f.frame.warp_field('ends')}, {e.bin('and', group, GROUPS - 1)}")
-
-
-def _commit(f: FunctionLowering, instr: Instr) -> None:
-    """``wgmma.commit_group``: the products so far are a group."""
-    e, groups = f.e, f.frame.warp_field("groups")
-    n = e.let("i32", 1, f"load i32, {groups}")
-    products = e.let("i32", 1, f"load i32, {f.frame.warp_field('products')}")
-    e.line(f"store {products}, {_end(f, n)}")
-    e.line(f"store {e.bin('add', n, 1)}, {groups}")
-
-
-def _wait(f: FunctionLowering, instr: Instr) -> None:
-    """``wgmma.wait_group``: until the other warps have computed the products of all groups but the last few."""
-    e, keep = f.e, instr.args[0]
-    if not isinstance(keep, Imm):
-        raise f.unsupported("the number of groups is not a constant")
-    n = e.let("i32", 1, f"load i32, {f.frame.warp_field('groups')}")
-    last = e.bin("sub", n, 1 + min(keep.value, GROUPS - 1))
-    wanted = e.let("i32", 1, f"load i32, {_end(f, last)}")
-    wanted = e.select(e.cmp("icmp slt", last, 0), 0, wanted)
-    known = dict(f.cache)
-    again, some, on = (e.fresh(x)[1:] for x in ("computing", "slower", "computed"))
-    e.line(f"br label %{again}")
-    e.label(again)
-    late, ended, group = [], [], []
-    for k in range(4):
-        number = e.bin("or", e.bin("and", _number(f), -4), k)
-        number = e.select(e.cmp("icmp ult", number, f.frame.field(BLOCK, "nwarps")), number, _number(f))
-        warp = e.let("i32", 1, f"load i32, {_of_places(f, e, number)}")
-        group.append(warp)
-        fields = (f.frame.field_of_warp(e, warp, name) for name in ("products", "state"))
-        products, state = (e.let("i32", 1, f"load i32, {at}") for at in fields)
-        late.append(e.cmp("icmp slt", products, wanted))
-        ended.append(e.bin("and", late[-1], e.cmp("icmp eq", state, ENDED)))
-    e.line(f"br {e.all('or', late)}, label %{some}, label %{on}, !prof !0")
-    e.label(some)
-    with e.where(e.all("or", ended), rare=True):
-        service(f, "WARPGROUP", instr)
-    hand_over(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {site_of(f, [instr])})")
-    e.line(f"br label %{again}")
-    e.label(on)
-    moved = e.let("ptr", 1, f"getelementptr %Block, ptr %blk, i32 0, i32 {BLOCK.index('moved')}")
-    e.line(f"store i32 1, {moved}")
-    f.cache = known
-    if f.watch.sees_products:
-        f.watch.note("products_seen", e.intrinsic("llvm.smax", "i32", wanted, const("i32", 0)), *group)
-
-
 def ignore(f: FunctionLowering, instr: Instr) -> None:
     """``wgmma.fence``: registers are written when they are computed."""
 
@@ -458,6 +437,6 @@ def ignore(f: FunctionLowering, instr: Instr) -> None:
 HANDLERS = {
     "wgmma.mma_async": multiply,
     "wgmma.fence": ignore,
-    "wgmma.commit_group": _commit,
-    "wgmma.wait_group": _wait,
+    "wgmma.commit_group": groups.commit,
+    "wgmma.wait_group": groups.wait,
 }
