@@ -249,3 +249,47 @@ def test_copies_to_other_blocks(device: str) -> None:
             remote[4, 64](x, out, 1)
         with pytest.raises(RaceError, match=r"(?s)line 51: .* writes mine\[0\].* reads at .*line 49"):
             remote[4, 64](x, out, 2)
+
+
+SEND = r"""
+extern "C" __global__ void send(int* out, int waits) {  // each block sends numbers to the other
+    __shared__ __align__(16) int got[64];
+    __shared__ unsigned long long bar;
+    unsigned at = (unsigned)__cvta_generic_to_shared(&bar), to = (unsigned)__cvta_generic_to_shared(got + threadIdx.x);
+    got[threadIdx.x] = -1;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 256;" :: "r"(at) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    asm volatile("barrier.cluster.arrive;\n barrier.cluster.wait;" ::: "memory");
+    asm volatile("{ .reg .b32 a, b; mapa.shared::cluster.u32 a, %0, %1; mapa.shared::cluster.u32 b, %2, %1;\n"
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [a], %3, [b]; }"
+        :: "r"(to), "r"((blockIdx.x & 1) ^ 1), "r"(at), "r"(threadIdx.x + 100 * blockIdx.x) : "memory");
+    if (!waits) out[blockIdx.x * 64 + threadIdx.x] = got[threadIdx.x];
+    asm volatile("{ .reg .pred p; L: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0; @!p bra L; }"
+        :: "r"(at) : "memory");
+    if (waits) out[blockIdx.x * 64 + threadIdx.x] = got[threadIdx.x];
+    asm volatile("barrier.cluster.arrive;\n barrier.cluster.wait;" ::: "memory");
+}"""
+
+
+def test_asynchronous_stores_happen_where_they_are_waited_for(device: str) -> None:
+    needs_clusters(device)
+    kernel = rawkern.RawKernel(SEND).configured(cluster=2)
+    out, sent = torch.zeros(2, 64, dtype=torch.int32, device=device), torch.arange(64)
+    want = torch.stack([sent + 100, sent]).int().to(device)
+    kernel[2, 64](out, 1)
+    assert out.equal(want)
+    if device == "cuda":
+        return
+    with rawkern.check():
+        kernel[2, 64](out.zero_(), 1)
+        assert out.equal(want)
+        with pytest.raises(RaceError, match=r"line 16: .* reads got\[0\], which .* writes at .*line 15"):
+            kernel[2, 64](out, 0)
+    kernel[2, 64](out, 0)
+    assert (out[0, :32] == -1).all()  # of the warp that runs first
+    with rawkern.order(0):
+        kernel[2, 64](out, 0)
+    assert out.eq(want).any() and not out.eq(-1).all()

@@ -113,7 +113,7 @@ def _masked(access: Access, mask: Val) -> Access:
 
 def _copier(m: Module) -> str:
     e = Emitter(m)
-    to, source, size = (_word(e, k) for k in (pending.TO, pending.FROM, pending.BYTES))
+    to, source, size = (pending.word(e, k) for k in (pending.TO, pending.FROM, pending.BYTES))
     m.declare("llvm.memcpy.p0.p0.i64", "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
     places = ", ".join(f"ptr {e.let('ptr', 1, f'inttoptr {x} to ptr').ref}" for x in (to, source))
     e.line(f"call void @llvm.memcpy.p0.p0.i64({places}, {size}, i1 false)")
@@ -123,7 +123,7 @@ def _copier(m: Module) -> str:
 
 def _reducer(m: Module, name: str, does: str) -> str:
     e = Emitter(m)
-    words = ", ".join(str(_word(e, k)) for k in (pending.TO, pending.FROM, pending.BYTES))
+    words = ", ".join(str(pending.word(e, k)) for k in (pending.TO, pending.FROM, pending.BYTES))
     e.line(f"call void @{does}({words})")
     e.line("ret void")
     return define(f"define internal void @{name}(ptr %entry) noinline", e)
@@ -172,10 +172,6 @@ def _sum(ty: DType) -> Callable:
         return value
 
     return update
-
-
-def _word(e: Emitter, k: int) -> Val:
-    return e.let("i64", 1, f"load i64, {e.let('ptr', 1, f'getelementptr i64, ptr %entry, i64 {k}')}")
 
 
 def _commit(f: FunctionLowering, instr: Instr) -> None:

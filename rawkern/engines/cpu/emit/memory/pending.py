@@ -38,7 +38,13 @@ _WORDS = {
 def used(plan: Plan) -> bool:
     """Whether a kernel has such operations."""
     every = (instr for function in plan.functions for instr in function.body if isinstance(instr, Instr))
-    return any(instr.op.base == "cp" and instr.op.has("bulk") for instr in every)
+    later = ("st.async", "red.async")
+    return any((i.op.base == "cp" and i.op.has("bulk")) or i.op.name in later for i in every)
+
+
+def word(e: Emitter, k: int) -> Val:
+    """A word of the entry ``%entry`` of which a function is called."""
+    return e.let("i64", 1, f"load i64, {e.let('ptr', 1, f'getelementptr i64, ptr %entry, i64 {k}')}")
 
 
 def issue(
