@@ -22,7 +22,7 @@ _HOST = re.compile(
     r"<<<|\bpybind11\b|\b(?:py|caffe2?|nlohmann|fmt|Eigen)\s*::|\b(?:throw|try|catch)\b|\bcuda(?!Stream_t\b|Error_t\b)[A-Z]\w*\s*\("
     r"|\bstd\s*::\s*(?:vector|w?string\w*|\w*stream|cout|cerr|endl|(?:unordered_)?(?:multi)?(?:map|set)|list|deque|queue"
     r"|\w+_ptr|make_(?:unique|shared)|function|thread|mutex|once_flag|call_once|lock_guard|unique_lock|\w+_error"
-    r"|exception|chrono|getenv|sort|to_string|ofstream|filesystem|random_device|mt19937\w*|any)\b"
+    r"|exception|chrono|getenv|sort|to_string|ofstream|filesystem|random_device|mt19937\w*|any|hash)\b"
     r"|\b(?:AT_DISPATCH_\w+|AT_ERROR|AT_ASSERTM?|fprintf|getenv|exit|malloc|cublas\w+|cudnn\w+|cusparse\w+)\b"
     r"|\bTensor\b(?!\s*<)|\b(?:TensorOptions|IntArrayRef|TensorIterator\w*|TensorList|PyObject|CUDAGuard)\b"
     r"|\.\s*(?:data_ptr|scalar_type|packed_accessor\w*|contiguous|options|device_index)\b"

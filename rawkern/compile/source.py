@@ -29,6 +29,7 @@ _OF_HOPPER = re.compile(  # in a source that needs it
     r"|shared::cluster|\bbarrier\.cluster|\bmapa\.|\bgetctarank|\b(?:st|red)\.async\b|\b(?:expect|complete)_tx\b"
     r"|\bCUtensorMap\b|\btensormap\.|\bcp\.(?:reduce\.)?async\.bulk|\bwgmma\.|\bsetmaxnreg\b|\bgriddepcontrol\b"
     r"|\bfence\.(?:proxy\.(?:async|tensormap)|mbarrier_init)|\.[us]16x2\b|\.b128\b|\b(?:atom|red)\.[\w.:]*\.v[248]\b"
+    r"|\batomicAdd\w*\(\s*(?:reinterpret_cast\s*<|\()\s*float[24]\s*\*"
     r"|\bcuda(?:/|::)ptx\b|\b(?:memcpy_async|barrier_arrive|barrier_expect)_tx\b|\bS[Mm]90_"
     r"|\bcuda(?:GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)\b|\.target\s+sm_9\d"
 )

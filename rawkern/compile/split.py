@@ -57,7 +57,7 @@ _STD = re.compile(r"\bstd\s*::\s*(\w+)")
 _USES_STD = re.compile(r"\busing\s+namespace\s+(?:cuda\s*::\s*)?std\b")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # What tells that a source has code for the host; the compiler's own words about other host code say more.
-_SIGN = re.compile(r"<<<|\b(?:at|torch|c10|pybind11)\s*::|\b(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\b")
+_SIGN = re.compile(r"<<<|\bdim3\s+\w+\s*\(|\b(?:at|torch|c10|pybind11)\s*::|\b(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\b")
 TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "TH/", "pybind11/")
 _LISTED = """
     any cctype cerrno condition_variable csignal ctype.h deque errno.h exception filesystem format forward_list

@@ -7,7 +7,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.checks import check
-from rawkern.extensions.construction import construct
+from rawkern.extensions.construction import argument_code, construct
 from rawkern.extensions.context import RETURNED, RUN, Context, expression, short
 from rawkern.extensions.cuda import cuda_function
 from rawkern.extensions.dispatch import dispatched, is_dispatch
@@ -118,6 +118,10 @@ def _named(
         return call_method(f, node, f.value(called), "operator()", None, nodes)
     if variable is not None and variable.kind == "type":
         return _constructed(f, node, called, nodes)
+    if variable is not None and variable.type.name == "function" and len(nodes) + 1 == len(variable.type.of):
+        returned, *types = variable.type.of
+        codes = [argument_code(f, one, f.value(one), type_) for one, type_ in zip(nodes, types, strict=True)]
+        return Value(f"{variable.python}({', '.join(codes)})", t.plain(returned))
     if variable is not None:
         raise NotTranslated(f"`{short(node)}`: a call of a value of {variable.type}", node)
     if is_dispatch(bare):

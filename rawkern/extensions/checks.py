@@ -30,6 +30,8 @@ def message(f: Context, nodes: list[Any]) -> str:
         value = f.value(node)
         if value.type.kind == "string" and value.code[:1] in "'\"":
             pieces.append((False, ast.literal_eval(value.code)))
+        elif value.type.name in ("int8", "uint8"):  # C++ writes a character
+            pieces.append((True, f"chr({value.code} & 255)"))
         elif value.type.kind in ("int", "string"):
             pieces.append((True, value.code))
         else:

@@ -12,7 +12,7 @@ from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
 from rawkern.extensions.untranslated import NotTranslated
-from rawkern.extensions.values import Value, converted, typed
+from rawkern.extensions.values import Value, converted, integer, typed
 
 #: What rawkern does by itself, or has no effect because errors are exceptions: their value is cudaSuccess.
 _NOTHING = {
@@ -238,6 +238,23 @@ def _properties_of(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return Value(f"({variable.python} := device_properties())", t.INT)
 
 
+def _occupancy(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``cudaOccupancyMaxPotentialBlockSize(&blocks, &threads, kernel, shared, limit)``."""
+    kernel = f.value(nodes[2])
+    shared = f.value(nodes[3]) if len(nodes) > 3 else integer(0)
+    limit = f.value(nodes[4]) if len(nodes) > 4 else integer(0)
+    if kernel.type.kind != "kernel" or not shared.type.integral or not limit.type.integral:
+        raise NotTranslated(f"`{short(node)}`", node)
+    sizes = f.temporary("sizes")
+    f.emit(f"{sizes} = potential_block_size({kernel.code}, {shared.code}, {limit.code})")
+    for k, one in enumerate(nodes[:2]):
+        target = f.value(one)
+        if target.type.kind != "address":
+            raise NotTranslated(f"`{short(node)}`", node)
+        assign(f, node, target.extra, Value(f"{sizes}[{k}]", t.INT))
+    return Value("0", t.INT, 0, 0)
+
+
 def _launch(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return launch_call(f, node)
 
@@ -334,6 +351,7 @@ _FUNCTIONS = {
     "cudaDeviceGetAttribute": _attribute, "cudaGetDevice": _attribute, "cudaGetDeviceCount": _attribute,
     "cudaRuntimeGetVersion": _attribute, "cudaDriverGetVersion": _attribute,
     "cudaGetDeviceProperties": _properties_of, "cudaLaunchKernel": _launch, "warp_size": _warp,
+    "cudaOccupancyMaxPotentialBlockSize": _occupancy,
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor": _attribute, "getTensorInfo": _tensor_info,
     "canUse32BitIndexMath": _index_32, "is_available": _capturing,
     **{f"make_{name}": _vector for name in t.VECTORS}, "checkAllSameGPU": _all, "checkAllSameType": _all,

@@ -118,6 +118,9 @@ def declare(
         if found.type.kind == "lambda" and found.extra is not None:
             f.scopes[-1][name] = _alias(f, found)
             return
+    elif type_.kind == "pointer" and found.type.kind == "array" and found.type.item == t.plain(type_.item):
+        type_ = Type("pointer", "vector", type_.of)
+        found = Value(found.code, type_, extra="vector")
     elif type_.kind == found.type.kind == "pointer" and (type_.item.kind == "auto" or found.type.name == "vector"):
         type_ = found.type
     reference = type_.reference

@@ -201,6 +201,12 @@ def braces(f: Context, node: Any) -> Value:
     return Value(code, Type("list", of=(t.plain(item),)), items=items)
 
 
+@expression("alignof_expression")
+def alignment(f: Context, node: Any) -> Value:
+    type_ = spelled(f, type_of(f, node.child_by_field_name("type")))
+    return Value(f"alignof({type_}, {f.unit.variable})", t.SIZE, 0, 2**16)
+
+
 @expression("sizeof_expression")
 def size(f: Context, node: Any) -> Value:
     inside = node.child_by_field_name("type") or node.child_by_field_name("value")

@@ -37,6 +37,7 @@ def read_signature(unit: Unit, function: Function, node: Any) -> None:
     template = node.parent if node.parent is not None and node.parent.type == "template_declaration" else None
     if template is not None:
         function.template = template_parameters(f, template.child_by_field_name("parameters"))
+        function.specializes = not named(template.child_by_field_name("parameters"))
     declarator = node.child_by_field_name("declarator")
     type_node = node.child_by_field_name("type")
     if declarator is None or (type_node is None and not function.constructor):
@@ -46,6 +47,8 @@ def read_signature(unit: Unit, function: Function, node: Any) -> None:
         if inner is None:
             raise NotTranslated("its syntax", node)
         declarator = inner
+    if function.specializes:
+        function.template_arguments = _template_arguments(declarator.child_by_field_name("declarator"))
     outer = node.child_by_field_name("declarator")
     if type_node is None:
         function.returns = t.VOID
@@ -102,6 +105,14 @@ def read_signature(unit: Unit, function: Function, node: Any) -> None:
 
 # An assignment to a member of a dim3, which is immutable in Python.
 _MEMBER_SET = r"\b{0}\s*\.\s*[xyz]\s*(?:[-+*/%&|^]?=(?!=)|<<=|>>=|\+\+|--)|(?:\+\+|--)\s*{0}\s*\."
+
+
+def _template_arguments(name: Any) -> list[Any]:
+    """The nodes of the template arguments in the name of a function."""
+    while name is not None and name.type == "qualified_identifier":
+        name = name.child_by_field_name("name")
+    found = name.child_by_field_name("arguments") if name is not None else None
+    return named(found) if found is not None else []
 
 
 def _definition(root: Any) -> Any:
@@ -199,7 +210,7 @@ def translate(unit: Unit, function: Function) -> str:
     f = Context(unit, function)
     node = function.node
     body = node.child_by_field_name("body") if node is not None else None
-    if body is None and not function.constructor:
+    if body is None and not (function.constructor or function.specializations):
         raise NotTranslated("its definition is not in these sources")
     if function.variadic:
         raise NotTranslated(f"{function.name} takes any number of arguments", node)
@@ -241,12 +252,17 @@ def translate(unit: Unit, function: Function) -> str:
         made = f.declare(function.pack_name, Type("pack", function.pack_types))
         made.python = function.pack
         heads.append(f"*{made.python}")
+    for condition, one in function.specializations:
+        with f.block(f"if {condition}:"):
+            f.emit(f"return {one.python}({', '.join(each.python for each in function.parameters)})")
     for line in early:
         f.emit(line)
     if function.constructor:
         CONSTRUCTED[0](f)
     if body is not None:
         f.statements(named(body))
+    elif function.specializations:
+        f.emit(f"raise NotImplementedError('{function.name} is not defined for these template arguments')")
     if function.constructor:
         f.emit("return self")
     elif f.rebound and function.returns.kind == "void":

@@ -175,7 +175,11 @@ def for_range(f: Context, node: Any) -> None:
             f.scopes[-1][name] = Variable(f"{code}[{at}]", item, kind="reference")
             head = f"for {at} in range(len({code})):"
         else:
-            limits = {"low": 0, "high": 2**40} if value.type.kind == "sizes" and name not in f.assigned else {}
+            limits = {}
+            if name not in f.assigned and value.type.kind == "sizes":
+                limits = {"low": 0, "high": 2**40}
+            elif name not in f.assigned and isinstance(value.extra, Value) and type_.name == item.name:
+                limits = {"low": value.extra.low, "high": value.extra.high}
             variable = f.declare(name, type_, **limits)
             head = f"for {variable.python} in {code}:"
         with f.block(head):

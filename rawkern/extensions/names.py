@@ -52,6 +52,8 @@ def _of_template(f: Context, node: Any, full: str) -> Value:
         bare, arguments = split_name(scope)
         if bare == "is_same" and arguments is not None:
             return same(f, arguments)
+        if bare == "CppTypeToScalarType" and arguments and full.endswith("::value"):
+            return Value(f"dtype_of({spelled(f, type_of(f, arguments[0]))})", t.DTYPE)
     return _member_constant(f, node, full)
 
 

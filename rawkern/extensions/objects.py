@@ -96,6 +96,8 @@ def _static_of_template(
     functions = find_methods(f, template, name)
     if template is None or not functions or not all(one.static for one in functions):
         return None
+    if template.special == "is specialized":
+        raise NotTranslated(f"`{short(node)}`: a function of {template.name}, which is specialized", node)
     type_ = template_struct(f, scope, template, named(scope.child_by_field_name("arguments")))
     known = {one.name: of_ for one, of_ in zip(template.parameters, type_.of, strict=False)}
     return call_own(f, node, functions, of, nodes, prefix=f"{type_.name}.", of=known)

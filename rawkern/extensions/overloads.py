@@ -17,6 +17,7 @@ def chosen(node: Any, functions: list[Function], given: list[Any], values: list[
     fitting = [
         one
         for one in functions
+        if not one.specializes  # its template tells
         if sum(p.default is None for p in one.parameters) <= len(values)
         if len(values) <= len(one.parameters) or one.variadic or one.pack
         if len(given) <= len(one.template) or not given
@@ -37,6 +38,11 @@ def chosen(node: Any, functions: list[Function], given: list[Any], values: list[
     return fitting[0]
 
 
+def _canonical(type_: Type) -> str:
+    """One name for each type of numbers."""
+    return type_.name.removeprefix("nv_").removeprefix("__nv_").removeprefix("__").lower()
+
+
 def _body(one: Function) -> str:
     body = one.node.child_by_field_name("body") if one.node is not None else None
     return text_of(body) if body is not None else ""
@@ -45,6 +51,11 @@ def _body(one: Function) -> str:
 def _fit(parameter: Type, value: Type) -> int:
     if parameter.kind == value.kind == "struct":
         return 3 if parameter.struct == value.struct else 1
+    if parameter.kind == value.kind == "pointer":
+        a, b = parameter.item, value.item
+        if a.number and b.number and "param" not in (a.kind, b.kind):
+            return 3 if _canonical(a) == _canonical(b) else -5
+        return 1 if a.kind in ("void", "param", "any", "opaque") and a != b else 2
     if parameter.kind == value.kind:
         return 3 if parameter.name == value.name or not parameter.name else 2
     if parameter.kind in ("param", "auto", "any", "opaque"):

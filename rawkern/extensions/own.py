@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -104,6 +104,49 @@ def settle_references(functions: Iterable[tuple[Unit, Function]]) -> None:
             passed = changed_by_calls(unit, body, whole=True) & rest if rest and body is not None else set()
             one.rebinds |= passed
             found = found or bool(passed)
+
+
+def settle_specializations(functions: Sequence[tuple[Unit, Function]]) -> None:
+    """Let templates of functions call their specializations; one that cannot be told is not translated."""
+    for unit, one in functions:
+        if not one.specializes:
+            continue
+        bare = one.name.rsplit("::", 1)[-1]
+        named_ = [each for _, each in functions if each.name.rsplit("::", 1)[-1] == bare and each.template]
+        found = [(each, said) for each in named_ if (said := _condition(unit, each, one)) is not None]
+        if len(found) == 1:
+            found[0][0].specializations.append((found[0][1], one))
+            continue
+        for each in named_:
+            each.reason = each.reason or f"{one.name} is specialized in a way that is not understood"
+
+
+def _condition(unit: Unit, template: Function, one: Function) -> str | None:
+    """When a template's parameters mean a specialization, in Python; None where it is not one of this template."""
+    if len(template.parameters) != len(one.parameters) or len(template.template) < len(one.template_arguments):
+        return None
+    places = [{k for k, p in enumerate(each.parameters) if p.name in each.rebinds} for each in (template, one)]
+    if places[0] != places[1]:
+        return None
+    f, tests = Context(unit, one), []
+    for k, parameter in enumerate(template.template):
+        node = one.template_arguments[k] if k < len(one.template_arguments) else None
+        try:
+            if parameter.keyword == "value" and node is not None:
+                tests.append(f"{parameter.python} == {_value_code(f, node, parameter)}")
+                continue
+            if node is not None:
+                code = _type_code(f, node, type_of(f, node))
+            else:
+                pairs = zip(template.parameters, one.parameters, strict=True)
+                types = (matched(a.type, b.type, parameter.name) for a, b in pairs)
+                code = spelled(f, next(each for each in types if each is not None))
+        except (NotTranslated, StopIteration):
+            return None
+        if parameter.keyword != "type":
+            return None
+        tests.append(f"same_type({parameter.python}, {code})")
+    return " and ".join(tests)
 
 
 def template_codes(

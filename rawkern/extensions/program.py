@@ -56,6 +56,10 @@ class Function:
     virtual: bool = False
     pure: bool = False  # virtual, and only those of derived structs have a body
     reason: str = ""  # why it is not translated
+    specializes: bool = False  # it is a template's function for the template arguments of these nodes
+    template_arguments: list[Any] = field(default_factory=list)
+    #: Of a template: the conditions under which one of its specializations is meant, with that function.
+    specializations: list[tuple[str, Function]] = field(default_factory=list)
     static: bool = False
     device: bool = False  # it is marked for the device, too
     code: str = ""  # its Python

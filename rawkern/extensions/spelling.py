@@ -70,6 +70,20 @@ def declared_type(f: Context, node: Any, declarator: Any, around: Any = None) ->
     return found
 
 
+def _function(f: Context, node: Any) -> Type:
+    """``std::function<R(A, B)>``: the type of its value, and those of its parameters."""
+    declarator = node.child_by_field_name("declarator")
+    if declarator is None or declarator.type != "abstract_function_declarator":
+        return Type("lambda")
+    parameters = [
+        declared_type(f, one.child_by_field_name("type"), one.child_by_field_name("declarator"), one)
+        for one in named(declarator.child_by_field_name("parameters"))
+    ]
+    if any(one.reference and not one.const and one.kind != "tensor" for one in parameters):
+        return Type("lambda")  # what it changes is not known
+    return Type("lambda", "function", (type_of(f, node.child_by_field_name("type")), *parameters))
+
+
 def _named(f: Context, node: Any, name: str) -> Type:
     variable = f.find(name)
     if variable is not None and variable.kind == "type":
@@ -113,7 +127,8 @@ def _qualified(f: Context, node: Any) -> Type:
         if variable is not None and variable.kind == "type":  # Traits::input_t
             return Type("opaque", instance(f, node), spelled=text_of(node))
     if arguments is None:
-        return _named(f, node, name)
+        of_template = "<" in name.rpartition("::")[0] and bare not in f.unit.structs and bare not in f.unit.enums
+        return Type("opaque", instance(f, node), spelled=name) if of_template else _named(f, node, name)
     if bare in ("decay_t", "remove_reference_t", "remove_const_t", "remove_cv_t", "remove_cvref_t"):
         return type_of(f, arguments[0])
     if bare == "array" and len(arguments) == 2 and t.container(name, ()) is not None:
@@ -125,7 +140,7 @@ def _qualified(f: Context, node: Any) -> Type:
         assert found is not None
         return found
     if bare == "function":
-        return Type("lambda")
+        return _function(f, arguments[0])
     if bare == "TensorAccessor" and len(arguments) > 1:
         return Type("accessor", text_of(arguments[1]), (type_of(f, arguments[0]),))
     if bare in ("unique_ptr", "shared_ptr", "intrusive_ptr"):

@@ -27,9 +27,12 @@ _ONE = {
 }  # fmt: skip
 
 
+_SPACES = ("std::", "at::", "c10::", "torch::", "::", "math::", "cuda::")
+
+
 def standard_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]) -> Value | None:
     """A call of C++'s library; None for another function."""
-    if "::" in name and not name.startswith(("std::", "at::", "c10::", "torch::", "::", "math::")):
+    if "::" in name and not name.startswith(_SPACES):
         return None
     bare = name.rsplit("::", 1)[-1]
     tensors = name.startswith(("at::", "torch::"))
@@ -171,15 +174,34 @@ def _accumulate(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     product = len(nodes) > 3 and "multiplies" in text_of(nodes[3])
     if begin.type.kind != "iterator" or (len(nodes) > 3 and not product):
         raise NotTranslated(f"`{short(node)}`", node)
-    if start.type.kind != "int":
-        raise NotTranslated(f"`{short(node)}`", node)
     part = part_of(begin, end).removesuffix("[:]")
+    if start.type.kind == "float" and begin.type.item.number:  # each sum is rounded
+        one = arithmetic("*" if product else "+", Value("a", start.type), Value("b", begin.type.item))
+        step = converted(one, start.type).code
+        return Value(f"functools.reduce(lambda a, b: {step}, {part}, {start.code})", t.plain(start.type))
+    if start.type.kind != "int" or not begin.type.item.integral:
+        raise NotTranslated(f"`{short(node)}`", node)
     code = f"math.prod({part}, start={start.code})" if product else f"sum({part}, {start.code})"
     return Value(f"{start.type.name}({code})", start.type)
 
 
+def _range(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``c10::irange(n)``, ``c10::irange(begin, end)``."""
+    values = [f.value(one) for one in nodes]
+    if not all(one.type.kind == "int" for one in values):
+        raise NotTranslated(f"`{short(node)}`", node)
+    type_ = t.plain(values[-1].type)
+    values = [converted(one, type_) for one in values]
+    low, high = (values[0].limits[0] if len(values) > 1 else 0), values[-1].limits[1] - 1
+    item = Value("", type_, low, max(low, high))
+    return Value(f"range({', '.join(one.code for one in values)})", Type("list", of=(type_,)), extra=item)
+
+
 def _string(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
-    return Value(f"text({f.value(nodes[0]).code})", t.STRING)
+    value = f.value(nodes[0])
+    if value.type.kind not in ("int", "bool", "float", "param", "any"):
+        raise NotTranslated(f"`{short(node)}`", node)
+    return Value(f"to_string({value.code})", t.STRING)
 
 
 def _environment(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
@@ -378,6 +400,7 @@ _FUNCTIONS = {
     "make_optional": _optional, "move": _move, "forward": _move, "ceil_div": _ceil_div,
     "CeilDiv": _ceil_div, "ATenCeilDiv": _ceil_div, "THCCeilDiv": _ceil_div, "divup": _ceil_div,
     "parallel_for": _parallel, "time": _time,
+    "irange": _range,
     "accumulate": _accumulate, "to_string": _string, "getenv": _environment, "atoi": _of_text, "atol": _of_text,
     "stoi": _of_text, "stol": _of_text, "stoll": _of_text, "atof": _of_text, "stof": _of_text, "stod": _of_text,
     "strcmp": _text_compared, "max_element": _extreme_of, "min_element": _extreme_of, "str": _joined, "isnan": _isnan,

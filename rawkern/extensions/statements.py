@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
@@ -103,6 +104,10 @@ def _assign(f: Context, node: Any) -> None:
         return
     old = _whole(f, left)
     new = f.value(right)
+    if ":=" in new.code:  # it comes first in C++
+        name = f.temporary()
+        f.emit(f"{name} = {new.code}")
+        new = replace(new, code=name)
     if old.type.kind == "struct":
         f.emit(OVERLOADED[0](f, node, operator, [old, new]).code)
         return

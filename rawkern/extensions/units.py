@@ -117,6 +117,7 @@ class Reader:
         self.aliases: dict[str, str] = {}  # of namespaces
         self.words: set[str] = set()  # those of code for the host
         self.postponed: list[Postponed] = []
+        self.templates: list[Postponed] = []  # of functions that are only declared
         self.variables: list[tuple[str, Any, Any, Any]] = []  # of the file: name, declaration, declarator, first value
         self.later: list[tuple[HostPart, str, Expanded | None, str, int, str]] = []
         self.conditionals = Conditionals(KNOWN, defined)
@@ -278,7 +279,9 @@ class Reader:
         return made
 
     def _declaration(self, part: HostPart, text: str, path: str, line: int) -> None:
-        """Default values of a function that is defined elsewhere."""
+        """A template whose specializations are defined; default values of a function that is defined elsewhere."""
+        if re.match(r"template\s*<\s*\w", text):
+            self.templates.append(Postponed(part, text, path, line, ""))
         if "=" not in text or "__global__" in text:
             return
         try:
@@ -400,6 +403,10 @@ class Reader:
         """Read the rest, some of whose names are among words, and give functions and variables their values."""
         used = {token for macro in self.macros.values() for token in macro.body}
         self._read_postponed(words | self.words | used)
+        for one in self.templates:
+            same = self.unit.functions.get(one.part.name.rsplit("::", 1)[-1], [])
+            if same and all(each.specializes for each in same):
+                self._function(one, device=False)
         for variable in self.variables:
             name, node, declarator, value = variable
             with contextlib.suppress(NotTranslated):  # a function that uses it says what it is

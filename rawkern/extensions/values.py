@@ -290,8 +290,8 @@ def _to_pointer(value: Value, to: Type) -> Value:
         return Value(
             value.code, value.type if kind == "kernel" or value.type.name == "vector" else to, extra=value.extra
         )
-    if kind == "array":
-        return Value(value.code, to)
+    if kind == "array" and value.type.item == to.item:
+        return Value(value.code, Type("pointer", "vector", to.of), extra="vector")
     raise NotTranslated(f"a conversion from {value.type} to {to}")
 
 

@@ -225,3 +225,13 @@ def test_an_error_has_the_line_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(rawkern.CompileError) as caught:
         rawkern.RawModule(path=file).get_function("k").compile()
     assert caught.value.line == 5 and "missing" in str(caught.value) and str(file) in str(caught.value)
+
+
+def test_a_launcher_without_launches_and_hashes_are_for_the_host() -> None:
+    text = """dim3 blocks(int n);
+struct Hash { size_t operator()(int k) const { return std::hash<int>()(k); } int n; };
+__global__ void k(Hash h, int* x) { x[0] = h.n; }
+"""
+    found = split(text)
+    assert "dim3" not in found.device and "std::hash" not in found.device
+    assert "struct Hash" in found.device and "int n;" in found.device

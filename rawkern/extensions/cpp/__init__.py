@@ -28,6 +28,7 @@ from rawkern.extensions.cpp.devices import device_type as device_type
 from rawkern.extensions.cpp.devices import is_cuda as is_cuda
 from rawkern.extensions.cpp.devices import is_dense as is_dense
 from rawkern.extensions.cpp.devices import memory_format_of as memory_format_of
+from rawkern.extensions.cpp.devices import potential_block_size as potential_block_size
 from rawkern.extensions.cpp.devices import synchronize as synchronize
 from rawkern.extensions.cpp.memory import Struct as Struct
 from rawkern.extensions.cpp.memory import Vector as Vector
@@ -53,6 +54,7 @@ from rawkern.extensions.cpp.memory import typed as typed
 from rawkern.extensions.cpp.memory import upload as upload
 from rawkern.extensions.cpp.memory import value as value
 from rawkern.extensions.cpp.numbers import acc_type as acc_type
+from rawkern.extensions.cpp.numbers import alignof as alignof
 from rawkern.extensions.cpp.numbers import at as at
 from rawkern.extensions.cpp.numbers import character as character
 from rawkern.extensions.cpp.numbers import convert as convert
@@ -104,6 +106,7 @@ from rawkern.extensions.cpp.numbers import sprintf as sprintf
 from rawkern.extensions.cpp.numbers import std_max as std_max
 from rawkern.extensions.cpp.numbers import std_min as std_min
 from rawkern.extensions.cpp.numbers import text as text
+from rawkern.extensions.cpp.numbers import to_string as to_string
 from rawkern.extensions.cpp.numbers import type_name as type_name
 from rawkern.extensions.cpp.numbers import uint8 as uint8
 from rawkern.extensions.cpp.numbers import uint16 as uint16

@@ -163,6 +163,12 @@ def device_attribute(name: str) -> int:
     return found
 
 
+def potential_block_size(kernel: Any, shared: int, limit: int) -> tuple[int, int]:
+    """``cudaOccupancyMaxPotentialBlockSize``: blocks that fill the device, of as many threads as a kernel takes."""
+    threads = min(kernel.max_threads_per_block, limit or 1024)
+    return active_blocks(kernel, threads, shared) * device_properties().multiProcessorCount, threads
+
+
 def active_blocks(kernel: Any, threads: int, shared: int) -> int:
     """``cudaOccupancyMaxActiveBlocksPerMultiprocessor``, by the kernel's threads and shared memory."""
     found = device_properties()

@@ -272,6 +272,12 @@ def sizeof(type_: str, kernels: Any) -> int:
     return kernels.constant(f"sizeof({type_})")
 
 
+def alignof(type_: str, kernels: Any) -> int:
+    """``alignof(T)`` by the type's text."""
+    size = _OTHERS.get(type_) or (_DTYPES[type_].itemsize if type_ in _DTYPES else 0)
+    return size or kernels.constant(f"alignof({type_})")
+
+
 def limit(type_: str, which: str) -> Any:
     """``std::numeric_limits<T>::max()`` and the like."""
     if type_ in _OTHERS:
@@ -301,6 +307,11 @@ def spelled(value: Any) -> str:
 def text(*values: Any) -> str:
     """Values as C++ writes them, one after the other."""
     return "".join(map(_shown, values))
+
+
+def to_string(value: Any) -> str:
+    """``std::to_string``."""
+    return f"{value:f}" if isinstance(value, float) else str(int(value))
 
 
 def _shown(value: Any) -> str:

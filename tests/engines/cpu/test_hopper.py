@@ -296,3 +296,10 @@ def test_warps_that_wait_for_each_other_are_no_deadlock() -> None:
             assert out.tolist() == [20 * 36] * 5
     with pytest.raises(LaunchError, match=r"(?s)deadlock: .* at the mbarrier at byte 0 of .* needs 1 more arrival: "):
         kernel[5, 256](out, 20, 7)
+
+
+def test_atomic_additions_of_float_vectors() -> None:
+    code = 'extern "C" __global__ void k(float* x) { atomicAdd(reinterpret_cast<float2*>(x), make_float2(1, threadIdx.x)); }'
+    x = torch.zeros(2)
+    rawkern.RawKernel(code)[1, 32](x)
+    assert x.tolist() == [32, 496]

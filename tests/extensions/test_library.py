@@ -1,0 +1,88 @@
+"""Parts of the libraries of C++, CUDA and torch that host functions call. The expected values are those of g++."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.extensions.kit import load
+
+SOURCE = """
+#include <functional>
+#include <numeric>
+#include <sstream>
+__global__ void up(float* x, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] += 1;
+}
+torch::Tensor occupancy(torch::Tensor x, int most) {
+    int blocks, threads;
+    cudaOccupancyMaxPotentialBlockSize(&blocks, &threads, (void*)up, 0, most);
+    TORCH_CHECK(blocks > 0 && threads % 32 == 0 && (most == 0 || threads <= most), blocks, " of ", threads);
+    up<<<blocks, threads>>>(x.data_ptr<float>(), x.numel());
+    return x;
+}
+int64_t ranges(torch::Tensor x) {
+    int64_t s = 0;
+    for (const auto i : c10::irange(x.dim())) s += x.size(i);
+    for (auto i : c10::irange(2, 5)) s = s * 10 + i;
+    return s;
+}
+int64_t ceilings(int64_t n) { return ::cuda::ceil_div<int64_t>(n, 4) * 10 + at::ceil_div(n, (int64_t)3); }
+float sum(std::vector<float> v) { return std::accumulate(v.begin(), v.end(), 0.0f); }
+double product(std::vector<float> v) { return std::accumulate(v.begin(), v.end(), 1.0, std::multiplies<double>()); }
+bool aligned(torch::Tensor x) { return (uint64_t)x.data_ptr<float>() % alignof(float4) == 0; }
+torch::Tensor accumulator(torch::Tensor x) {
+    torch::Tensor y;
+    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "a", [&] {
+        using acc_t = at::acc_type<scalar_t, true>;
+        y = torch::zeros({2}, x.options().dtype(c10::CppTypeToScalarType<acc_t>::value));
+    });
+    return y;
+}
+int twice(std::function<int(int)> f, int x) { return f(f(x)); }
+int functions(int k) { return twice([&](int v) { return v * k + 1; }, 2); }
+std::string texts() { return std::to_string(1.5) + std::to_string(-3) + std::to_string(true); }
+void characters(uint8_t c) { TORCH_CHECK(false, "code ", c, (int)c); }
+int from_right() { int x = 5; x += x++ * 0 + 2; return x; }
+int of_array() { int a[3] = {1, 2, 3}; int* p = a; p[0] = 7; return a[0] * 100 + p[1] * 10 + *(p + 2); }
+"""
+
+
+@pytest.fixture(scope="module")
+def e(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return load(tmp_path_factory.mktemp("library"), SOURCE)
+
+
+@pytest.mark.parametrize("most", [0, 64])
+def test_a_block_size_by_occupancy(e: Any, device: torch.device, most: int) -> None:
+    assert e.occupancy(torch.zeros(5000, device=device), most).eq(1).all()
+
+
+def test_functions_of_libraries(e: Any) -> None:
+    assert e.ranges(torch.ones(3, 4)) == 7234
+    assert e.ceilings(9) == 33
+    assert e.aligned(torch.ones(8)) and not e.aligned(torch.ones(8)[1:])
+    assert e.functions(3) == 22
+
+
+def test_sums_of_floats_are_rounded_each(e: Any) -> None:
+    assert e.sum([0.1, 0.2, 0.3]) == 0.6000000238418579
+    assert e.product([0.5, 3.0]) == 1.5
+
+
+def test_the_dtype_of_a_type(e: Any) -> None:
+    dtypes = [e.accumulator(torch.ones(1, dtype=one)).dtype for one in (torch.float64, torch.float16)]
+    assert dtypes == [torch.float64, torch.float32]
+
+
+def test_numbers_as_text(e: Any) -> None:
+    assert e.texts() == "1.500000-31"
+    with pytest.raises(RuntimeError, match="code A65"):
+        e.characters(65)
+
+
+def test_the_order_of_an_assignment_and_pointers_into_arrays(e: Any) -> None:
+    assert e.from_right() == 8
+    assert e.of_array() == 723

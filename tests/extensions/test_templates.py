@@ -1,0 +1,106 @@
+"""Templates of functions with specializations, and overloads. The expected values are those of g++."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rawkern.errors import UnsupportedError
+from tests.extensions.kit import load
+
+SOURCE = """
+__global__ void one(float* x) { x[threadIdx.x] = 1; }
+__global__ void two(double* x) { x[threadIdx.x] = 2; }
+
+template <typename T> int tag() { return 0; }
+template <> int tag<float>() { return 4; }
+template <> int tag<double>() { return 8; }
+template <int N> int number() { return N; }
+template <> int number<3>() { return 33; }
+template <typename T> int of(T* p) { return 1; }
+template <> int of(float* p) { return 2; }
+template <typename T> void up(T& n, int by) { n += by; }
+template <> void up<double>(double& n, int by) { n += by / 2.0; }
+template <typename T> void fill(T* x, int n);
+template <> void fill<float>(float* x, int n) { one<<<1, n>>>(x); }
+template <> void fill(double* x, int n) { two<<<1, n>>>(x); }
+
+int tags() { return tag<float>() * 100 + tag<double>() * 10 + tag<int>(); }
+int numbers() { return number<3>() * 10 + number<4>(); }
+int dispatched(torch::Tensor x) {
+    int r = 0;
+    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "d", [&] { r = tag<scalar_t>(); });
+    return r;
+}
+int deduced(torch::Tensor x, torch::Tensor y) { return of(x.data_ptr<float>()) * 10 + of(y.data_ptr<double>()); }
+double by_reference(double a, int b) { up(a, 3); up(b, 3); return a * 100 + b; }
+torch::Tensor filled(torch::Tensor x) {
+    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "f", [&] { fill<scalar_t>(x.data_ptr<scalar_t>(), x.numel()); });
+    return x;
+}
+
+int kind(float* p) { return 1; }
+int kind(double* p) { return 2; }
+int kind(at::Half* p) { return 3; }
+int kinds(torch::Tensor x) {
+    if (x.scalar_type() == torch::kDouble) return kind(x.data_ptr<double>());
+    if (x.scalar_type() == torch::kHalf) return kind(x.data_ptr<at::Half>());
+    return kind(x.data_ptr<float>());
+}
+
+template <typename T> struct Traits { using acc = float; static constexpr int n = 1; static int f() { return 1; } };
+template <> struct Traits<double> { using acc = double; static constexpr int n = 2; static int f() { return 2; } };
+int traits(torch::Tensor x) {
+    int r = 0;
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "t", [&] {
+        using acc = typename Traits<scalar_t>::acc;
+        r = sizeof(acc) * 10 + Traits<scalar_t>::n;
+    });
+    return r;
+}
+int of_specialized() { return Traits<double>::f(); }
+"""
+
+
+@pytest.fixture(scope="module")
+def e(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return load(tmp_path_factory.mktemp("templates"), SOURCE)
+
+
+def test_specializations_are_what_their_template_means(e: Any) -> None:
+    assert e.tags() == 480 and e.numbers() == 334
+    found = [e.dispatched(torch.ones(1, dtype=dtype)) for dtype in (torch.float32, torch.float64, torch.float16)]
+    assert found == [4, 8, 0]
+    assert e.deduced(torch.ones(1), torch.ones(1, dtype=torch.float64)) == 21
+    assert e.by_reference(1.0, 2) == 255.0
+
+
+def test_a_template_of_which_only_specializations_are_defined(e: Any, device: torch.device) -> None:
+    assert e.filled(torch.zeros(3, device=device)).tolist() == [1, 1, 1]
+    assert e.filled(torch.zeros(3, dtype=torch.float64, device=device)).tolist() == [2, 2, 2]
+    with pytest.raises(NotImplementedError, match="fill is not defined for these template arguments"):
+        e.filled(torch.zeros(3, dtype=torch.float16, device=device))
+
+
+def test_overloads_by_what_a_pointer_points_to(e: Any) -> None:
+    assert [e.kinds(torch.ones(1, dtype=one)) for one in (torch.float32, torch.float64, torch.float16)] == [1, 2, 3]
+
+
+def test_members_of_a_struct_that_is_specialized(e: Any) -> None:
+    assert e.traits(torch.ones(1)) == 41 and e.traits(torch.ones(1, dtype=torch.float64)) == 82
+    with pytest.raises(UnsupportedError, match="a function of Traits, which is specialized"):
+        e.of_specialized()
+
+
+def test_a_specialization_that_cannot_be_told_apart_is_not_translated(tmp_path: Path) -> None:
+    source = """
+    template <typename T, typename U> int f(T a) { return 1; }
+    template <typename T> int f(T a) { return 2; }
+    template <> int f<float>(float a) { return 3; }
+    int g() { return f<float>(1.0f); }
+    """
+    e = load(tmp_path, source)
+    assert set(e.untranslated) >= {"g"}
