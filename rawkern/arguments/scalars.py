@@ -19,8 +19,11 @@ from rawkern.base.ctype import CType
 from rawkern.errors import LaunchError
 
 # Largest finite magnitudes; the next half step above each still rounds down to it (see _real).
-FLOAT_LIMITS = {"float": 3.4028234663852886e38, "double": math.inf, "__half": 65504.0, "c10::Half": 65504.0}
+FLOAT_LIMITS = {"float": 3.4028234663852886e38, "double": math.inf, "__half": 65504.0}
+FLOAT_LIMITS |= dict.fromkeys(("c10::Half", "cutlass::half_t"), 65504.0)
 _FLOAT8 = {"__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2", "__nv_fp8_e8m0": "float8_e8m0fnu"}
+_FLOAT8 |= {"c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2"}
+_FLOAT8 |= {"cutlass::float_e4m3_t": "float8_e4m3fn", "cutlass::float_e5m2_t": "float8_e5m2"}
 _LARGEST = "the largest is 1.7976931348623157e+308"
 LONG = 256  # bits of an int that is no longer written out
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

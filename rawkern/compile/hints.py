@@ -284,6 +284,8 @@ def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
         way = f"the CUDA headers at hand do not have it under that name: #include <{other}>"
     elif name.startswith("curand"):
         way = _way_to(name)
+    elif name.startswith(("cute/", "cutlass/")):
+        way = f"it comes with CUTLASS; run: {pip.command('cutlass')}"
     elif name.startswith("cupy/"):
         way = f"it comes with CuPy; run: {pip.command(pip.fitting(pip.torch_cuda() or '13.0'))}"
     return f'"{name}" was looked for in{where}\n  {way}'

@@ -53,6 +53,7 @@ class Nvrtc:
             self._functions[name].argtypes = arguments
         self._error_text = loaded.nvrtcGetErrorString
         self._error_text.argtypes, self._error_text.restype = (ctypes.c_int,), ctypes.c_char_p
+        self._loaded = loaded
         self._preload_builtins()
 
     def _preload_builtins(self) -> None:
@@ -74,6 +75,12 @@ class Nvrtc:
         major, minor = ctypes.c_int(), ctypes.c_int()
         self.call("Version", major, minor)
         return major.value, minor.value
+
+    def reserve_headers(self, size: int) -> None:
+        """Let precompiled headers have so many bytes; releases that have them know the function."""
+        reserve = self._loaded.nvrtcSetPCHHeapSize
+        reserve.argtypes = (ctypes.c_size_t,)
+        reserve(size)  # if that fails, headers that need more than usual are compiled each time
 
     @cached_property
     def architectures(self) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ def run_nvrtc(
     """
     code = device_code(source)
     expressions, given = tuple(dict.fromkeys(expressions)), dialect is not None
-    dialect = dialect or Dialect(code.names, code.default_device, code.light)
+    dialect = dialect or Dialect(code.names, code.default_device or source.uses_cutlass, code.light)
     result = _run(source, arch, expressions, append, extra, dialect)
     while not (result.ok or given):
         wider = dialect.widened(source, result.log)

@@ -22,6 +22,7 @@ _SINCE = (12, 8)  # the first release that has them
 _FIRST, _LAST = 2, 4  # the compilations of a beginning that may save it: one takes a third longer, which has to pay off
 _MOST_BYTES = 512 << 20  # of all files, which have 10 to 200 MB each
 _MOST_KNOWN = 256  # beginnings
+_LARGEST = 448 << 20  # of one file; CuTe needs 263 MB, and 256 MB is what NVRTC gives
 _QUIET = "-pch-messages=false"
 # Comments and directives with their continuation lines, up to the first code.
 _BEGINNING = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/|#(?:[^\\\n/]|\\\n|\\|/\*.*?\*/|//[^\n]*|/)*)*", re.S)
@@ -68,6 +69,8 @@ def compiled(
     if nvrtc.version < _SINCE or not includes or not _lock.acquire(blocking=False):
         return run()
     try:
+        if not _known:
+            nvrtc.reserve_headers(_LARGEST)
         key = beginning[0], tuple(options), tuple(headers.items()), source.headers, os.path.dirname(name)
         known = _known[key] = _known.pop(key, None) or _Beginning()  # the last one used comes last
         known.seen += 1

@@ -34,6 +34,8 @@ _OF_HOPPER = re.compile(  # in a source that needs it
     r"|\bcuda(?:GridDependencySynchronize|TriggerProgrammaticLaunchCompletion)\b|\.target\s+sm_9\d"
 )
 
+_OF_CUTLASS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:cute|cutlass)/", re.M)
+
 
 @dataclass(frozen=True)
 class Source:
@@ -76,6 +78,11 @@ class Source:
         else:
             needs = HOPPER_ARCH.encode() in (self.binary or b"")
         return HOPPER_ARCH if needs else CPU_ARCH
+
+    @property
+    def uses_cutlass(self) -> bool:
+        """Whether it includes CUTLASS or CuTe, whose functions are for the device also where they do not say so."""
+        return any(map(_OF_CUTLASS.search, self.texts()))
 
     def texts(self) -> list[str]:
         """The text, and those of its local headers as the disk has them now."""

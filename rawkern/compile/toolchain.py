@@ -42,7 +42,7 @@ class Toolchain:
 
 _MAJORS = (13, 12)  # of CUDA, the best first
 _VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CONDA_PREFIX")  # where a toolkit is
-_RECORD = 3  # raised when what is searched for changes
+_RECORD = 4  # raised when what is searched for changes
 _lock = Lock()
 _known: Toolchain | None = None
 
@@ -103,7 +103,7 @@ def _surroundings() -> str:
         os.path.realpath("/usr/local/cuda"),
     ]
     for folder in sys.path:
-        for package in ("nvidia", "nvidia/cu13", "nvidia/cu13/lib", "cupy", "cuda"):
+        for package in ("nvidia", "nvidia/cu13", "nvidia/cu13/lib", "cupy", "cuda", "cutlass_library"):
             stamp = _stamp(os.path.join(folder or ".", package))
             if stamp:
                 parts.append(stamp)
@@ -130,6 +130,8 @@ def _search(key: str) -> Toolchain:
     include_dirs, markers = _headers(version, library)
     if cupy := _cupy_headers():  # <cupy/complex.cuh> and its kin, last: they shadow none of CUDA's
         include_dirs, markers = (*include_dirs, cupy), [*markers, os.path.join(cupy, "cupy", "complex.cuh")]
+    if cutlass := _cutlass_headers():
+        include_dirs, markers = (*include_dirs, cutlass), [*markers, os.path.join(cutlass, _CUTLASS)]
     stamps = tuple(stamp for path in ((library, *markers) if library else markers) if (stamp := _stamp(path)))
     found = Toolchain(version, library, include_dirs, stamps)
     if library:  # without its stamp, a replaced library would go unnoticed
@@ -159,6 +161,7 @@ def _loaded_library(major: int) -> str:
 
 # One file of each part that a header directory may hold.
 _RUNTIME, _CRT, _CCCL, _CURAND = "cuda_runtime_api.h", "crt/mma.h", "cuda/std/version", "curand_kernel.h"
+_CUTLASS = "cute/tensor.hpp"
 _OWN = 3  # the best grade of a release
 # CUDA 12 has a folder for each of its wheels.
 _WHEELS_12 = ("cuda_runtime", "cuda_nvcc", "cuda_cccl", "cuda_crt", "curand")
@@ -259,6 +262,12 @@ def _cupy_headers() -> str:
     """Return the directory of CuPy's own headers, "" if there is none."""
     folder = os.path.join(_cupy_folder(), "_core", "include")
     return folder if os.path.isfile(os.path.join(folder, "cupy", "complex.cuh")) else ""
+
+
+def _cutlass_headers() -> str:
+    """Return the directory of the headers in CUTLASS's package, "" if it is not installed."""
+    folders = (os.path.join(folder, "cutlass_library", "source", "include") for folder in sys.path)
+    return next((path for path in folders if os.path.isfile(os.path.join(path, _CUTLASS))), "")
 
 
 def _cupy_bundle() -> list[str]:
