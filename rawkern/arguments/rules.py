@@ -343,7 +343,7 @@ def _native_vector(e: Emit, ctype: CType, value: str, at: str) -> None:
 
 
 def _native_struct(e: Emit, ctype: CType, value: str, at: str) -> None:
-    """A tensor map, a dict of all members, or the bytes that are passed."""
+    """A tensor map, all members by name, or the bytes that are passed."""
     done = e.label("filled")
     if ctype.size == MAP_SIZE:
         other = e.either(e.is_a(value, "map_type"))
@@ -351,8 +351,9 @@ def _native_struct(e: Emit, ctype: CType, value: str, at: str) -> None:
         e.do(f"br label %{done}")
         e.place(other)
     if has_plain_members(ctype):
-        other = e.either(e.is_a(value, "dict_type"))
-        _native_members(e, ctype, value, at)
+        members = e.value(f"call ptr @rk_members(ptr %table, ptr {value})")
+        other = e.either(e.value(f"icmp ne ptr {members}, null"))
+        _native_members(e, ctype, members, at)
         e.do(f"br label %{done}")
         e.place(other)
     e.ask("rk_put_bytes", "%table", value, at, size=ctype.size)
@@ -391,7 +392,7 @@ def _is_plain_member(ctype: CType) -> bool:
 def _native_members(e: Emit, ctype: CType, value: str, at: str) -> None:
     assert ctype.layout is not None
     members = ctype.layout.members
-    e.ask("rk_is_dict", "%table", value, count=len(members))
+    e.ask("rk_has_members", "%table", value, count=len(members))
     e.do(f"call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {ctype.size}, i1 false)")
     for member in members:
         item = e.value(f"call ptr @rk_value(ptr %table, ptr {value}, ptr {e.text(member.name)})")

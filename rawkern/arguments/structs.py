@@ -20,6 +20,10 @@ from rawkern.base.accessor import accessor_of
 from rawkern.base.ctype import CType, Member, StructLayout, parse, with_layout
 
 
+class Members(Mapping[str, Any]):
+    """A struct whose members are the attributes of an object, as native code reads them."""
+
+
 def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
     """A struct's bytes, or those of a vector given as a struct; tensors among its members are arguments of the call."""
     ctype = _as_struct(ctype) if ctype.kind == "vector" else call.sized(ctype)

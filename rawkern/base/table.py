@@ -21,14 +21,15 @@ _PYTHON = (
     "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyDict_GetItemString",
     "PyDict_Size", "PyErr_Clear", "PyErr_Fetch", "PyErr_Occurred", "PyErr_Restore", "PyFloat_AsDouble",
     "PyList_GetItem", "PyList_Size", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong",
-    "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem",
-    "PyTuple_Size", "PyType_GenericAlloc", "PyType_GetSlot", "PyWeakref_GetObject", "Py_DecRef", "Py_IncRef",
+    "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_GenericGetDict", "PyObject_Vectorcall", "PyTuple_GetItem",
+    "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "PyType_GetSlot", "PyType_IsSubtype",
+    "PyWeakref_GetObject", "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
 #: `attention` counts what every launch has to take the slow path for. `keys_*` are the dispatch keys of plain tensors.
 #: `mode`: what is added to the CPU (`engines.cpu.mode.Mode.word`). `default_device`: where launches without tensors
 #: run, as DLPack has it, 0 where that is not known or may change. `tuple_iter`: how tuples are iterated, and subclasses
-#: that leave it as it is. `slow_path`, `finish`, `abandon`, `forward`, `relay`, `launcher_type` and `map_type` are
-#: `rawkern.launch.launcher`'s.
+#: that leave it as it is. `slow_path`, `finish`, `abandon`, `forward`, `relay`, `launcher_type`, `map_type` and
+#: `members_type` are `rawkern.launch.launcher`'s.
 TABLE = Record(
     "Table",
     (
@@ -38,7 +39,7 @@ TABLE = Record(
             "none", "true", "false", "int_type", "bool_type", "float_type", "complex_type", "tuple_type",
             "bytes_type", "dict_type", "list_type", "tensor_type", "parameter_type", "tuple_iter", "dltensor",
             "work_stream", *private.FUNCTIONS, "clock", "slow_path", "finish", "abandon", "forward", "relay",
-            "launcher_type", "map_type", *_PYTHON,
+            "launcher_type", "map_type", "members_type", *_PYTHON,
         )),
     ),
 )  # fmt: skip

@@ -19,6 +19,7 @@ import torch
 from rawkern.arguments import slow_path
 from rawkern.arguments.scalars import by_value
 from rawkern.arguments.slow_path import arrange
+from rawkern.arguments.structs import Members
 from rawkern.arguments.tensor_map import TensorMap
 from rawkern.base import allocator, operator_state, streams, table
 from rawkern.base.api_boundary import api_boundary
@@ -334,6 +335,7 @@ class _Type:
         python.PyType_Modified(ctypes.py_object(self.type))
         table.kept("launcher_type", self.type)
         table.kept("map_type", TensorMap)
+        table.kept("members_type", Members)
         table.kept("slow_path", _slow_path)
         table.kept("finish", _finish)
         table.kept("abandon", _abandon)

@@ -35,14 +35,50 @@ define internal ptr @rk_item(ptr %table, ptr %object, i64 %k) {
   ret ptr %item
 }
 
-; Whether an object is a dict, of no subclass, with so many keys.
-define internal i1 @rk_is_dict(ptr %table, ptr %object, i64 %count) {
+; The dict of a struct's members: an object that is one, of no subclass, or the attributes of an object whose class says
+; that they are members. Null for all else.
+define internal ptr @rk_members(ptr %table, ptr %object) {
   %ptype = getelementptr i8, ptr %object, i64 {type_offset}
   %type = load ptr, ptr %ptype
   %pd = &Table.dict_type %table
   %dict = load ptr, ptr %pd
   %is = icmp eq ptr %type, %dict
-  br i1 %is, label %measure, label %no
+  br i1 %is, label %own, label %others
+own:
+  ret ptr %object
+others:
+  %pm = &Table.members_type %table
+  %members = load ptr, ptr %pm
+  %ps = &Table.PyType_IsSubtype %table
+  %subtype = load ptr, ptr %ps
+  %known = call i32 %subtype(ptr %type, ptr %members)
+  %some = icmp ne i32 %known, 0
+  br i1 %some, label %read, label %no
+read:
+  %pg = &Table.PyObject_GenericGetDict %table
+  %get = load ptr, ptr %pg
+  %found = call ptr %get(ptr %object, ptr null)
+  %failed = icmp eq ptr %found, null
+  br i1 %failed, label %clear, label %keep
+keep:                                             ; the object has it still
+  call void @rk_release(ptr %table, ptr %found)
+  %pfound = getelementptr i8, ptr %found, i64 {type_offset}
+  %class = load ptr, ptr %pfound
+  %plain = icmp eq ptr %class, %dict
+  br i1 %plain, label %yes, label %no
+yes:
+  ret ptr %found
+clear:
+  call void @rk_clear(ptr %table)
+  br label %no
+no:
+  ret ptr null
+}
+
+; Whether there are members, and so many.
+define internal i1 @rk_has_members(ptr %table, ptr %object, i64 %count) {
+  %there = icmp ne ptr %object, null
+  br i1 %there, label %measure, label %no
 measure:
   %ps = &Table.PyDict_Size %table
   %sizef = load ptr, ptr %ps
@@ -182,19 +218,16 @@ done:
   ret void
 }
 
-; A value of a dict as `rk_value`, of an argument that was a dict when the launch began; null for all else.
+; A value of a dict as `rk_value`, of an argument that had members when the launch began; null for all else.
 define internal ptr @rk_held_value(ptr %table, ptr %object, ptr %name) {
   %none = icmp eq ptr %object, null
   br i1 %none, label %no, label %there
 there:
-  %ptype = getelementptr i8, ptr %object, i64 {type_offset}
-  %type = load ptr, ptr %ptype
-  %pd = &Table.dict_type %table
-  %dict = load ptr, ptr %pd
-  %is = icmp eq ptr %type, %dict
-  br i1 %is, label %read, label %no
+  %dict = call ptr @rk_members(ptr %table, ptr %object)
+  %gone = icmp eq ptr %dict, null
+  br i1 %gone, label %no, label %read
 read:
-  %value = call ptr @rk_value(ptr %table, ptr %object, ptr %name)
+  %value = call ptr @rk_value(ptr %table, ptr %dict, ptr %name)
   ret ptr %value
 no:
   ret ptr null

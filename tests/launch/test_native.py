@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
+import sys
 import threading
 from collections import OrderedDict
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ import rawkern
 from rawkern.arguments.dlpack import DTYPES
 from rawkern.arguments.signature import Signature, make_signature
 from rawkern.arguments.slow_path import bind
+from rawkern.arguments.structs import Members
 from rawkern.arguments.tensor_map import tensor_map
 from rawkern.base import table
 from rawkern.base.ctype import Member, StructLayout
@@ -353,6 +355,34 @@ def test_structs_of_dicts() -> None:
         OrderedDict(n=7, x=None, y=None),
     ):  # fmt: skip
         assert not structs.takes(bad, y), bad
+
+
+def test_structs_of_objects_with_members() -> None:
+    """As dicts of their attributes; a class that has members under other names goes the slow path."""
+
+    class Params(Members):
+        def __init__(self, **members: Any) -> None:
+            self.__dict__.update(members)
+
+        __getitem__, __iter__ = (lambda self, name: vars(self)[name]), (lambda self: iter(vars(self)))
+        __len__ = lambda self: len(vars(self))  # noqa: E731
+
+    class Slotted(Members):
+        __slots__ = ("n",)
+        __getitem__ = __iter__ = __len__ = None  # type: ignore[assignment]
+
+    y, given = torch.ones(3), Params(n=7, x=None, y=None)
+    structs = warmed(make("ns::Params", "float*"), given, y)
+    assert structs.launched[-1][0] == struct.pack("<i4xQQ", 7, 0, 0)
+    before = sys.getrefcount(vars(given))
+    for _ in range(9):
+        assert structs.takes(given, y)
+    after = sys.getrefcount(vars(given))
+    assert after == before
+    given.n = -1
+    assert structs.takes(given, y) and structs.launched[-1][0] == struct.pack("<i4xQQ", -1, 0, 0)
+    for bad in (Params(n=7, x=None, y_=None), Params(n=7, x=None), Params(n=7, x=y, y=None), Params(), Slotted()):
+        assert not structs.takes(bad, y)
 
 
 def test_arrays_in_structs_of_dicts() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple, Self
 
 import torch
 
+from rawkern.arguments.structs import Members
 from rawkern.extensions.cpp.devices import cuda_device
 from rawkern.extensions.cpp.numbers import at, dtype_of, known_dtype, text
 
@@ -21,7 +22,7 @@ class dim3(NamedTuple):
     z: int = 1
 
 
-class Vector(Mapping[str, Any]):
+class Vector(Members):
     """One of CUDA's vectors, such as ``int4``: members x, y, z and w."""
 
     def __init__(self, *values: Any) -> None:
@@ -38,10 +39,11 @@ class Vector(Mapping[str, Any]):
         return len(self.__dict__)
 
 
+_VALUES = frozenset((int, float, bool, str, type(None), torch.Tensor))  # what no copy is made of
 _METHODS = (FunctionType, staticmethod, classmethod, property)
 
 
-class Struct(Mapping[str, Any]):
+class Struct(Members):
     """A struct of C++: the attributes of its class, with their defaults, are its members in their order.
 
     A kernel takes it by value. A pointer in it is a tensor or None.
@@ -56,15 +58,16 @@ class Struct(Mapping[str, Any]):
 
     @classmethod
     def _members(cls) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for one in reversed(cls.__mro__):
-            if issubclass(one, Struct) and one is not Struct:
-                found |= {
-                    name: value
-                    for name, value in vars(one).items()
-                    if not (name.startswith("__") or name == "_abc_impl" or isinstance(value, _METHODS))
-                }
-        return found
+        names = cls.__dict__.get("__members__")
+        if names is None:
+            bases = [one for one in reversed(cls.__mro__) if issubclass(one, Struct) and one is not Struct]
+            found = {name: value for one in bases for name, value in vars(one).items()}
+            names = cls.__members__ = tuple(
+                name
+                for name, value in found.items()
+                if not (name.startswith("__") or name == "_abc_impl" or isinstance(value, _METHODS))
+            )
+        return {name: getattr(cls, name) for name in names}
 
     def become(self, other: Struct) -> Self:
         """``*this = other``: its members become those of a value that has no other owner."""
@@ -110,6 +113,8 @@ def shared(value: Any) -> Any:
 
 def copied(value: Any) -> Any:
     """A copy of a struct or an array, as C++ copies what is passed by value; anything else as it is."""
+    if type(value) in _VALUES:
+        return value
     if isinstance(value, Struct | Vector):
         made = type(value).__new__(type(value))
         pointers = value.__pointers__ if isinstance(value, Struct) else ()
@@ -124,6 +129,8 @@ def copied(value: Any) -> Any:
 
 
 def _zero(value: Any) -> Any:
+    if type(value) in _VALUES:
+        return type(value)(0) if isinstance(value, bool | int | float) else None
     if isinstance(value, list):
         return [_zero(one) for one in value]
     if isinstance(value, Struct):
