@@ -49,7 +49,7 @@ def method_of(f: Context, node: Any, called: Any, nodes: list[Any]) -> Value:
     if type_.kind == "options":
         return options_method(f, node, value, name, nodes)
     kind = value.type.kind
-    if kind == "tensor":
+    if kind == "tensor" or (kind == "accessor" and name in ("size", "stride", "sizes", "strides")):
         return method(f, node, value, name, of, nodes)
     handler = _METHODS.get(kind)
     if handler is None:

@@ -66,6 +66,7 @@ def options_function(f: Context, node: Any, name: str, of: Any, nodes: list[Any]
         return converted(f.value(nodes[0]), t.OPTIONS) if nodes else empty
     if bare == "Slice":
         codes = ["None" if one.type.kind in ("index", "nothing") else one.code for one in map(f.value, nodes)]
+        codes += ["None"] if len(codes) == 1 else []  # Slice(1) of C++ begins at 1
         return Value(f"slice({', '.join(codes or ['None'])})", t.INDEX)
     if bare in ("device_of", "typeMetaToScalarType", "scalarTypeToTypeMeta", "toScalarType"):
         value = f.value(nodes[0])

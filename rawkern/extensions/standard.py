@@ -298,6 +298,11 @@ def _begin(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 
 def _swap(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    if len(nodes) == 2 and all(one.type == "subscript_expression" for one in nodes):
+        a, b = (f.value(one) for one in nodes)
+        if a.lvalue and b.lvalue and a.type == b.type and a.type.kind in ("tensor", "int", "float", "vector"):
+            f.emit(f"{a.code}, {b.code} = {b.code}, {a.code}")
+            return Value("None", t.VOID)
     names = [f.find(text_of(one)) if one.type == "identifier" else None for one in nodes]
     if len(names) != 2 or None in names or node.parent.type != "expression_statement":
         raise NotTranslated(f"`{short(node)}`", node)

@@ -114,6 +114,9 @@ def _assign(f: Context, node: Any) -> None:
     if old.type.kind == "tensor":
         if operator not in ("+=", "-=", "*=", "/="):
             raise NotTranslated(f"`{short(node)}`", node)
+        if left.type == "call_expression" and old.code.endswith(")"):  # what a call returns: a view, as a rule
+            f.emit(f"{old.code}.{_IN_PLACE[operator]}({new.code})")
+            return
         if left.type == "identifier":
             variable = f.find(text_of(left)) or _unknown(left)
             variable = variable.extra if variable.kind == "reference" else variable
@@ -122,6 +125,9 @@ def _assign(f: Context, node: Any) -> None:
         f.emit(f"{old.code} {operator} {new.code}")
         return
     assign(f, node, left, combined(f, node, operator[:-1], old, new), operator=operator[:-1])
+
+
+_IN_PLACE = {"+=": "add_", "-=": "sub_", "*=": "mul_", "/=": "div_"}
 
 
 def _unknown(node: Any) -> Any:
@@ -207,6 +213,12 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
             return
         if target.type.kind == "tensor" and target.code.endswith("]"):
             f.emit(f"{target.code} = {value.code}")
+            return
+        if target.type.kind == "tensor" and (value.type.kind in ("tensor", "scalar") or value.type.number):
+            method = (
+                "copy_" if value.type.kind == "tensor" else "fill_"
+            )  # to what has no name, the elements are assigned
+            f.emit(f"{target.code}.{method}({value.code})")
             return
     raise NotTranslated(f"`{short(node)}`", node)
 

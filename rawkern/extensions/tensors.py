@@ -150,7 +150,11 @@ def _index(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
 
 def _index_put(f: Context, node: Any, value: Value, given: list[Value]) -> Value:
     if len(given) > 2:
-        raise NotTranslated(f"`{short(node)}`: index_put_ that accumulates", node)
+        items = given[0].items or ()
+        if given[1].type.kind != "tensor" or not items or any(one.type.kind != "tensor" for one in items):
+            raise NotTranslated(f"`{short(node)}`: index_put_ that accumulates", node)
+        inside = ", ".join(one.code for one in items)
+        return Value(f"{value.code}.index_put_([{inside}], {given[1].code}, {given[2].code})", t.TENSOR)
     return Value(f"{value.code}.__setitem__({_tuple(indices(f, node, given[0]))}, {given[1].code})", t.TENSOR)
 
 
@@ -271,18 +275,42 @@ def arguments_of(f: Context, node: Any, name: str, values: Sequence[Value], *, f
             codes.append(converted(one, t.SIZES).code)
         elif one.items is not None and name == "tensor":
             codes.append(converted(one, Type("vector", of=(t.ANY,))).code if not _nested(one) else one.code)
+        elif one.items == () and _may_be_none(name, k + (not function)):
+            codes.append("None")
         elif one.items is not None:
             tensors = any(item.type.kind == "tensor" for item in one.items)
             codes.append(one.code if tensors else converted(one, t.SIZES).code)
         elif k >= star and k - star < len(after_star):
             codes.append(f"{after_star[k - star]}={one.code}")
-        elif one.type.kind in ("pointer", "struct", "lambda", "kernel", "stream", "address"):
+        elif one.type.kind not in _NO_ARGUMENTS and (keyword := _keyword(name, k + (not function))):
+            codes.append(f"{keyword}={one.code}")
+        elif one.type.kind in _NO_ARGUMENTS:
             raise NotTranslated(f"`{short(node)}`: {one.type} for {name}", node)
         elif one.type.kind == "generator":
             raise NotTranslated(f"`{short(node)}`: a generator", node)
         else:
             codes.append(one.code)
     return codes
+
+
+_NO_ARGUMENTS = ("pointer", "struct", "lambda", "kernel", "stream", "address", "generator")
+
+
+def _keyword(name: str, place: int) -> str:
+    """The name of an argument of ATen that Python takes by keyword alone; "" for another one."""
+    packet = getattr(torch.ops.aten, name, None)
+    schemas = [getattr(packet, one)._schema for one in packet.overloads()] if packet is not None else []
+    inside = [one.arguments for one in schemas if not any(each.is_out for each in one.arguments)]
+    found = {(one[place].name if one[place].kwarg_only else "") for one in inside if len(one) > place}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _may_be_none(name: str, place: int) -> bool:
+    """Whether an operator of ATen has a tensor in this place that need not be given."""
+    packet = getattr(torch.ops.aten, name, None)
+    schemas = [getattr(packet, one)._schema for one in packet.overloads()] if packet is not None else []
+    arguments = [one.arguments[place] for one in schemas if len(one.arguments) > place]
+    return any(str(one.type) == "Optional[Tensor]" for one in arguments)
 
 
 def _nested(value: Value) -> bool:
@@ -345,8 +373,12 @@ _RETURNS = {
     "Tensor": t.TENSOR, "List[Tensor]": Type("vector", of=(t.TENSOR,)), "bool": t.BOOL, "int": t.INT64,
     "float": t.DOUBLE, "number": t.SCALAR,
 }  # fmt: skip
-#: Functions of torch whose number of results depends on their arguments in Python alone.
-_BY_ATEN = {"unique_consecutive", "unique_dim", "unique_dim_consecutive", "_unique", "_unique2"}
+#: Functions of torch whose number of results, or whose arguments, are others in Python.
+_BY_ATEN = {"tensordot", "unique_consecutive", "unique_dim", "unique_dim_consecutive", "_unique", "_unique2"}
+
+
+#: Functions whose tensors are a list in C++, and arguments in Python.
+_OF_ALL = {"broadcast_tensors", "cartesian_prod", "meshgrid", "block_diag"}
 
 
 def function(f: Context, node: Any, name: str, nodes: list[Any]) -> Value | None:
@@ -368,6 +400,8 @@ def function(f: Context, node: Any, name: str, nodes: list[Any]) -> Value | None
         return _of_aten(f, node, name, [f.value(one) for one in nodes]) if _schema(name) is not None else None
     values = [f.value(one) for one in nodes]
     codes = arguments_of(f, node, name, values, function=True)
+    if name in _OF_ALL:
+        codes[0] = f"*{codes[0]}"
     if name in _FACTORIES or name in _LIKE:
         return Value(f"torch.{name}({', '.join(codes)})", t.TENSOR)
     return Value(f"torch.{name}({', '.join(codes)})", _returned(name, values, 1))
