@@ -26,11 +26,11 @@ x = x.to(DEVICE)
 for dtype, tolerance in ((torch.float32, 1e-6), (torch.float16, 2e-3)):
     given = x.detach().to(dtype, copy=True).requires_grad_()
     exact = given.detach().double().requires_grad_()
-    formula = exact + (0.7 * exact).sin() ** 2 / 0.7
+    reference = exact + (0.7 * exact).sin() ** 2 / 0.7
     result = snake(given, 0.7)
     result.backward(torch.ones_like(result))
-    formula.backward(torch.ones_like(formula))
-    torch.testing.assert_close(result.double(), formula, atol=tolerance, rtol=tolerance)
+    reference.backward(torch.ones_like(reference))
+    torch.testing.assert_close(result.double(), reference, atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(given.grad.double(), exact.grad, atol=tolerance, rtol=tolerance)
 program = torch.export.load(folder + "/program.pt2").module()
 torch.testing.assert_close(program(x), expected.to(DEVICE))

@@ -127,14 +127,14 @@ def test_dropout_follows_the_mode(device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "formula"),
+    ("name", "options", "expected"),
     [
         ("SwiGLU", {}, lambda gate, up: F.silu(gate) * up),
         ("GEGLU", {"bias": True}, lambda gate, up: F.gelu(gate) * up),
         ("GEGLU", {"approximate": "tanh"}, lambda gate, up: F.gelu(gate, approximate="tanh") * up),
     ],
 )
-def test_gated_blocks(name: str, options: dict[str, Any], formula: Any, device: str) -> None:
+def test_gated_blocks(name: str, options: dict[str, Any], expected: Any, device: str) -> None:
     torch.manual_seed(0)
     block = getattr(nn, name)(6, 10, 3, device=device, **options)
     names = ["gate_proj", "up_proj", "down_proj"]
@@ -146,7 +146,7 @@ def test_gated_blocks(name: str, options: dict[str, Any], formula: Any, device: 
     x = numbers((4, 6), torch.float32, device)
     got = grads(block, [x])
     x = x.detach().double().requires_grad_()
-    true = exact.down_proj(formula(exact.gate_proj(x), exact.up_proj(x)))
+    true = exact.down_proj(expected(exact.gate_proj(x), exact.up_proj(x)))
     direction = numbers((4, 3), torch.float32, device, seed=9).double()
     expected = [true.detach(), *torch.autograd.grad(true, [x, *exact.parameters()], direction)]
     for mine, wanted in zip(got, expected, strict=True):

@@ -95,8 +95,8 @@ def test_wheel(of: str, request: pytest.FixtureRequest, tree: Path, tmp_path: Pa
     ours = {str(path.relative_to(tree)) for path in (tree / "rawkern").rglob("*") if path.is_file()}
     cuda = {f"rawkern/cuda_src/{path.name}" for path in (tree / "cuda_src").iterdir() if path.is_file()}
     assert packed == ours | cuda
-    for licence in ("LICENSE", "THIRD_PARTY.md"):
-        assert any(name.endswith(f"licenses/{licence}") for name in names)
+    for file in ("LICENSE", "THIRD_PARTY.md"):
+        assert any(name.endswith(f"licenses/{file}") for name in names)
     installed = tmp_path / "site"
     found = run(sys.executable, "-c", FIND, cwd=tmp_path, PYTHONPATH=f"{installed}{os.pathsep}{SITE}")
     assert found == str(installed / "rawkern" / "cuda_src" / "packaged.cu")

@@ -110,7 +110,7 @@ no:
   ret i1 false
 }
 
-; Whether the elements lie one behind the other, in order.
+; Whether the elements are contiguous, in order.
 define internal i1 @rk_contiguous(ptr %dl) {
   %pndim = getelementptr i8, ptr %dl, i64 16
   %ndim = load i32, ptr %pndim
@@ -190,7 +190,7 @@ yes:
   ret i1 true
 }
 
-; Bytes from a tensor's first element to behind its last.
+; Bytes from a tensor's first element to the end of its last.
 define internal i64 @rk_extent(ptr %dl) {
   %pndim = getelementptr i8, ptr %dl, i64 16
   %ndim = load i32, ptr %pndim
@@ -301,7 +301,7 @@ no:
   ret i1 false
 }
 
-; Count a change of a tensor, one that `rk_tensor` takes, or of None: of tensors made in inference mode nobody counts them.
+; Count a change of a tensor, one that `rk_tensor` takes, or of None: tensors made in inference mode have no count.
 define internal void @rk_bump(ptr %table, ptr %object) {
   %pnone = &Table.none %table
   %none = load ptr, ptr %pnone
@@ -690,8 +690,8 @@ no:
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
-; Sizes and strides of a tensor behind the address that an accessor of %room bytes begins with, numbers of %size bytes of
-; at most %most: %dims of each, or of fewer with their number behind them if %loose. False for what does not fit.
+; Sizes and strides of a tensor after the address that an accessor of %room bytes begins with, numbers of %size bytes of
+; at most %most: %dims of each, or of fewer with their number after them if %loose. False for what does not fit.
 define internal i1 @rk_put_sizes(ptr %dl, ptr %at, i64 %room, i64 %dims, i64 %loose, i64 %size, i64 %most) {
   %pndim = getelementptr i8, ptr %dl, i64 16
   %ndim = load i32, ptr %pndim
@@ -711,10 +711,10 @@ fill:
   %sizes_at = getelementptr i8, ptr %at, i64 8
   %row = mul i64 %dims, %size
   %strides_at = getelementptr i8, ptr %sizes_at, i64 %row
-  %behind = getelementptr i8, ptr %strides_at, i64 %row
+  %beyond = getelementptr i8, ptr %strides_at, i64 %row
   br i1 %any, label %number, label %loop
 number:
-  store i32 %ndim, ptr %behind, align 1
+  store i32 %ndim, ptr %beyond, align 1
   br label %loop
 loop:
   %k = phi i64 [ 0, %fill ], [ 0, %number ], [ %k1, %next ]

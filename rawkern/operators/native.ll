@@ -51,7 +51,7 @@ no:
   ret i1 false
 }
 
-; The value of a name in a dict, both of which stand in %watch from %at on; borrowed, null without an error if none.
+; The value of a name in a dict, both of which are in %watch from %at on; borrowed, null without an error if none.
 define internal ptr @rk_item(ptr %watch, ptr %at) alwaysinline {
   %offset = ptrtoint ptr %at to i64
   %pdict = getelementptr i8, ptr %watch, i64 %offset
@@ -268,7 +268,7 @@ one:
 }
 
 ; `fresh(results, *inputs)`: whether a result, or each of a tuple of them, is a plain tensor in a storage that is neither another's
-; nor that of an input. Inputs may be None; if another is no plain tensor, the answer is no.
+; nor that of an input. Inputs may be None; if another is not a plain tensor, the answer is false.
 define ptr @rk_op_fresh(ptr %self, ptr %args, i64 %count, ptr %names) {
   %watch = call ptr @rk_record(ptr %self)
   %ptable = &Watch.table %watch
@@ -625,9 +625,9 @@ hand:
   %prun = &Map.run %map
   %run = load ptr, ptr %prun
   store ptr %run, ptr %handed
-  %behind = getelementptr ptr, ptr %handed, i64 1
+  %beyond = getelementptr ptr, ptr %handed, i64 1
   %inputs_size = shl i64 %inputs, 3
-  call void @llvm.memcpy.p0.p0.i64(ptr %behind, ptr %args, i64 %inputs_size, i1 false)
+  call void @llvm.memcpy.p0.p0.i64(ptr %beyond, ptr %args, i64 %inputs_size, i1 false)
   %with_run = add i64 %inputs, 1
   %pv4 = &Table.PyObject_Vectorcall %table
   %v4 = load ptr, ptr %pv4

@@ -53,7 +53,7 @@ def _spelled(node) -> str:
 
 
 def written(depth: int, level: int, rng: random.Random) -> tuple[str, str]:
-    """A random expression that an operator of a level may stand beside: its text, and that with all parentheses."""
+    """A random operand for an operator of a level: its text, and that with all parentheses."""
     kind = rng.random()
     space = rng.choice(("", " "))
     if depth == 0 or kind < 0.15:

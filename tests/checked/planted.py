@@ -115,7 +115,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     __syncthreads();
     if (threadIdx.x < 32) out[threadIdx.x] = s[31 - threadIdx.x];
 }""", 1, 64, floats(64), shared=128, says=r"s\[32\]; s has 32"),
-    Defect("shared_neighbour", BOUNDS, r"""// past the end of one shared array into the next
+    Defect("shared_neighbor", BOUNDS, r"""// past the end of one shared array into the next
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ float a[32];
     __shared__ float b[32];
@@ -131,7 +131,7 @@ extern "C" __global__ void k(int n, const int* x, int* out) {
         heap[j] = x[(threadIdx.x + j) % n];          // defect
     out[threadIdx.x] = heap[x[threadIdx.x] & 7];
 }""", 1, 32, ints(32)),
-    Defect("local_neighbour", BOUNDS, r"""// past the end of one local array into the next
+    Defect("local_neighbor", BOUNDS, r"""// past the end of one local array into the next
 extern "C" __global__ void k(int n, const int* x, int* out) {
     int a[8], b[16];
     for (int j = 0; j < 8; j++) a[j] = x[j];
@@ -288,7 +288,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         out[i] =                                     // defect
             x[i] + x[i + 1];                         // defect
 }""", 4, 64, lambda d: (256, *[torch.arange(256.0, device=d)] * 2)),
-    Defect("normalise", "RaceError", r"""// division by a total that other blocks still add to
+    Defect("normalize", "RaceError", r"""// division by a total that other blocks still add to
 extern "C" __global__ void k(int n, const float* x, float* total, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     atomicAdd(total, x[i]);                          // defect

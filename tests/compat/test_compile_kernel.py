@@ -70,7 +70,7 @@ def test_instances_by_name(device: str) -> None:
 
 
 def test_what_does_not_compile_is_a_runtime_error() -> None:
-    kernel = RawKernel("""extern "C" __global__ void broken(float* x) { this is no CUDA; }""", "broken")
+    kernel = RawKernel("""extern "C" __global__ void broken(float* x) { this is not CUDA; }""", "broken")
     with pytest.raises(RuntimeError, match="this") as caught:
         kernel(args=[torch.zeros(1)])
     assert isinstance(caught.value, CompileError)

@@ -73,7 +73,7 @@ def test_option_that_nvrtc_does_not_know() -> None:
 
 
 def test_errors_of_the_assembler() -> None:
-    """They have no place; their first line may be information, and kernels stand in them as symbols."""
+    """They have no place; their first line may be information, and they name kernels as symbols."""
     source = from_text(
         "namespace { template <class T> __global__ void big(T* x) {\n"
         "  __shared__ T s[60000]; s[threadIdx.x] = 1; __syncthreads(); x[0] = s[5]; } }",

@@ -321,7 +321,7 @@ def test_attributes_that_are_set(driver: Driver) -> None:
 
 
 class Native:
-    """Launches of native code. CPU tensors, at CPU addresses, stand in for those of a GPU."""
+    """Launches of native code. CPU tensors, at CPU addresses, replace those of a GPU."""
 
     def __init__(self, driver: Driver, *types_: str, attributes: Attributes = PLAIN) -> None:
         engine_kernel = make(driver, types_)
@@ -441,7 +441,7 @@ def test_clusters_and_dependent_launches(driver: Driver) -> None:
     kernel = make(driver, ("int",))
     kernel.target((32, 1, 1), 0, Attributes((16, 1, 1)))
     assert driver.set == [(99, 14, 1)]
-    # What the source has stands in the code, and is no attribute of a launch.
+    # What the source has is in the code, and is not an attribute of a launch.
     driver.attributes |= {10: 1, 11: 2, 12: 1, 13: 1}
     kernel = make(driver, ("int",))
     kernel.target((32, 1, 1), 0, Attributes((2, 1, 1))).run((2, 1, 1), 0, bound(4))

@@ -210,7 +210,7 @@ def test_first_launch_of_all_in_a_thread() -> None:
 
 
 @pytest.mark.gpu
-def test_a_forked_child_is_refused_as_torch_does() -> None:
+def test_a_forked_child_raises_as_torch_does() -> None:
     add = rawkern.RawKernel(ADD)
     x = values()
     out = torch.empty_like(x)
@@ -301,7 +301,7 @@ def test_threads_with_a_device_each_share_a_launcher() -> None:
 
 
 @pytest.mark.multigpu
-def test_tensors_on_two_devices_are_refused() -> None:
+def test_tensors_on_two_devices_raise() -> None:
     add = rawkern.RawKernel(ADD)
     x = values(device="cuda:0")
     with pytest.raises(ValueError, match="cuda:1"):

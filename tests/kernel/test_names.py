@@ -100,11 +100,11 @@ def test_module_attributes_and_listing(recorder: Recorder) -> None:
 
 
 def test_underscored_names_do_not_compile_anything() -> None:
-    broken = rawkern.RawModule("this is no CUDA")
+    broken = rawkern.RawModule("this is not CUDA")
     with pytest.raises(AttributeError, match=r"get_function\('_x'\)"):
         broken._x  # noqa: B018
     assert re.fullmatch(r"<RawModule from .*test_names.py:\d+>", repr(broken))
-    assert repr(rawkern.RawKernel("this is no CUDA", "k")) == "<RawKernel k>"
+    assert repr(rawkern.RawKernel("this is not CUDA", "k")) == "<RawKernel k>"
 
 
 def test_inline_namespaces_may_be_left_out(recorder: Recorder) -> None:

@@ -31,7 +31,7 @@ def test_steps_are_torchs(device, dtype, tolerance, maximize):
             grad = torch.randn(p.shape, generator=generator, dtype=torch.float64).to(device)
             p.grad, q.grad = grad.to(dtype), grad.clone()
         if k == 2:
-            ours[0].grad = theirs[0].grad = None  # then its step lags behind the others'
+            ours[0].grad = theirs[0].grad = None  # then its step is less than the others'
         one.step()
         two.step()
     for p, q in zip(ours, theirs, strict=True):

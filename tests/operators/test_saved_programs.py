@@ -28,7 +28,7 @@ class Model(torch.nn.Module):
         return rawkern.sum(rawkern.softmax(self.act(self.norm(rawkern.square(x))), 1), 0)
 
 
-class Formula(torch.nn.Module):
+class Composed(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         plus = rawkern.elementwise("T x", "T y", "y = x + 1", "rawkern_test::saved_plus")
         total = rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", "rawkern_test::saved_total")
@@ -49,12 +49,12 @@ torch.testing.assert_close(torch.export.load({str(tmp_path / "model.pt2")!r}).mo
 
 
 def test_formulas_are_found_after_they_changed(tmp_path: Path) -> None:
-    torch.export.save(torch.export.export(Formula(), (torch.ones(3, 4),)), tmp_path / "formula.pt2")
+    torch.export.save(torch.export.export(Composed(), (torch.ones(3, 4),)), tmp_path / "composed.pt2")
     found = run(f"""
 import torch, rawkern
 rawkern.elementwise("T x", "T y", "y = x + T(2)", "rawkern_test::saved_plus", preamble="// newer")
 rawkern.reduction("T x", "T y", "x", "b + a", "y = -a", "0", "rawkern_test::saved_total")
-print(torch.export.load({str(tmp_path / "formula.pt2")!r}).module()(torch.ones(3, 4)).tolist())
+print(torch.export.load({str(tmp_path / "composed.pt2")!r}).module()(torch.ones(3, 4)).tolist())
 """)
     assert found == "[-9.0, -9.0, -9.0, -9.0]\n"
 

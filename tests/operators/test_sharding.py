@@ -38,12 +38,12 @@ for product in (mul, smooth_mul):
         (3 * scale(out, 2.0)).sum().backward()
         assert torch.equal(x.grad.full_tensor(), 6 * b) and torch.equal(y.grad.full_tensor(), 6 * a)
 x = distribute_tensor(a, mesh, [Shard(0)])
-for refused in (relu_, unit):
+for rejected in (relu_, unit):
     try:
-        refused(x)
-        raise SystemExit(f"{refused.__name__} took a DTensor")
+        rejected(x)
+        raise SystemExit(f"{rejected.__name__} took a DTensor")
     except NotImplementedError as error:
-        assert f"rawkern_test.{refused.__name__}.default does not have a sharding strategy" in str(error), error
+        assert f"rawkern_test.{rejected.__name__}.default does not have a sharding strategy" in str(error), error
 # The weight is whole everywhere and its gradient a sum over the processes: AdamW's step has to add that up first.
 whole = b[:5].t().clone().requires_grad_()
 weight = torch.nn.Parameter(distribute_tensor(whole.detach(), mesh, [Replicate()]))

@@ -51,7 +51,7 @@ def test_backward_runs_on_the_stream_of_the_forward() -> None:
     x = numbers(2048, 512, device="cuda").requires_grad_()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        torch.cuda._sleep(20_000_000)  # the stream is behind: work on another stream would come too early
+        torch.cuda._sleep(20_000_000)  # the stream is late: work on another stream would come too early
         y = mul(x, x)
         out = unit(y).sum()
     out.backward()

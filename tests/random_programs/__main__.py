@@ -71,7 +71,7 @@ class Run:
         )
         try:
             for failure in failures:
-                kind = "refused" if failure.refused else failure.kind
+                kind = "unsupported" if failure.unsupported else failure.kind
                 print(f"seed {failure.seed}: {kind}: {(failure.detail.splitlines() or [''])[0][:200]}", flush=True)
                 self.found[failure.manner].append(failure)
             for alike in [] if listings else self.found.values():
@@ -80,7 +80,7 @@ class Run:
         except KeyboardInterrupt:
             print("stopped")
         self.sum_up()
-        return 1 if self.found.keys() - {"refused"} else 0
+        return 1 if self.found.keys() - {"unsupported"} else 0
 
     def done(self, count: int, took: dict[str, float]) -> None:
         self.finished += count
@@ -99,11 +99,11 @@ class Run:
     def sum_up(self) -> None:
         for manner, alike in sorted(self.found.items(), key=lambda item: -len(item[1])):
             print(f"{len(alike):6} {manner}: seeds {', '.join(str(f.seed) for f in alike[:8])}")
-        took, refused = time.monotonic() - self.start, len(self.found.get("refused", ()))
-        failures = sum(map(len, self.found.values())) - refused
+        took, unsupported = time.monotonic() - self.start, len(self.found.get("unsupported", ()))
+        failures = sum(map(len, self.found.values())) - unsupported
         each = ", ".join(f"{what} {1000 * s / max(self.finished, 1):.0f}" for what, s in self.seconds.items())
         print(
-            f"{self.finished} programs in {took:.0f} s, {failures} failures, {refused} refused; ms of CPU time for each: {each}"
+            f"{self.finished} programs in {took:.0f} s, {failures} failures, {unsupported} unsupported; ms of CPU time for each: {each}"
         )
 
 

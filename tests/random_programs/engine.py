@@ -16,8 +16,8 @@ from .launches import difference, inputs, outputs
 from .reference import PRELUDE
 from .tree import Listing
 
-#: What the engine says where it cannot let lanes elsewhere run; the one refusal that a program may meet by right.
-REFUSAL = (
+#: What the engine says where it cannot let lanes elsewhere run; the one error that a correct program may raise.
+LIMIT = (
     "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
     "the CPU engine takes such calls only from all threads of a warp together"
 )
@@ -32,15 +32,15 @@ class Failure:
     detail: str
 
     @property
-    def refused(self) -> bool:
-        """Whether the program was refused by right, which is no failure."""
-        return self.kind.endswith("LaunchError") and REFUSAL in self.detail
+    def unsupported(self) -> bool:
+        """Whether the program needs what the engine does not support, which is not a failure."""
+        return self.kind.endswith("LaunchError") and LIMIT in self.detail
 
     @property
     def manner(self) -> str:
         """What two failures have in common that have one cause: the kind, and of an error what it says without its numbers."""
-        if self.refused:
-            return "refused"
+        if self.unsupported:
+            return "unsupported"
         if "Error" not in self.kind:
             return self.kind
         text = re.sub(r"\S+\.py:\d+, line \d+", "", self.detail.split("; it comes from")[0].splitlines()[0])

@@ -50,7 +50,7 @@ def local(taste, scope, depth):
     return Stmt("let", f"{{\n    {C_TYPES[t]} w{n} = $0;\n    @0\n}}", [value], [block(taste, inner, depth - 1)])
 
 
-# Loops and ways out of them -----------------------------------------------------------------------------------------
+# Loops and their exits -----------------------------------------------------------------------------------------
 
 
 def looping(taste: Taste, scope: Scope) -> Scope:
@@ -58,7 +58,7 @@ def looping(taste: Taste, scope: Scope) -> Scope:
 
 
 def extra(taste: Taste, scope: Scope) -> str:
-    """What may stand at the head of a loop: a new `s`, a fence, which makes lanes wait for each other another way."""
+    """What may be at the head of a loop: a new `s`, a fence, which makes lanes wait for each other another way."""
     text = STEP if taste.chance(0.8) else ""
     if "waits" in taste.features and taste.chance(0.5):
         text += " " + taste.rng.choice(FENCES if scope.kernel else FENCES[:2])

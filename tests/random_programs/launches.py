@@ -1,4 +1,4 @@
-"""What a launch gets and leaves behind, as NumPy arrays: the same for the reference and every device."""
+"""What a launch gets and what it leaves, as NumPy arrays: the same for the reference and every device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from .tree import Listing
 
-UNSET = -77777  # what results are before a thread writes them
+UNWRITTEN = -77777  # what results are before a thread writes them
 
 
 def inputs() -> dict[str, np.ndarray]:
@@ -30,7 +30,7 @@ def outputs(program: Listing) -> dict[str, np.ndarray]:
     wide = np.arange(16 + 33 * (total // program.threads), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     wide[13] = 0
     return {
-        "out": np.full(program.rows * total, UNSET, np.int64),
+        "out": np.full(program.rows * total, UNWRITTEN, np.int64),
         "own": (np.arange(8 * total) * 40503 % 1000003 - 500000).astype(np.int32),
         "acc": acc,
         "wide": wide,

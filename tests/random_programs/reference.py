@@ -75,7 +75,7 @@ class Reference:
         path.unlink()
 
     def run(self, program: Listing, backwards: bool = False) -> dict[str, np.ndarray]:
-        """What a program leaves behind; `backwards` takes blocks and threads in the other order."""
+        """What a program leaves; `backwards` takes blocks and threads in the other order."""
         left, given = outputs(program), inputs()
         where = {"in_": given["in"], "fin": given["fin"], **left}
         launch = _Launch(p=program.p, q=program.q, **{name: a.ctypes.data for name, a in where.items()})

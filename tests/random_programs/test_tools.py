@@ -41,7 +41,7 @@ def test_a_seed_is_a_program(tmp_path: Path) -> None:
 
 @needs_compiler
 def test_programs_are_defined(tmp_path: Path) -> None:
-    """Neither the sanitizer, nor unset memory, nor another order of blocks and threads changes what they leave."""
+    """Neither the sanitizer, nor uninitialized memory, nor another order of blocks and threads changes what they leave."""
     programs = [generate(SEED + k).listing() for k in range(40)]
     strict, plain = Reference(programs, tmp_path, STRICT), Reference(programs, tmp_path)
     for program in programs:
@@ -113,14 +113,14 @@ def test_a_refusal_by_right_is_told_from_failures(
     program = listing("out[threadIdx.x] = threadIdx.x & 1 ? down(2, threadIdx.x) : down(2, 5) * 2;", block=32)
     program = replace(program, text=program.text.replace("{", "{ " + DOWN, 1))
     (failure,) = Batch([7], tmp_path, listings={7: program}).failures()
-    assert failure.kind == "LaunchError" and failure.refused and failure.manner == "refused"
-    assert not Failure(7, "wrong result", failure.detail).refused
-    assert not Failure(7, "LaunchError", "k: programs.py:7, line 5: thread (0,0,0) executed a trap").refused
-    program.write(tmp_path / "refused.cu")
-    monkeypatch.setattr("sys.argv", ["random_programs", str(tmp_path / "refused.cu")])
+    assert failure.kind == "LaunchError" and failure.unsupported and failure.manner == "unsupported"
+    assert not Failure(7, "wrong result", failure.detail).unsupported
+    assert not Failure(7, "LaunchError", "k: programs.py:7, line 5: thread (0,0,0) executed a trap").unsupported
+    program.write(tmp_path / "unsupported.cu")
+    monkeypatch.setattr("sys.argv", ["random_programs", str(tmp_path / "unsupported.cu")])
     assert main() == 0
     out = capsys.readouterr().out
-    assert "seed 7: refused: " in out and "0 failures, 1 refused" in out
+    assert "seed 7: unsupported: " in out and "0 failures, 1 unsupported" in out
 
 
 class Ending(Batch):

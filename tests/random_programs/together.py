@@ -138,7 +138,7 @@ def tree_sum(taste, scope, depth):
 
 @kind(0.6, "chain", least=3)
 def chain(taste, scope, depth):
-    """Each thread waits for a word of the one before it (or behind it), also in its own warp."""
+    """Each thread waits for a word of the one before it (or after it), also in its own warp."""
     if not scope.kernel:
         return None
     before = taste.rng.choice(("tid - 1", "tid + 1"))
@@ -260,7 +260,7 @@ def masked_loop(taste, scope, depth):
 
 
 def masked_leave(taste, scope):
-    """One of a loop's lanes' ways out; only one for each loop, as lanes that continue would not know who breaks."""
+    """One exit for a loop's lanes; only one for each loop, as lanes that continue would not know who breaks."""
     if taste.chance(0.5):
         form = "{\n    const bool c = $0;\n    m = n = __ballot_sync(m, !c);\n    if (c) break;\n}"
     else:

@@ -342,7 +342,7 @@ def test_found_nothing():
 def test_no_finding_at_all():
     launch(0)
 
-@pytest.mark.rawkern_unchecked("reads what lies behind on purpose")
+@pytest.mark.rawkern_unchecked("reads past the end on purpose")
 def test_unchecked():
     launch(1)
     assert os.environ["RAWKERN_CHECK"] == "bounds"

@@ -35,8 +35,8 @@ _TYPES = {
 def load(path: Path = CASES) -> dict[str, dict[str, Any]]:
     """The recorded cases by name.
 
-    A case has its source, its launches, and arguments: numbers, maps and arrays. What an array holds at the end stands
-    in "out", or its digest in "digest"; "opaque" ones are the hardware's own bits.
+    A case has its source, its launches, and arguments: numbers, maps and arrays. An array's final content is
+    "out", or its digest in "digest"; "opaque" ones are the hardware's own bits.
     """
     with np.load(path) as file:
         index = json.loads(bytes(file["index"]).decode())

@@ -182,18 +182,18 @@ __device__ void wait(unsigned bar) {
 }
 extern "C" __global__ void multicast(const int* x, int* out, int waits, int size, int mask) {
     __shared__ __align__(128) int s[64];
-    __shared__ int behind[64];
+    __shared__ int later[64];
     __shared__ unsigned long long bar;
     unsigned rank, b = place(&bar);
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    s[threadIdx.x] = behind[threadIdx.x] = -1;
+    s[threadIdx.x] = later[threadIdx.x] = -1;
     begin(b, 2 * size);
     if (threadIdx.x == 0) {
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2,"
             " [%3], %4;" :: "r"(place(s + 32 * rank)), "l"(x + 32 * blockIdx.x), "r"(size), "r"(b), "h"((short)mask));
     }
     if (waits) wait(b);
-    out[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x] + behind[threadIdx.x] + 1;
+    out[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x] + later[threadIdx.x] + 1;
     wait(b);
     meet();
 }

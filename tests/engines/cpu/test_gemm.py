@@ -1,4 +1,4 @@
-"""The pipelined GEMM of examples/hopper_gemm.py: sizes that are no multiples of its tiles, other orders, checks."""
+"""The pipelined GEMM of examples/hopper_gemm.py: sizes that are not multiples of its tiles, other orders, checks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_large() -> None:
 
 
 def test_orders() -> None:
-    """Warps run ahead of others of their group, and copies come at once or late: nobody reads what is not there."""
+    """Warps run ahead of others of their group, and copies come at once or late: no thread reads what is not there."""
     a, b = factors(256, 256, 1024, "cpu")
     expected = example().matmul(a, b, example().fixed)
     for seed in range(4):

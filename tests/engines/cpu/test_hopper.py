@@ -192,7 +192,7 @@ def test_wgmma(device: str) -> None:
 
 
 def test_what_a_wgmma_reads_is_checked() -> None:
-    """Operands are written before it and overwritten after its group is waited for, by any warp of the group."""
+    """Operands are written before it and overwritten after a wait for its group, by any warp of the group."""
     a, b = torch.randn(64, 16).half(), torch.randn(8, 16).half()
     wait, overwritten = (
         "wgmma.wait_group.sync.aligned 0;",
@@ -243,7 +243,7 @@ def test_products_take_effect_where_they_are_waited_for() -> None:
 
 
 def test_a_phase_that_never_ends_is_a_deadlock() -> None:
-    """Barriers that nobody can complete are reported with what they lack; loops that look at a clock are let alone."""
+    """Barriers that no thread can complete are reported with what they lack; loops that look at a clock are let alone."""
     expects = '%1;" :: "r"(at), "r"(size) : "memory");'
     assert expects in COPIES
     x = torch.arange(64, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""A GPU's limits on the CPU engine: what its assembler refuses, in its words, and what launches do not take."""
+"""A GPU's limits on the CPU engine: what its assembler rejects, in its words, and what launches reject."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TOO_MUCH = {
 }  # fmt: skip
 
 
-def refused(source: Source, arch: str) -> list[str]:
+def rejected(source: Source, arch: str) -> list[str]:
     """The assembler's errors, or those of the CPU engine, in the alphabet's order."""
     try:
         program = compile_program(source, arch)
@@ -62,14 +62,14 @@ def refused(source: Source, arch: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
-def test_what_the_assembler_refuses_in_its_words(name: str) -> None:
+def test_what_the_assembler_rejects_in_its_words(name: str) -> None:
     least, code = TOO_MUCH[name]
     source = from_text(code, [f"-DN={least}"])
-    said = refused(source, "sm_80")
+    said = rejected(source, "sm_80")
     assert said and all("uses too much" in line for line in said)
-    assert refused(source, CPU_ARCH) == said
+    assert rejected(source, CPU_ARCH) == said
     fits = from_text(code, [f"-DN={least - 8 if 'instances' in name else least - 1}"])
-    assert refused(fits, "sm_80") == refused(fits, CPU_ARCH) == []
+    assert rejected(fits, "sm_80") == rejected(fits, CPU_ARCH) == []
 
 
 def with_parameters(size: int, version: str, folder: Path) -> Path:
@@ -100,7 +100,7 @@ def test_parameters_of_ptx(size: int, version: str, tmp_path: Path) -> None:
             cpu.load_module(compile_program(from_path(path), CPU_ARCH))
 
 
-def test_parameters_that_the_compiler_refuses() -> None:
+def test_parameters_that_the_compiler_rejects() -> None:
     code = 'struct P { char c[32765]; }; extern "C" __global__ void f(P p, char* o) { *o = p.c[threadIdx.x]; }'
     for arch in ("sm_80", CPU_ARCH):
         with pytest.raises(

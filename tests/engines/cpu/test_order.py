@@ -171,7 +171,7 @@ def test_errors_name_the_thread(level: str) -> None:
 
 
 def test_the_order_is_the_contexts(request: pytest.FixtureRequest) -> None:
-    """Native launches come back behind it; the innermost seed holds; threads launch beside each other."""
+    """Native launches come back after it; the innermost seed holds; threads launch beside each other."""
     kernel, before = MODULE.get_function("free_running"), torch.get_num_threads()
     request.addfinalizer(lambda: torch.set_num_threads(before))
     torch.set_num_threads(1)  # of several, each begins when it can

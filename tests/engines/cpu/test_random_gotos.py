@@ -1,4 +1,4 @@
-"""Kernels that jump about at random, as no structured program does: lanes part, wait and meet at all kinds of places."""
+"""Kernels that jump about at random, as no structured program does: lanes diverge, wait and reconverge at all kinds of places."""
 
 from __future__ import annotations
 

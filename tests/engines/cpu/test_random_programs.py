@@ -24,7 +24,7 @@ pytestmark = [
 @pytest.mark.parametrize("case", range(CASES))
 def test_new_programs(case: int, tmp_path: Path) -> None:
     first = SEED + case * COUNT
-    failures = [f for f in Batch(range(first, first + COUNT), tmp_path).failures() if not f.refused]
+    failures = [f for f in Batch(range(first, first + COUNT), tmp_path).failures() if not f.unsupported]
     text = "\n\n".join(f"seed {f.seed}: {f.kind}: {f.detail}" for f in failures)
     assert not failures, f"{text}\n\npython -m tests.random_programs --count 1 --reduce 1 --seed {failures[0].seed}"
 
@@ -40,5 +40,5 @@ def test_programs_that_failed_once(path: Path, tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_new_programs_on_a_gpu(tmp_path: Path) -> None:
     """The engine, a GPU and g++ agree."""
-    failures = [f for f in Batch(range(SEED, SEED + COUNT), tmp_path, device="cuda").failures() if not f.refused]
+    failures = [f for f in Batch(range(SEED, SEED + COUNT), tmp_path, device="cuda").failures() if not f.unsupported]
     assert not failures, "\n\n".join(f"seed {f.seed}: {f.kind}: {f.detail}" for f in failures)

@@ -1,4 +1,4 @@
-"""What the CPU engine lacks is refused before anything runs, with the instruction and the line of CUDA it comes from."""
+"""What the CPU engine lacks raises before anything runs, with the instruction and its line of CUDA."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_line_of_an_inlined_function_comes_with_its_call(tmp_path):
 
 
 def test_functions_of_the_compilers_own_headers_are_in_no_folder():
-    """NVRTC names its built-in header as if it stood in the current directory."""
+    """NVRTC names its built-in header as if it were in the current directory."""
     k = rawkern.RawKernel(
         'extern "C" __global__ void k(cudaTextureObject_t t, float* x) { x[0] = tex1Dfetch<float>(t, 3); }'
     )

@@ -61,7 +61,7 @@ def square(x):
 
 
 def changed(before: str, after: str, source: str = FUNCTION) -> str:
-    """A candidate with some of its text replaced, once."""
+    """A candidate with a part of its source replaced, once."""
     assert source.count(before) == 1
     return source.replace(before, after)
 

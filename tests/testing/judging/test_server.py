@@ -18,7 +18,7 @@ import torch
 import cupy
 
 
-def refuse(*args, **kwargs):
+def fail(*args, **kwargs):
     raise SystemError("asks for a GPU")
 
 
@@ -27,7 +27,7 @@ for module, names in (
     (cupy.cuda.runtime, ("getDeviceCount", "getDevice", "driverGetVersion")),
 ):
     for name in names:
-        setattr(module, name, refuse)
+        setattr(module, name, fail)
 from rawkern.testing.judging import server
 
 server.warm_up()

@@ -436,10 +436,10 @@ look:
   %middle = lshr i64 %sum, 1
   %pm = getelementptr [2 x i64], ptr %ranges, i64 %middle, i64 0
   %start = load i64, ptr %pm
-  %behind = icmp ule i64 %start, %address
+  %beyond = icmp ule i64 %start, %address
   %next = add i64 %middle, 1
-  %first1 = select i1 %behind, i64 %next, i64 %first
-  %after1 = select i1 %behind, i64 %after, i64 %middle
+  %first1 = select i1 %beyond, i64 %next, i64 %first
+  %after1 = select i1 %beyond, i64 %after, i64 %middle
   br label %halve
 found:
   ret i64 %first
@@ -530,12 +530,12 @@ fresh:
   %pend = &Heap.end %heap
   %end = load i64, ptr %pend
   %with = add i64 %room, 16
-  %behind = add i64 %next, %with
-  %full = icmp ugt i64 %behind, %end
+  %beyond = add i64 %next, %with
+  %full = icmp ugt i64 %beyond, %end
   %cannot = or i1 %many, %full
   br i1 %cannot, label %unlock, label %add
 add:
-  store i64 %behind, ptr %pnext
+  store i64 %beyond, ptr %pnext
   %pstart = getelementptr [2 x i64], ptr %table, i64 %number, i64 0
   store i64 %next, ptr %pstart
   %pfirst = getelementptr [2 x i64], ptr %table, i64 %number, i64 1
@@ -561,7 +561,7 @@ null:
   ret i64 0
 }
 
-; free: false where that is no address that malloc gave, or one that is free already.
+; free: false where that is not an address that malloc gave, or one that is free already.
 define i64 @rk_heap_give(ptr %heap, ptr %held, i64 %address) {
   %nothing = icmp eq i64 %address, 0
   br i1 %nothing, label %good, label %search

@@ -33,9 +33,9 @@ out:
   ret i64 0
 }
 
-; A block begins: its shared memory, but for what CUDA keeps for itself from %kept to before %behind. What is less than all
+; A block begins: its shared memory, but for what CUDA keeps for itself from %kept to before %beyond. What is less than all
 ; numbers in one block is greater in the next.
-define i64 @rk_begin(ptr %launch, ptr %blk, i64 %kept, i64 %behind) {
+define i64 @rk_begin(ptr %launch, ptr %blk, i64 %kept, i64 %beyond) {
   %px = &Block.x %blk
   %x = load i32, ptr %px
   %low = and i32 %x, 1
@@ -47,8 +47,8 @@ define i64 @rk_begin(ptr %launch, ptr %blk, i64 %kept, i64 %behind) {
   %total32 = load i32, ptr %ptotal
   %total = zext i32 %total32 to i64
   %r0 = call i64 @rk_fill(ptr %shared, i64 %kept, i64 %value)
-  %after = getelementptr i8, ptr %shared, i64 %behind
-  %rest = sub i64 %total, %behind
+  %after = getelementptr i8, ptr %shared, i64 %beyond
+  %rest = sub i64 %total, %beyond
   %r1 = call i64 @rk_fill(ptr %after, i64 %rest, i64 %value)
   ret i64 0
 }

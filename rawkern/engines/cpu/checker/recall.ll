@@ -29,7 +29,7 @@ define void @rk_recall(ptr %launch, i1 zeroext %usual) {
   %before = load i64, ptr %pbefore
   %other = icmp ne ptr %reading, %out
   br label %row
-row:                                              ; an address may stand in a tensor of a row before
+row:                                              ; an address may be in a tensor of an earlier row
   %k = phi i64 [ 0, %0 ], [ %k1, %next ]
   %over = icmp eq i64 %k, %count
   br i1 %over, label %order, label %look
@@ -82,8 +82,8 @@ read:
   %from = phi ptr [ %base, %word ], [ %holding, %follow ]
   %at = getelementptr i8, ptr %from, i64 %offset
   %address = load i64, ptr %at, align 1
-  %behind = sub i64 %address, %start
-  %leads = icmp ult i64 %behind, %size
+  %beyond = sub i64 %address, %start
+  %leads = icmp ult i64 %beyond, %size
   %reached = select i1 %leads, i64 %size, i64 0
   br label %next
 next:

@@ -95,7 +95,7 @@ define internal void @rk_profile_stride(ptr %slot, i64 %stride) alwaysinline {
   ret void
 }
 
-; The same for the first two of the lanes whose addresses stand in an array.
+; The same for the first two of the lanes whose addresses are in an array.
 define internal void @rk_profile_first_stride(ptr %slot, ptr %addresses, i32 %mask) {
   %less = sub i32 %mask, 1
   %rest = and i32 %mask, %less
@@ -194,7 +194,7 @@ done:
   %lines = call i64 @rk_profile_distinct(<32 x i64> %line, i32 %mask)
   %ideal = call i64 @rk_profile_ideal(i32 %mask, i64 %size)
   %before32 = zext i32 %k0 to i64
-  %before = mul i64 %before32, %size              ; of idle lanes, if all lay side by side
+  %before = mul i64 %before32, %size              ; of idle lanes, if all were contiguous
   %begin0 = add i64 %first, %shift
   %begin = sub i64 %begin0, %before
   call void @rk_profile_sum(ptr %slot, i64 %n1, i64 %ideal, i64 %lines, i64 %begin)
@@ -263,7 +263,7 @@ lanes:
   ret i64 0
 }
 
-; -- local memory: words of 32 bits of all lanes lie side by side -----------------------------------------------------------
+; -- local memory: words of 32 bits of all lanes are contiguous -----------------------------------------------------------
 
 ; A call's variables begin at %low for lane 0, and %pitch bytes further for each lane.
 define i64 @rk_profile_local(ptr %slot, i32 %mask, i64 %size, i64 %low, i64 %pitch, <32 x i64> %a) {

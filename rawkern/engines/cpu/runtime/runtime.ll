@@ -1,5 +1,5 @@
 ; The scheduler: blocks to workers, warps of a block to their stacks. What calls the kernel's body, and what is inlined,
-; stands in every kernel; the rest is one object file for all (scheduler.py).
+; is in every kernel; the rest is one object file for all (scheduler.py).
 ;
 ; An ampersand before Record.field stands for the address of that field of a pointer (records.py holds the layout).
 ;
@@ -137,7 +137,7 @@ out:
   ret void
 }
 
-; Ask Python for a service (see runtime.py); arguments stand in the worker's request fields.
+; Ask Python for a service (see runtime.py); arguments are in the worker's request fields.
 define internal void @rk_service(ptr %blk, i32 %reason, i32 %mask, i32 %warp, i32 %site, <32 x i64> %a, <32 x i64> %b) noinline {
   %pworker = &Block.worker %blk
   %worker = load ptr, ptr %pworker

@@ -85,7 +85,7 @@ exhausted:
   %over = icmp uge i32 %tried1, %count
   br i1 %over, label %finish, label %victim
 place:
-  %number = phi i64 [ %first, %take ], [ %behind, %place ]
+  %number = phi i64 [ %first, %take ], [ %beyond, %place ]
   call void @rk_place(ptr %launch, ptr %blk, i64 %number)
   %x = load i32, ptr %px
   %y = load i32, ptr %py
@@ -99,8 +99,8 @@ place:
   %blocks32 = trunc i64 %blocks to i32
   %xend = add i32 %x, %blocks32
   call void %run(ptr %launch, ptr %blk, i32 %x, i32 %xend, i32 %y, i32 %z)
-  %behind = add i64 %number, %blocks
-  %again = icmp ult i64 %behind, %stop
+  %beyond = add i64 %number, %blocks
+  %again = icmp ult i64 %beyond, %stop
   br i1 %again, label %place, label %taken
 taken:
   %due = load i64, ptr %pdue

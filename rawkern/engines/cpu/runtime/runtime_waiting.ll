@@ -254,7 +254,7 @@ define internal void @rk_main(ptr %worker) {
   %max = load i32, ptr %pmax
   %ptogether = &Launch.together %launch
   %together = load i64, ptr %ptogether
-  %ptried = alloca i32                            ; workers whose blocks have all been taken: itself, those behind it
+  %ptried = alloca i32                            ; workers whose blocks have all been taken: itself, those after it
   store i32 0, ptr %ptried
   br label %turn
 turn:

@@ -48,7 +48,7 @@ LOOP = f"""
     SKIP: {mark(103)} @%p2 bra HEAD;
     {mark(104)} ret;
 """
-# the loop's exit stands in the text before the rest of the loop, as compilers like to put it
+# the loop's exit precedes the rest of the loop in the PTX, as compilers like to put it
 EARLY_EXIT = f"""
     {mark(100)}
     HEAD: {mark(101)} @%p1 bra BODY;
@@ -196,7 +196,7 @@ def test_a_predicated_barrier_is_a_block_of_its_own():
     flow = flow_of(f"{mark(100)} @%p1 bar.sync 0; {mark(101)} ret;")
     inner, after = flow.blocks[at(flow, 100)].targets
     assert flow.blocks[inner].kind == "barrier"
-    (alone,) = flow.blocks[inner].targets  # so that nothing is copied on the way out of a barrier
+    (alone,) = flow.blocks[inner].targets  # so that nothing is copied when a barrier is left
     assert (flow.blocks[alone].kind, flow.blocks[alone].targets) == ("jump", [after]) and after == at(flow, 101)
 
 

@@ -129,7 +129,7 @@ def test_waiting_costs_little_more_than_a_barrier(module, name):
 
 
 def test_blocks_that_wait_for_each_other(device):
-    """A token goes round among more blocks than there are threads of the host; nobody else can pass it on."""
+    """A token goes round among more blocks than there are threads of the host; no other thread can pass it on."""
     code = r"""extern "C" __global__ void ring(volatile int* token, int* seen, int rounds) {
         if (threadIdx.x % 32) return;
         int warps = blockDim.x / 32, me = blockIdx.x * warps + threadIdx.x / 32, all = gridDim.x * warps;

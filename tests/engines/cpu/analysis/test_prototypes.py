@@ -1,4 +1,4 @@
-"""Calls through function pointers of random types: right ones against Python, wrong ones are refused, none hurts."""
+"""Calls through function pointers of random types: correct ones against Python, wrong ones raise errors, none does harm."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ extern "C" __global__ void with_barrier(int n, const float* x, double* out) {
 }
 """
 TWICE = r"""
-extern "C" __global__ void centred(int n, const float* x, float* y) {   // x is read once more, and y anew
+extern "C" __global__ void centered(int n, const float* x, float* y) {   // x is read once more, and y for the first time
     __shared__ float part[8];
     x += (size_t)blockIdx.x * n, y += (size_t)blockIdx.x * n;
     float s = 0;
@@ -159,7 +159,7 @@ def prefetches(code: str, kernel: str, instrument: type[Instrument] = Instrument
         (CODE, "grid_stride", (2, 0)),
         (CODE, "own_rows", (0, 0)),
         (CODE, "in_shared", (2, 0)),
-        (TWICE, "centred", (2, 2)),
+        (TWICE, "centered", (2, 2)),
         (TWICE, "pairs", (8, 0)),
         (PLAIN, "once", (0, 0)),
         (PLAIN, "block_sums", (1, 0)),
@@ -175,11 +175,11 @@ def test_memory_is_asked_for_ahead_once(code, kernel, lines):
 
 @pytest.mark.parametrize(("n", "blocks", "threads"), [(1000, 40, 256), (33, 3, 64), (31, 2, 32), (4100, 5, 96)])
 def test_results_beside_what_is_asked_for(device, n, blocks, threads):
-    """The last blocks ask for memory behind the tensors."""
+    """The last blocks ask for memory past the end of the tensors."""
     module = rawkern.RawModule(code=TWICE)
     x = torch.randn(blocks, n, generator=torch.Generator().manual_seed(n))
     y = torch.full((blocks, n), float("nan"), device=device)
-    module.centred[blocks, threads](n, x.to(device), y)
+    module.centered[blocks, threads](n, x.to(device), y)
     mean = x.double().mean(1, keepdim=True)
     torch.testing.assert_close(y.cpu().double(), 2 * (x - mean), rtol=1e-5, atol=1e-5)
     pairs = torch.rand(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(n + 1))

@@ -1,4 +1,4 @@
-"""Blocks whose rows are half or a quarter of a warp: addresses that start anew in each segment of the lanes."""
+"""Blocks whose rows are half or a quarter of a warp: addresses that start again in each segment of the lanes."""
 
 from __future__ import annotations
 

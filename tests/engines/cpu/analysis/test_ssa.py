@@ -41,7 +41,7 @@ def test_the_counter_of_a_loop_that_lanes_leave_one_by_one_stays_uniform():
     assert kinds_of(flow, analysis, "add.s32") == [U]
     stored = flow.blocks[-1].instrs[-1].args[1].name
     assert analysis.kinds[stored] == V
-    assert [name for _, name in analysis.blends] == [stored]  # only on the way out
+    assert [name for _, name in analysis.blends] == [stored]  # only on the exit
 
 
 def test_an_index_stays_affine_though_the_register_held_the_thread_index_before():

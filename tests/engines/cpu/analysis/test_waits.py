@@ -29,7 +29,7 @@ def pairs(flow: Flow, *marks: tuple[int, int]) -> set[tuple[int, int]]:
 def test_where_lanes_wait_while_others_run():
     flow = flow_of(IF_ELSE)
     assert waits_of(flow, 100) == pairs(flow, (101, 102), (102, 103))
-    flow = flow_of(LOOP)  # nobody waits in the loop when others go round it
+    flow = flow_of(LOOP)  # no lane waits in the loop when others iterate
     assert waits_of(flow, 103) == pairs(flow, (101, 104), (102, 104), (103, 104))
     assert waits_of(flow, 101) == pairs(flow, (102, 103))
     flow = flow_of(f"""
@@ -38,7 +38,7 @@ def test_where_lanes_wait_while_others_run():
         OUT: {mark(105)} ret;
     """)
     inside = [(a, 105) for a in (101, 102, 103, 104)]
-    assert waits_of(flow, 101) == pairs(flow, *inside)  # those that break off wait behind the loop alone
+    assert waits_of(flow, 101) == pairs(flow, *inside)  # those that break wait only after the loop
     assert waits_of(flow, 102) == pairs(flow, (103, 104))
     flow = flow_of(NESTED)
     assert waits_of(flow, 101) == pairs(flow, (101, 102))

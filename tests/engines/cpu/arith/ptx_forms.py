@@ -52,7 +52,7 @@ def _warpgroup_product(op: str) -> str:
 
 
 def operands(op: str) -> str:
-    """Operands with which an instruction can stand in a kernel."""
+    """Operands with which an instruction can be in a kernel."""
     parts = op.split(".")
     base, ty = parts[0], parts[-1]
     hint = ", %rd9" if ".L2::cache_hint" in op else ""

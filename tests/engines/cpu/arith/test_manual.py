@@ -349,7 +349,7 @@ def test_carries(t):
         assert compiled.run(form, FEW, arrays)[:CASES].tolist() == results, form.text
 
 
-def test_modifiers_that_ptx_does_not_have_are_refused():
+def test_modifiers_that_ptx_does_not_have_are_rejected():
     """NVRTC does not look into inline assembly."""
     for wrong in (
         "mad.lo.sat.s32",
@@ -364,7 +364,7 @@ def test_modifiers_that_ptx_does_not_have_are_refused():
 
 
 def test_every_form_is_compared_with_something_exact():
-    """What the reference here leaves out stands in the recorded answers of a GPU or in tests of its own."""
+    """What the reference here leaves out is among the recorded answers of a GPU or has its own tests."""
     recorded = {name for form in runner.forms() for name, _ in runner.instructions(form.text)}
     left = {m[0] for m in _mnemonics() if not _known(*m[1:])}
     open_ = {

@@ -74,7 +74,7 @@ def test_code_without_fma_and_f16c_matches_hardware(chosen):
 
 
 # -- approximate instructions -------------------------------------------------------------------------
-# PTX's bounds, relative unless absolute; what the H200 showed on the same inputs stands behind
+# PTX's bounds, relative unless absolute; the comments have what an H200 showed on the same inputs
 BOUNDS = {
     r"ex2.*f32": 2**-22,  # 2^-23.0
     r"ex2.*bf16": 2**-7,  # 2^-7.0

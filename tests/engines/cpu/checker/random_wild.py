@@ -117,7 +117,7 @@ extern "C" __global__ void wild({types[0]}* a0, {types[1]}* a1, const {types[2]}
 
 
 class Arrays:
-    """The arrays of a program, each with zones around it that nobody may change."""
+    """The arrays of a program, each with guard zones around it that must not change."""
 
     def __init__(self, wild: Wild, seed: int) -> None:
         self.zones: list[torch.Tensor] = []
@@ -159,12 +159,12 @@ def trial(seed: int) -> str:
             kernel[wild.grid, wild.block](*bounds.given())
         except rawkern.CheckError as error:
             kind = type(error)
-            if kind is rawkern.FreedMemoryError:  # behind its piece of the heap may lie one that is free
+            if kind is rawkern.FreedMemoryError:  # after its piece of the heap there may be a free one
                 kind = rawkern.OutOfBoundsError
             raised = kind, error.reports[0].line if error.reports else 0
         if not bounds.intact():
             return "memory around an array was changed"
-        # what an index behind a piece of the heap meets, another piece or free memory, is as the heap was left
+        # what an index past a piece of the heap reaches, another piece or free memory, depends on the heap's history
         sure = {(error, line) for error, line in found if "malloc" not in lines[line - 1]}
         if raised is not None and "malloc" in lines[raised[1] - 1]:
             return ""

@@ -20,7 +20,7 @@ def module() -> rawkern.RawModule:
 
 
 class Guarded:
-    """Arrays with zones around them that nobody may change."""
+    """Arrays with guard zones around them that must not change."""
 
     def __init__(self) -> None:
         self.zones: list[torch.Tensor] = []

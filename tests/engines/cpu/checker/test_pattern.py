@@ -1,4 +1,4 @@
-"""Memory that nobody has set: what it holds, where, and that a forgotten barrier shows in each launch."""
+"""Uninitialized memory: what it holds, where, and that a forgotten barrier shows in each launch."""
 
 from __future__ import annotations
 

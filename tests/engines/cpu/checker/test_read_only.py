@@ -76,7 +76,7 @@ def module() -> rawkern.RawModule:
 
 @pytest.fixture(scope="module")
 def mapped(tmp_path_factory) -> np.memmap:
-    """Memory that the system lets nobody write."""
+    """Memory that the system has made read-only."""
     file = tmp_path_factory.mktemp("read_only") / "zeros"
     np.zeros(4096, np.int32).tofile(file)
     return np.memmap(file, np.int32, mode="r")
@@ -131,7 +131,7 @@ def test_one_that_is_also_given_to_be_written() -> None:
 
 
 class _Locked:
-    """An array that its owner lets nobody write, as JAX's are."""
+    """A read-only array, as JAX's are."""
 
     def __init__(self, x: np.ndarray) -> None:
         x.flags.writeable = False
@@ -193,7 +193,7 @@ def test_parameters_are_read_only() -> None:
             for name in ("member", "added"):
                 with pytest.raises(rawkern.ReadOnlyError, match="may only read the parameters"):
                     module.get_function(name)[1, 1](b, x, 2)
-            assert not victim.any() and (level == "full" or not x.any())  # which goes on behind what it found
+            assert not victim.any() and (level == "full" or not x.any())  # which continues after what it found
             module.get_function("copies")[1, 32](b, x, 2)
             for t in range(32):
                 v = list(range(8))

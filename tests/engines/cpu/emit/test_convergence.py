@@ -179,9 +179,9 @@ def test_waiting_for_another_warp_before_the_exchange(device, module):
     np.testing.assert_array_equal(out.cpu(), LANE.sum() + 2 + 1000 * (LANE & 1 == 0))
 
 
-@pytest.mark.rawkern_unchecked("of the refusal of the usual build, whose functions are not inlined alike")
+@pytest.mark.rawkern_unchecked("tests an error of the usual build, whose functions are not inlined alike")
 def test_inside_recursion(module):
-    """All lanes together; a call of part of a warp that names others is refused, as those may be anywhere."""
+    """All lanes together; a call of part of a warp that names others is an error, as those may be anywhere."""
     out = poison(32, "cpu")
     module.recursive[1, 32](0, out)
 
@@ -253,7 +253,7 @@ SHUFFLE = "shfl.sync.idx.b32 %r3|%p2, %r1, 0, 31, -1;"
         (
             "L: membar.cta; ld.global.nc.u32 %r4, [%rd2]; setp.eq.s32 %p1, %r4, 0; @%p1 bra L;",
             False,
-        ),  # nobody writes it
+        ),  # it is never written
         ("L: atom.global.exch.b32 %r4, [%rd1], 1; add.s32 %r5, %r4, 1; setp.ne.s32 %p3, %r5, 1; @%p3 bra L;", True),
     ],
 )

@@ -158,7 +158,7 @@ def test_a_branch_table_under_a_predicate():
 
 
 def test_a_branch_table_goes_round_a_loop():
-    """Some lanes go back while others have left for two places behind it."""
+    """Some lanes go back while others have left for two places after it."""
     code = r"""extern "C" __global__ void k(const int* x, int* out) {
         int i = threadIdx.x, n = x[i], r = 0;
         asm volatile("{ .reg .u32 t;\n T: .branchtargets HEAD, A, B;\n"
@@ -183,7 +183,7 @@ def test_a_branch_table_goes_round_a_loop():
 
 
 def test_lanes_leap_over_others_to_where_nobody_waits(device):
-    """The way to B and to D leads over a block where others may wait; in the last two warps nobody does."""
+    """The way to B and to D leads over a block where others may wait; in the last two warps no lane does."""
     code = r"""extern "C" __global__ void k(const int* x, int* out) {
         int i = threadIdx.x, r = x[i] * 100;
         asm volatile("{ .reg .pred p;\n setp.eq.s32 p, %1, 0;\n @p bra A;\n bra B;\n A: add.s32 %0, %0, 10;\n bra E;\n"

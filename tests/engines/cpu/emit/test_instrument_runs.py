@@ -138,7 +138,7 @@ def test_the_heap_is_the_instruments():
 
 
 class Counts(Instrument):
-    """Counts events: `table` says of what each number is, the numbers stand in memory that each block has."""
+    """Counts events: `table` says of what each number is, the numbers are in memory of each block."""
 
     name = "counts"
     own = ("rk_count_",)

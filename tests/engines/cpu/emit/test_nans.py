@@ -205,7 +205,7 @@ def test_powers_are_the_same_bits_alone_and_in_all_lanes(device):
 
 
 def test_a_uniform_nan_gives_way_to_a_number_of_an_integer(device):
-    """Both are the same in all lanes, so scalars are compared; that the second is no NaN can be seen at compile time."""
+    """Both are the same in all lanes, so scalars are compared; the compiler knows that the second is not a NaN."""
     k = rawkern.RawKernel(r"""
     extern "C" __global__ void k(const int* in, double* o, float* f) {
         double x = (double)in[0] / 0.0;

@@ -29,7 +29,7 @@ def test_all_that_kernels_use_is_taken_but_textures_and_surfaces():
 
 
 def test_the_page_is_what_the_tables_say():
-    assert coverage.PAGE.read_text() == coverage.page(), f"make it anew: {coverage.COMMAND}"
+    assert coverage.PAGE.read_text() == coverage.page(), f"write it again: {coverage.COMMAND}"
 
 
 def test_what_is_listed_has_a_handler():
@@ -56,7 +56,7 @@ def test_what_is_listed_has_a_handler():
         ("frobnicate.b32", "no instruction frobnicate"),
     ],
 )
-def test_why_a_form_is_refused(op, why):
+def test_why_a_form_is_not_supported(op, why):
     found = unsupported_reason(decode(op))
     assert found is not None and why in found
 

@@ -474,7 +474,7 @@ def test_warp_barriers_in_two_branches(device):
 
 
 def test_shuffled_nan_is_canonical_where_its_bits_are_seen(device):
-    """A computed NaN has PTX's bits behind shuffles; one that was loaded keeps its own."""
+    """A computed NaN has PTX's bits after shuffles; a loaded one keeps its own."""
     code = r"""extern "C" __global__ void k(const float* x, const float* own, int* bits, float* sum, int* kept) {
         int i = threadIdx.x;
         float v = x[i] * 0.0f, moved = __shfl_down_sync(~0u, v, 3);

@@ -1,4 +1,4 @@
-"""What a warp's addresses take, in plain Python: the formulas that profiles follow, and their sums over requests."""
+"""What a warp's addresses take, in plain Python, as profiles count them, and sums over requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sectors(addresses: list[int], size: int) -> tuple[int, int, int]:
 
 
 def wavefronts(addresses: dict[int, int], size: int) -> tuple[int, int]:
-    """Wavefronts and their ideal, as the documentation of the formulas has them."""
+    """Wavefronts and their ideal, as documented."""
     parts = max(1, size // 4)
     width = 32 // parts
     total = ideal = 0

@@ -1,4 +1,4 @@
-"""Counts of accesses against the formulas in plain Python, on patterns of every kind, for all widths and any lanes."""
+"""Counts of accesses against plain Python, on patterns of every kind, for all widths and any lanes."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_patterns(name):
         module(name).get_function("pattern")[len(every), 32, ROOM * size](x, y, at, on, ROOM)
     taken = [{k: e * size for k, e in enumerate(lanes) if e is not None} for lanes in every]
     expected = [sectors(list(lanes.values()), size) for lanes in taken]
-    expected += [sectors([4 * k for k in lanes], 4) for lanes in taken]  # at[i] stands in the same line
+    expected += [sectors([4 * k for k in lanes], 4) for lanes in taken]  # at[i] is in the same line
     first, last = line_with("a = x[at[i]]"), line_with("y[i] = a")  # structs are loaded where they are stored
     assert counted(report, first, "ld.global", *SECTORS, last=last) == added(expected)
     expected = [wavefronts(lanes, size) for lanes in taken]

@@ -67,7 +67,7 @@ def test_header_of_a_kernel():
     kernel = ptx.functions["_Z1kPfi"]
     assert (ptx.version, kernel.entry, kernel.defined) == (87, True, True)
     assert kernel.params == [
-        Var("_Z1kPfi_param_0", "param", "u64", 8, 8),  # the alignment behind .ptr is that of what it points to
+        Var("_Z1kPfi_param_0", "param", "u64", 8, 8),  # the alignment after .ptr is that of what it points to
         Var("_Z1kPfi_param_1", "param", "b8", 8, 24),
     ]
     assert [i.op.text for i in kernel.body if isinstance(i, Instr)] == ["ret"]

@@ -127,7 +127,7 @@ def test_a_limit_of_time_ends_what_prints_for_ever(module, capsys) -> None:
 
 
 def test_formats_of_any_kind_raise_what_is_rawkern_s() -> None:
-    """Whatever stands in a format: it expands, or raises an error of rawkern's."""
+    """Any format expands, or raises an error of rawkern's."""
     memory = ctypes.create_string_buffer(struct.pack("=8q", *range(8)), 64)
     at = ctypes.addressof(memory)
     room = lambda address: max(at + 64 - address, 0) if address >= at else 0  # noqa: E731

@@ -85,7 +85,7 @@ def test_kernels_whose_lanes_wait_anywhere_are_generated_in_time() -> None:
 
 
 def test_values_meet_where_lanes_do() -> None:
-    """Values that nobody needs are not carried along: each merged vector costs registers, copies and time to compile."""
+    """Dead values are not carried along: each merged vector costs registers, copies and time to compile."""
     ptx = compile_program(from_text((KERNELS / "raytrace.cu").read_text()), CPU_ARCH).ptx
     translation = jit.Translation(ptx)
     lowered = translation.lower("raytrace", translation.globals(), "rows", base.host())

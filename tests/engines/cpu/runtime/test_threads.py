@@ -342,7 +342,7 @@ def test_a_forked_child_of_a_pool_runs_kernels(module):
         while not stop.is_set():
             module.affine[4, 64](5000, 2, x, out)
 
-    module.affine[4, 64](5000, 2, x, torch.empty_like(x))  # a fork while another thread imports is no one's to mend
+    module.affine[4, 64](5000, 2, x, torch.empty_like(x))  # a fork while another thread imports cannot be fixed here
     thread = threading.Thread(target=busy)
     thread.start()
     try:

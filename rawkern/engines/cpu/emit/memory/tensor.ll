@@ -1,7 +1,7 @@
 ; Tensor copies: how an operation's box lies in the tensor and in shared memory. `%op` has six coordinates (i32), the
 ; innermost first, from byte 24 on three offsets (i16) of im2col, and from byte 32 on the tensor map
 ; (`rawkern.arguments.tensor_map`). Bytes move in units of 16, which are not divided in shared memory. A row is what lies
-; side by side: in im2col mode the channels of a pixel.
+; contiguous: in im2col mode the channels of a pixel.
 
 @rk_tensor_sizes = internal constant [13 x i8] c"\00\01\02\02\03\03\01\02\03\01\02\02\02"
 
@@ -190,11 +190,11 @@ visit:
   %early = icmp ult i64 %count, %here
   %further = mul i64 %count, %step
   %direct = add i64 %c, %further
-  %behind = sub i64 %count, %here
-  %part = urem i64 %behind, %each1
+  %beyond = sub i64 %count, %here
+  %part = urem i64 %beyond, %each1
   %partly = mul i64 %part, %step
   %again = add i64 %lower, %partly
-  %whole = udiv i64 %behind, %each1
+  %whole = udiv i64 %beyond, %each1
   %turns = add i64 %whole, 1
   %x = select i1 %early, i64 %direct, i64 %again
   %count1 = select i1 %early, i64 0, i64 %turns
@@ -415,9 +415,9 @@ define internal void @rk_tensor_ends(ptr %op, i64 %to, i64 %base, i64 %k, i1 %lo
   %first = extractvalue %TensorBox %box, 3
   %length = extractvalue %TensorBox %box, 4
   %bytes = shl i64 %units, 4
-  %behind = add i64 %first, %bytes
+  %beyond = add i64 %first, %bytes
   %from = call i64 @llvm.smax.i64(i64 %first, i64 0)
-  %until = call i64 @llvm.smin.i64(i64 %behind, i64 %length)
+  %until = call i64 @llvm.smin.i64(i64 %beyond, i64 %length)
   %some = icmp slt i64 %from, %until
   %final = sub i64 %until, 1
   %start = icmp eq i64 %k, 0

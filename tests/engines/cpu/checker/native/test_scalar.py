@@ -86,6 +86,6 @@ def test_records(functions):
 
 
 @pytest.mark.parametrize("text", ["for i in x:\n        pass", "x = a.b", "return f(x)", "x = 1 if x else 2"])
-def test_the_rest_of_python_is_refused(text):
+def test_the_rest_of_python_raises(text):
     with pytest.raises((SyntaxError, KeyError)):
         scalar.compiled(f"def f(x):\n    {text.replace('f(x)', 'unknown(x)')}\n", {})

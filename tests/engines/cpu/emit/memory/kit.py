@@ -62,7 +62,7 @@ template <class T> __global__ void odd_lanes(int n, const T* in, T* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n && i & 1) out[i] = in[i];
 }
-template <class T> __global__ void behind(int n, const T* in, T* out) {   // pointers that point past what they read
+template <class T> __global__ void before(int n, const T* in, T* out) {   // pointers that point past what they read
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     const T* end = in + n; T* last = out + n - 1;
     if (i < n) last[-i] = end[-1 - i];

@@ -34,7 +34,7 @@ def test_backwards(device, ctype):
     for name in ("reverse", "reversed_store"):
         x, got = pattern(name, ctype, 333, device=device)
         same(got, x.flip(0))
-    x, got = pattern("behind", ctype, 77, device=device)
+    x, got = pattern("before", ctype, 77, device=device)
     same(got, x)
 
 

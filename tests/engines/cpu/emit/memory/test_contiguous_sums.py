@@ -1,4 +1,4 @@
-"""Sums of floats in memory that several threads of the host add to: neighbors at a time, and what is not side by side."""
+"""Sums of floats in memory that several threads of the host add to: contiguous ones at a time, and others."""
 
 from __future__ import annotations
 

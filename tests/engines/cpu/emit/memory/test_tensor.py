@@ -88,7 +88,7 @@ def test_a_box_is_copied_changed_and_copied_back(device: str) -> None:
         with pytest.raises(CheckError, match=r"line 19: .*reads s\[0\](?s:.)*line 14"):
             kernel[1, 32](from_, to, seen, 0, 2, 0)
     kernel[1, 32](from_, to, seen, 0, 2, 0)
-    assert (seen == -1).all()  # nobody has waited
+    assert (seen == -1).all()  # no thread has waited
     with rawkern.order(0):
         kernel[1, 32](from_, to, seen, 0, 2, 0)
     assert seen.equal(swizzled(boxed(z, 2, 0)))
@@ -98,7 +98,7 @@ def test_a_box_is_copied_changed_and_copied_back(device: str) -> None:
         kernel[1, 32](rawkern.tensor_map(x, (9, 32)), to, seen, 0, 2, 1)
 
 
-def test_copies_that_are_refused() -> None:
+def test_copies_that_raise() -> None:
     kernel, seen = rawkern.RawKernel(DOUBLED), torch.empty(256)
     map_ = rawkern.tensor_map(torch.rand(20, 68), (8, 32))
     with pytest.raises(LaunchError, match=r"line 14: .* from a first coordinate that is not a multiple of 16 bytes"):
