@@ -97,7 +97,7 @@ define internal ptr @rk_value(ptr %table, ptr %object, ptr %name) {
   ret ptr %value
 }
 
-; Whether a tensor map's bytes, behind the address, device, rank, dtype, sizes and strides that they were made for, are
+; Whether a tensor map's bytes, after the address, device, rank, dtype, sizes and strides that they were made for, are
 ; those of a tensor as it is; then copies them. Of one element the stride means nothing.
 define internal i1 @rk_put_map(ptr %table, ptr %dl, ptr %known, ptr %at, i64 %size) {
   %none = icmp eq ptr %known, null

@@ -96,7 +96,7 @@ def test_products(device: str, source: str, m: int) -> None:
 
 
 def test_headers_are_read_once() -> None:
-    """Other sources that begin with the same headers compile without reading them anew."""
+    """Other sources that begin with the same headers compile without reading them again."""
     source = '#include <cute/tensor.hpp>\nextern "C" __global__ void f(float* x) { x[0] = cute::Int<%d>{}; }'
     times = []
     for k in range(4):

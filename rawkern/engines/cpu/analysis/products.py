@@ -80,7 +80,7 @@ def _through(
     instrs: Iterable[Instr], state: _State, array: Callable[[Mem], Root | None],
     found: dict[int, dict[str, Sum]] | None = None,
 ) -> _State:  # fmt: skip
-    """What is pending behind some instructions; early reads are added to what was `found`."""
+    """What is pending after some instructions; early reads are added to what was `found`."""
     state = dict(state)
     for instr in instrs:
         name = instr.op.name

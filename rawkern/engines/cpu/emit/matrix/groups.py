@@ -1,13 +1,13 @@
 """Groups of products of a warp group: when they take effect, and who waits for them.
 
 PTX lets a product read its operands and change its sums at any time between its issue and the wait for its group. Here
-it is computed where it is issued, but counts as done where it is waited for: an instruction that reads a sum before
-finds NaNs, and if an operand in shared memory has changed by then the launch ends with an error, as what the product
-would have read cannot be told. In launches in another order (`rawkern.order`) some are done where they are issued: with
+it is computed where it is issued, but counts as done at the wait: an instruction that reads a sum earlier finds NaNs, and
+if an operand in shared memory has changed by then, the launch ends with an error, because what the product would have
+read is unknown. In launches in another order (`rawkern.order`) some are done where they are issued: with
 the seed 0 all of them.
 
 Whoever waits for a product waits for it in all four warps, as any may then have the operands overwritten. What a warp
-has issued stands in a ring in its kernel's frame, entry by entry: the function that hashes the operands, or null; two
+has issued is in a ring in its kernel's frame, entry by entry: the function that hashes the operands, or null; two
 of its arguments; the hash, the source line and the warp's place in its group.
 """
 
