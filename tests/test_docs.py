@@ -33,7 +33,6 @@ import shlex
 import shutil
 import stat
 import subprocess
-import sys
 import tomllib
 import traceback
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ import torch
 
 import rawkern
 from rawkern.cli import main
+from tests import forked
 from tests.shell import make_shell
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -268,7 +268,7 @@ def programs(folder: Path) -> dict[str, str]:
     folder.mkdir()
     pytest = "-m pytest -p no:cacheprovider -p no:hypothesispytest -p rawkern.testing.plugin"  # a third of the time
     for name, call in {"python": "", "pytest": pytest, "rawkern": "-m rawkern"}.items():
-        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {call} "$@"\n')
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(forked.python())} {call} "$@"\n')
         (folder / name).chmod(stat.S_IRWXU)
     path, python_path = (os.environ.get(name, "") for name in ("PATH", "PYTHONPATH"))
     return {"PATH": f"{folder}{os.pathsep}{path}", "PYTHONPATH": f"{ROOT}{os.pathsep}{python_path}"}

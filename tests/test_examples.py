@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import select
-import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import rawkern
+from tests import forked
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -37,23 +33,7 @@ TESTED = [
 ]
 
 
-Run = Callable[..., str]
 TIMEOUT = 240  # seconds
-# Forks a child for each program, which so need not import torch and Dynamo: most of the time of a short one.
-STARTER = """
-import json, os, runpy, sys
-import torch, torch._dynamo
-
-for line in sys.stdin:
-    program, arguments, output, errors = json.loads(line)
-    if not (child := os.fork()):
-        for number, file in enumerate((os.devnull, output, errors)):
-            os.dup2(os.open(file, os.O_RDWR | os.O_CREAT, 0o600), number)
-        sys.argv, sys.path[0] = [program, *arguments], os.path.dirname(program)
-        runpy.run_path(program, run_name="__main__")
-        break
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
 
 
 def environment() -> dict[str, str]:
@@ -61,53 +41,26 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))}
 
 
-@pytest.fixture(scope="module")
-def starter() -> Iterator[subprocess.Popen[str]]:
-    """A process that has imported what takes long, and nothing of rawkern."""
-    with subprocess.Popen(
-        [sys.executable, "-c", STARTER], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        start_new_session=True,
-    ) as process:  # fmt: skip
-        yield process
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-@pytest.fixture
-def run(starter: subprocess.Popen[str], tmp_path: Path) -> Run:
-    """Run an example, or another program by its path, and return what it printed; a warning or an error is a failure."""
-
-    def run(name: str, device: str, *options: str) -> str:
-        output, errors = tmp_path / "output", tmp_path / "errors"
-        program, arguments = str(EXAMPLES / f"{name}.py"), ("--device", device, *options)
-        assert starter.stdin is not None and starter.stdout is not None
-        print(json.dumps([program, arguments, str(output), str(errors)]), file=starter.stdin, flush=True)
-        if not select.select([starter.stdout], [], [], TIMEOUT)[0]:
-            os.killpg(starter.pid, signal.SIGKILL)
-            pytest.fail(f"{name} takes more than {TIMEOUT} s: {output.read_text()}")
-        code = int(starter.stdout.readline())
-        assert code == 0, errors.read_text()
-        assert not errors.read_text()
-        return output.read_text()
-
-    return run
-
-
 def python(*arguments: str, **variables: str) -> str:
-    """The same for a program in a new interpreter, with more environment variables."""
+    """Run a program, with more environment variables, and return what it printed; a warning or an error is a failure."""
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment() | variables, capture_output=True, text=True, timeout=TIMEOUT
+        [*forked.python(), *arguments], env=environment() | variables, capture_output=True, text=True, timeout=TIMEOUT
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     return done.stdout
 
 
+def run(name: str, device: str, *options: str) -> str:
+    """The same for an example, or another program by its path."""
+    return python(str(EXAMPLES / f"{name}.py"), "--device", device, *options)
+
+
 def test_every_example_has_a_test() -> None:
     assert sorted(TESTED) == sorted(file.stem for file in EXAMPLES.glob("*.py"))
 
 
-def test_square(run: Run, device: str) -> None:
+def test_square(device: str) -> None:
     output = run("square", device)
     assert f"square of 1,000,000 floats on {device}: value and gradient agree with torch" in output
     losses = [float(loss) for loss in re.findall(r"loss +([\d.]+)", output)]
@@ -116,7 +69,7 @@ def test_square(run: Run, device: str) -> None:
     assert "center (3.00, -1.00), radius 2.00" in output
 
 
-def test_edit_and_rerun(run: Run, device: str) -> None:
+def test_edit_and_rerun(device: str) -> None:
     output = run("edit_and_rerun", device)
     assert re.search(r"^x \+ 1 +\[1\.0, 2\.0, 3\.0, 4\.0\]$", output, re.M)
     assert re.search(r"^edited to FACTOR \* x +\[0\.0, 2\.0, 4\.0, 6\.0\]", output, re.M)
@@ -127,14 +80,14 @@ def test_edit_and_rerun(run: Run, device: str) -> None:
     assert len(seconds) == 3 and all(0.1 <= s < 5 for s in seconds)
 
 
-def test_saxpy(run: Run, device: str) -> None:
+def test_saxpy(device: str) -> None:
     output = run("saxpy", device)
     assert f"void saxpy(int n, float a, const float *x, float *y)   on {device}" in output
     assert output.count("agrees with torch") == 4
     assert "rejected: saxpy: argument 3 'x' is float64, the kernel reads const float*; pass x.float()" in output
 
 
-def test_autotune(run: Run, device: str) -> None:
+def test_autotune(device: str) -> None:
     output = run("autotune", device, "--size", "96", "--retune")
     table = re.findall(r"^([* ]) TILE=\d+ EACH=\d +(\d+\.\d) us$", output, re.M)
     assert len(table) == 5 and [star for star, _ in table] == ["*", " ", " ", " ", " "]
@@ -142,20 +95,20 @@ def test_autotune(run: Run, device: str) -> None:
     assert "agrees with torch" in output and "with this configuration given" in output
 
 
-def test_shared_memory(run: Run, device: str) -> None:
+def test_shared_memory(device: str) -> None:
     output = run("shared_memory", device)
     assert f"square through 512 bytes of static shared memory a block: agrees with torch on {device}" in output
     sums = re.search(r"over 391 blocks: ([\d.]+), torch in float64: ([\d.]+)", output)
     assert sums and float(sums[1]) == pytest.approx(float(sums[2]), rel=1e-5)
 
 
-def test_elementwise_mult(run: Run, device: str) -> None:
+def test_elementwise_mult(device: str) -> None:
     output = run("elementwise_mult", device)
     assert f"agree with torch on {device}" in output
     assert "gradcheck in float64" in output
 
 
-def test_cupy_interop(run: Run, device: str) -> None:
+def test_cupy_interop(device: str) -> None:
     output = run("cupy_interop", device)
     assert f"from_torch: {'numpy' if device == 'cpu' else 'cupy'}.ndarray (2, 3)" in output
     assert ("torch to NumPy" if device == "cpu" else "torch to CuPy and back") in output
@@ -164,7 +117,7 @@ def test_cupy_interop(run: Run, device: str) -> None:
     assert "data pointers unchanged" in output
 
 
-def test_nbody(run: Run, device: str, tmp_path: Path) -> None:
+def test_nbody(device: str, tmp_path: Path) -> None:
     """A table with a row for each size, and plots where matplotlib is installed."""
     output = run("nbody", device, "--sizes", "33", "100", "--rivals", "eager", "--images", str(tmp_path))
     error = re.search(rf"1,000 planets on {device}: relative error (\S+) against torch in float64", output)
@@ -181,10 +134,11 @@ def test_nbody_without_matplotlib_memory_and_compiler(tmp_path: Path, monkeypatc
     """What is missing is said, and the rest runs."""
     (tmp_path / "matplotlib.py").write_text("raise ImportError")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     program = f"""
 import argparse, pathlib, sys
+from torch._inductor import config
+config.cpp.cxx = (None, "no-such-compiler")
 sys.path.insert(0, {str(EXAMPLES)!r})
 import nbody
 nbody.free_memory = lambda device: 100_000
@@ -222,7 +176,8 @@ def test_train_ddp(device: str) -> None:
     """Two processes have the gradients of one, with replicated parameters and with sharded ones."""
     if not torch.distributed.is_available():
         pytest.skip("this torch is built without torch.distributed")
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLES / "train_ddp.py"))
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python")
+    launch += (*forked.python(), str(EXAMPLES / "train_ddp.py"))
     ends = []
     for options, way in (((), "DistributedDataParallel"), (("--fsdp",), "FSDP2")):
         arguments = (*launch, "--device", device, "--steps", "2", "--batch", "4", *options)
@@ -240,7 +195,7 @@ def test_train_ddp(device: str) -> None:
     assert ends[0] == pytest.approx(ends[1], abs=2e-4)  # the optimizer's step is the same on shards
 
 
-def test_kernelbench(run: Run, device: str) -> None:
+def test_kernelbench(device: str) -> None:
     """The right candidate is right; the others are named for what they do."""
     verdicts = json.loads(run("kernelbench", device, "--json"))
     assert {name: v["ok"] for name, v in verdicts.items()} == {
@@ -251,7 +206,7 @@ def test_kernelbench(run: Run, device: str) -> None:
     assert verdicts["one_kernel.py"]["launches"] == {"linear_relu": 1}
 
 
-def test_readme(run: Run, device: str, tmp_path: Path) -> None:
+def test_readme(device: str, tmp_path: Path) -> None:
     """The code of the first screen and each form of launch run as they stand, on either device."""
     first, _, launches = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[:3]
     assert len(first.splitlines()) <= 15
@@ -265,12 +220,12 @@ blocks = (n + 255) // 256
     assert "void saxpy(int n, float a, const float *x, float *y)" in run(str(tmp_path / "readme"), device)
 
 
-def test_train_derived(run: Run, device: str) -> None:
+def test_train_derived(device: str) -> None:
     output = run("train_derived", device, "--steps", "10")
     assert re.search(r"step +9: loss [\d.]+; never further than \d\.\de-\d+ from torch's", output)
 
 
-def test_hopper_gemm(run: Run, device: str) -> None:
+def test_hopper_gemm(device: str) -> None:
     if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("this GPU has no wgmma")
     size = "2048" if device == "cuda" else "256"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.forked import python
 
 ROOT = Path(__file__).resolve().parent.parent
 _CUPY = """
@@ -40,7 +41,7 @@ def run(script: str, device: str, cache: Path, *paths: Path, compiler: bool = Fa
     begin = _CUPY if compiler else _CUPY + _COMPILER
     path = os.pathsep.join((*map(str, paths), str(ROOT), os.environ.get("PYTHONPATH", "")))
     done = subprocess.run(
-        [sys.executable, "-c", f"DEVICE = {device!r}\n{begin}\n{script}"], capture_output=True, text=True, timeout=120,
+        [*python(), "-c", f"DEVICE = {device!r}\n{begin}\n{script}"], capture_output=True, text=True, timeout=120,
         env=os.environ | {"RAWKERN_CACHE_DIR": str(cache), "PYTHONPATH": path},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

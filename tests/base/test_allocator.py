@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import rawkern
+from tests import forked
 
 MIB = 1 << 20
 
@@ -200,7 +201,7 @@ def test_threads(cupy: Any) -> None:
 def test_arrays_that_outlive_everything() -> None:
     pytest.importorskip("cupy")
     program = "import rawkern, cupy; rawkern.use_torch_allocator(); a = cupy.ones(1000); kept = [a]; kept.append(kept)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*forked.python(), "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stderr
 
 

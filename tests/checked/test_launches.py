@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import subprocess
-import sys
 import threading
 import warnings
 
@@ -16,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import rawkern
+from tests import forked
 
 TWICE = r"""
 extern "C" __global__ void twice(int n, const float* x, float* out) {
@@ -187,7 +187,7 @@ kernel[1, 64](torch.zeros(64, dtype=torch.int32))
 """
     for level, raises in (("full", True), ("bounds", False)):
         done = subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "RAWKERN_CHECK": level}, capture_output=True, text=True
+            [*forked.python(), "-c", code], env={**os.environ, "RAWKERN_CHECK": level}, capture_output=True, text=True
         )
         assert ("rawkern.errors.RaceError" in done.stderr) == raises == bool(done.returncode), done.stderr
 

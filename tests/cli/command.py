@@ -7,13 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import forked
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def rawkern(*arguments: str, python: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m rawkern`` of this tree; ``python`` are options of the interpreter."""
+    # options, and modules in front of others, are for a new interpreter; as torch is not in use yet, it forks launches
+    plain = not python and "PYTHONPATH" not in environment
     path = os.pathsep.join([*environment.pop("PYTHONPATH", "").split(os.pathsep), str(ROOT)]).strip(os.pathsep)
-    command = [sys.executable, *python, "-m", "rawkern", *arguments]
+    command = [*(forked.python() if plain else [sys.executable, *python]), "-m", "rawkern", *arguments]
     return subprocess.run(
         command, env={**os.environ, **environment, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120
     )

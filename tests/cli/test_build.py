@@ -15,6 +15,7 @@ from typing import IO
 import pytest
 
 from rawkern.cli import build, main, sass
+from tests import forked
 from tests.cli.command import ROOT
 
 KERNELS = Path(__file__).with_name("kernels.cu")
@@ -278,7 +279,7 @@ def test_nvdisasm_of_the_wheel_is_found(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_watch_compiles_at_each_save(file: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rawkern", "build", str(file), "-I", str(file.parent / "include"), "--watch"]
+    command = [*forked.python(), "-m", "rawkern", "build", str(file), "-I", str(file.parent / "include"), "--watch"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path

@@ -18,6 +18,7 @@ import pytest
 import rawkern as package
 from rawkern.base import environment
 from rawkern.cli import main
+from tests import forked
 from tests.cli.command import ROOT, rawkern
 
 
@@ -97,7 +98,7 @@ def test_a_library_that_is_missing_is_named(arguments: tuple[str, ...]) -> None:
 def test_ctrl_c_during_a_launch(tmp_path: Path) -> None:
     file = tmp_path / "endless.cu"
     file.write_text('extern "C" __global__ void endless(volatile int* x) { x[1] = 1; while (!x[0]) {} }')
-    with endless([sys.executable, "-c", _ENDLESS, str(file)]) as process:
+    with endless([*forked.python(), "-c", _ENDLESS, str(file)]) as process:
         assert process.stdout
         assert process.stdout.readline() == "launching\n"
         time.sleep(1)

@@ -237,7 +237,7 @@ def _finds_writes(file: Path, capsys: pytest.CaptureFixture[str], arguments: tup
 
 def test_a_kernel_that_kills_its_process_is_told(file: Path) -> None:
     done = rawkern("run", str(file), "-DSCALE=2", "add_scale", "None", "--grid", "1", "--block", "4",
-                   CUDA_VISIBLE_DEVICES="", RAWKERN_CHECK="off")  # fmt: skip
+                   python=("-u",), CUDA_VISIBLE_DEVICES="", RAWKERN_CHECK="off")  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "rawkern: add_scale ended its process (SIGSEGV): it accessed memory out of bounds; --check shows where\n"

@@ -22,6 +22,7 @@ from rawkern.formulas.parameters import parse_parameters
 from rawkern.launch import intercept
 from rawkern.operators import native
 from rawkern.operators.native import watching
+from tests import forked
 
 
 def values(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> torch.Tensor:
@@ -272,7 +273,7 @@ for within, call in calls.items():
     assert watching.look(torch.ones(3)) is False
     os._exit(0)
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+    subprocess.run([*forked.python(), "-c", script], check=True, timeout=300)
 
 
 def test_fresh(device: str) -> None:

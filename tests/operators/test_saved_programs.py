@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import rawkern
+from tests import forked
 
 
-def run(script: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", script], check=True, timeout=300, capture_output=True, text=True
-    ).stdout
+def run(script: str, new: bool = False) -> str:
+    """Run a script in another process, that of a `new` interpreter or a forked one, which has torch already."""
+    python = [sys.executable] if new else forked.python()
+    return subprocess.run([*python, "-c", script], check=True, timeout=300, capture_output=True, text=True).stdout
 
 
 class Model(torch.nn.Module):
@@ -40,12 +41,16 @@ def test_ready_made_operators_are_found(tmp_path: Path) -> None:
     x, model = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), Model()
     torch.export.save(torch.export.export(model, (x,)), tmp_path / "model.pt2")
     torch.save((x, model(x).detach()), tmp_path / "expected.pt")
-    for imports in ("import torch, rawkern", "import rawkern, sys; assert 'torch' not in sys.modules; import torch"):
-        run(f"""
+    first = "import rawkern, sys; assert 'torch' not in sys.modules; import torch"
+    for imports, new in (("import torch, rawkern", False), (first, True)):
+        run(
+            f"""
 {imports}
 x, expected = torch.load({str(tmp_path / "expected.pt")!r})
 torch.testing.assert_close(torch.export.load({str(tmp_path / "model.pt2")!r}).module()(x), expected)
-""")
+""",
+            new,
+        )
 
 
 def test_formulas_are_found_after_they_changed(tmp_path: Path) -> None:

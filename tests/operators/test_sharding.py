@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests import forked
 
 SCRIPT = r"""
 import os
@@ -64,6 +65,6 @@ def test_shardings_are_propagated(tmp_path: Path) -> None:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", SCRIPT, str(port)]
+    command = [*forked.python(), "-c", SCRIPT, str(port)]
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -27,6 +27,7 @@ import torch
 
 import rawkern
 from rawkern.base import cache
+from tests import forked
 
 from .chains import in_threads
 
@@ -143,14 +144,15 @@ def launches(count: int) -> Figures:
 # Processes -----------------------------------------------------------------------------------------------------
 
 
-def started_by(*scenes: str) -> list[str]:
-    """The command that runs some of these functions, each given as ``name=count``."""
-    return [sys.executable, "-m", "tests.stress.faults", *scenes, "--here"]
+def started_by(*scenes: str, forks: bool = True) -> list[str]:
+    """The command that runs some of these functions, each given as ``name=count``; in a new interpreter or a forked one."""
+    python = forked.python() if forks else [sys.executable]
+    return [*python, "-m", "tests.stress.faults", *scenes, "--here"]
 
 
-def started(*scenes: str) -> subprocess.Popen:
+def started(*scenes: str, forks: bool = True) -> subprocess.Popen:
     """Another process that runs them."""
-    return subprocess.Popen(started_by(*scenes), stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    return subprocess.Popen(started_by(*scenes, forks=forks), stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def _ends_well(process: subprocess.Popen) -> Figures:
@@ -223,7 +225,7 @@ def forever(_: int) -> Figures:
 def _mounted(options: str, folder: Path, name: str, count: int) -> Figures:
     """Run one of these functions with a cache on a file system of its own, where the system lets us have one."""
     script = f'mount -t tmpfs -o {options} none "$0" && exec "$@"'
-    command = ["unshare", "-rm", "sh", "-c", script, str(folder), *started_by(f"{name}={count}")]
+    command = ["unshare", "-rm", "sh", "-c", script, str(folder), *started_by(f"{name}={count}", forks=False)]
     environment = os.environ | {"RAWKERN_CACHE_DIR": str(folder)}
     return _ends_well(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT))
 
@@ -363,7 +365,7 @@ def interrupts(count: int) -> Figures:
 def exits(count: int) -> Figures:
     """The interpreter ends while threads run kernels, some that never end."""
     for turn in range(count):
-        process = started(f"ending={turn}")
+        process = started(f"ending={turn}", forks=False)
         out, _ = process.communicate(timeout=60)
         insist(process.returncode == 0 and out == "ends\n", f"the end was {process.returncode}: {out!r}")
     return {"exits": count}
@@ -405,7 +407,7 @@ def run(scenes: dict[Callable[[int], Figures], int]) -> Figures:
         environment.setenv("RAWKERN_CACHE_DIR", os.path.join(folder, "cache"))
         within = [f"{scene.__name__}={count}" for scene, count in scenes.items() if scene in WITHIN]
         if within:
-            found |= _ends_well(started(*within))
+            found |= _ends_well(started(*within, forks=False))
         for scene, count in scenes.items():
             if scene in AROUND:
                 found |= scene(count)

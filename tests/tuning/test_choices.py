@@ -7,7 +7,6 @@ import copy
 import os
 import pickle
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import rawkern
 from rawkern.compile import programs
 from rawkern.launch import launcher
 from rawkern.tuning import record, timing
+from tests import forked
 from tests.tuning.kit import SLOW, SOURCE, chosen, inputs, tuned_saxpy
 
 
@@ -170,7 +170,7 @@ def test_processes_measure_once(device: str, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))}
 
     def start() -> Any:
-        command = [sys.executable, "-c", SCRIPT, device, str(tmp_path / "kernel.cu")]
+        command = [*forked.python(), "-c", SCRIPT, device, str(tmp_path / "kernel.cu")]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
     together = [start(), start()]

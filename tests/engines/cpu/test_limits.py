@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from rawkern.engines.cpu.needs import ptxas_errors
 from rawkern.engines.cpu.runtime.jit import Translation
 from rawkern.errors import CompileError, LaunchError
 from rawkern.launch import modes
+from tests import forked
 
 KERNEL = 'extern "C" __global__ void f(int i, float* o)'
 USE = "s[threadIdx.x + i] = i; __syncthreads(); *o = s[i];"
@@ -287,7 +287,7 @@ def test_the_environments_architecture_and_order() -> None:
     )
 
     environment = {**os.environ, "RAWKERN_ARCH": "sm_90", "RAWKERN_ORDER": "7"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    done = subprocess.run([*forked.python(), "-c", program], env=environment, capture_output=True, text=True)
     assert done.stdout == "560 7\n", done.stderr
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import torch
 
 import rawkern
 from rawkern.testing import Verdict, Worker, judge
+from tests import forked
 from tests.testing.judging import candidates
 
 X = torch.randn(1000, generator=torch.Generator().manual_seed(5))
@@ -325,7 +325,7 @@ with worker.candidate({{"device": "cpu", "seconds": 60, "memory": 1 << 30}}) as 
 """
     root = str(Path(rawkern.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=200,
+        [*forked.python(), "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=200,
         env={**os.environ, "PYTHONPATH": root},
     )  # fmt: skip
     assert done.returncode == -9, done.stderr

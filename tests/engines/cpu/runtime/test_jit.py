@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import rawkern
 from rawkern.base import llvm
 from rawkern.base.llvm import FULL, QUICK
 from rawkern.engines.cpu.runtime import jit
+from tests import forked
 
 FAR_APART = r'''
 import ctypes, mmap, sys
@@ -62,7 +62,7 @@ def test_code_and_constants_lie_together(how: str, tmp_path: Path) -> None:
     """Also where other libraries leave single free pages more than 2 GB away, as CUDA's do."""
     environment = os.environ | {"RAWKERN_CACHE_DIR": str(tmp_path)}
     tmp_path.chmod(0o700)
-    done = subprocess.run([sys.executable, "-c", FAR_APART, how], env=environment, capture_output=True, text=True)
+    done = subprocess.run([*forked.python(), "-c", FAR_APART, how], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

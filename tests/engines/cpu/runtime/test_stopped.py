@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 import rawkern
+from tests import forked
 
 #: Bodies, and what is said of the 100 warps of a launch; the first loop has no line.
 SPINS = "a loop that waits for other threads"
@@ -70,7 +70,7 @@ def test_a_time_limit_ends_an_endless_kernel(module, name):
 
 
 def run_python(code: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([*forked.python(), "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("threads", ["OpenMP's", "started for it"])

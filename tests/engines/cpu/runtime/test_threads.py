@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import torch
 
 import rawkern
 from rawkern.errors import LaunchError
+from tests import forked
 
 CODE = r"""
 #include <cassert>
@@ -216,7 +216,7 @@ def test_workers_without_openmp(module, monkeypatch):
 
 def run_python(code: str, timeout: float = 60, environment: dict[str, str] | None = None) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout,
+        [*forked.python(), "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout,
         check=False, env=os.environ | (environment or {}),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
