@@ -288,6 +288,20 @@ KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding],
     "EARLY_READ": (errors.RaceError,
         "uses sums of the product of its warp group (wgmma) that is started at {it.other.where} before it has waited "
         "for that (wgmma.wait_group)"),
+    "NO_PROXY_FENCE": (errors.RaceError,
+        "reads {it.what} asynchronously, which {it.other.who} writes at {it.other.where}, without fence.proxy.async "
+        "after that: bulk copies and wgmma need not see ordinary writes before"),
+    "INITIALIZED": (errors.BarrierError,
+        "initializes an mbarrier that is initialized at {it.other.where} already; mbarrier.inval ends its use"),
+    "UNSEEN_PHASE": (errors.BarrierError,
+        "arrives at an mbarrier whose phase before no thread has waited for: at least one has to see that it is "
+        "complete (mbarrier.try_wait) before the next arrival"),
+    "DESCRIPTORS": (errors.BarrierError,
+        "gives wgmma other matrix descriptors than {it.other.who}, which is of the same warp group; all four warps "
+        "have to give the same"),
+    "OPERATION_LEFT": (errors.RaceError,
+        "ends while the copy that it starts here may still run: wait for it before (cp.async.bulk.wait_group, or the "
+        "mbarrier)"),
     "DEADLOCK": (errors.BarrierError, "waits at a barrier that the others never reach"),
     "MASK_WITHOUT_SELF": (errors.WarpSyncError,
         "executes {it.instruction} with a mask that does not name its own lane, {it.lane}"),

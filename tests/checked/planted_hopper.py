@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from tests.checked.defects import Defect
+from tests.checked.defects import Defect, floats
 
 PRELUDE = r"""
 #include <cuda_fp16.h>
@@ -106,4 +106,104 @@ extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + 
     WAIT(0);
     for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = c[i];
 }""", ("// wait", "WAIT(0); __syncthreads();"), 128, halves),
+    _pair("no_proxy_fence_for_wgmma", "RaceError", r"""// operands written for a wgmma without fence.proxy.async
+extern "C" __global__ void k(const __half* a, const __half* b, float* d) {
+    __shared__ __align__(128) __half sa[64 * 16], sb[8 * 16];
+    for (int i = threadIdx.x; i < 64 * 16; i += 128)
+        sa[i / 128 * 128 + i % 16 / 8 * 64 + i / 16 % 8 * 8 + i % 8] = a[i];  // defect
+    for (int i = threadIdx.x; i < 8 * 16; i += 128)
+        sb[i % 16 / 8 * 64 + i / 16 * 8 + i % 8] = b[i];                      // defect
+    // fence
+    __syncthreads();
+    float c[4] = {};
+    FENCE;
+    PRODUCT(c, cores(sa), cores(sb));                // defect
+    COMMIT;
+    WAIT(0);
+    for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = c[i];
+}""", ("// fence", "PROXY_FENCE;"), 128, halves, says="without fence.proxy.async after"),
+    _pair("no_proxy_fence_for_store", "RaceError", r"""// shared memory written for a bulk store without fence.proxy.async
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ __align__(16) float s[64];
+    s[threadIdx.x] = x[threadIdx.x] + 1;             // defect
+    // fence
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        STORE(out, shared(s), 256);                  // defect
+        WAIT_STORES;
+    }
+}""", ("// fence", "PROXY_FENCE;"), 64, floats(64), says="without fence.proxy.async after"),
+    _pair("store_without_wait", "RaceError", r"""// a kernel that ends while its bulk store may still read shared memory
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ __align__(16) float s[64];
+    s[threadIdx.x] = x[threadIdx.x] + 1;
+    PROXY_FENCE;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        STORE(out, shared(s), 256);                  // defect
+        // wait
+    }
+}""", ("// wait", "WAIT_STORES;"), 64, floats(64), says="ends while the copy"),
+    _pair("load_without_wait", "RaceError", r"""// a kernel that ends while its bulk load may still write shared memory
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ __align__(16) float s[32];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) INIT(shared(&bar), 1);
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        EXPECT(shared(&bar), 128);
+        LOAD(shared(s), x, 128, shared(&bar));       // defect
+    }
+    // wait
+    out[threadIdx.x] = 1;
+}""", ("// wait", "__syncwarp(); WAIT_PHASE(shared(&bar), 0);"), 32, floats(32), says="ends while the copy"),
+    _pair("barrier_initialized_twice", "BarrierError", r"""// an mbarrier that each round of a loop initializes
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ u64 bar;
+    for (int i = 0; i < n; i++) {
+        if (threadIdx.x == 0)
+            INIT(shared(&bar), 32);                  // defect
+        __syncwarp();
+        ARRIVE(shared(&bar));
+        WAIT_PHASE(shared(&bar), 0);
+        __syncwarp();
+        // inval
+    }
+    out[threadIdx.x] = x[threadIdx.x];
+}""", ("// inval", r"""if (threadIdx.x == 0) ASM("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(shared(&bar)) : "memory");"""),
+          32, floats(32), says="is initialized at .* already"),
+    _pair("barrier_not_visible", "RaceError", r"""// an mbarrier that another warp uses before it has to be initialized
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ u64 bar;
+    if (threadIdx.x == 0)
+        INIT(shared(&bar), 64);                      // defect
+    // sync
+    ARRIVE(shared(&bar));                            // defect
+    WAIT_PHASE(shared(&bar), 0);                     // defect
+    out[threadIdx.x] = x[threadIdx.x];
+}""", ("// sync", "__syncthreads();"), 64, floats(64)),
+    _pair("phase_without_wait", "BarrierError", r"""// arrivals at an mbarrier for which no thread waits
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) INIT(shared(&bar), 32);
+    __syncwarp();
+    for (int i = 0; i < n; i++) {
+        __syncwarp();
+        ARRIVE(shared(&bar));                        // defect
+        // wait
+    }
+    out[threadIdx.x] = x[threadIdx.x];
+}""", ("// wait", "WAIT_PHASE(shared(&bar), i & 1);"), 32, floats(32), says="no thread has waited for"),
+    _pair("descriptors_differ", "BarrierError", r"""// warps of a group that give wgmma different operands
+extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + FILL + r"""
+    PROXY_FENCE;
+    __syncthreads();
+    float c[4] = {};
+    u64 left = cores(sa) + threadIdx.x / 32 % 2 * 16;
+    FENCE;
+    PRODUCT(c, left, cores(sb));                     // defect
+    COMMIT;
+    WAIT(0);
+    for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = c[i];
+}""", ("threadIdx.x / 32 % 2 * 16", "0"), 128, halves, says="other matrix descriptors than thread"),
 ]  # fmt: skip

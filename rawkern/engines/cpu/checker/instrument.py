@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.checker import collectives, memory, pattern, sites, uninitialized, uninitialized_tiles
 from rawkern.engines.cpu.checker.bounds import PATTERN
+from rawkern.engines.cpu.checker.native import layout
+from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.ir import Val, const
@@ -21,6 +23,7 @@ class Checker(Instrument):
     own = ("rk_check_", "rk_run_", *PATTERN)
     barrier_opens = "call void @rk_check_opens(ptr %blk, i32 %id)"
     cluster_opens = "call void @rk_check_cluster_opens(ptr %first)"
+    operation_left = "call void @rk_check_operation_left(ptr %blk, i32 %warp, i64 %thread, i64 %site)"
 
     def __init__(self, plan: Plan):
         super().__init__(plan)
@@ -99,8 +102,8 @@ class Checks(sites.Checked):
         sites.note(self.f, "depart", number)
 
     def cluster_arrive(self, instr: Instr) -> None:
-        if not instr.op.has("relaxed"):
-            sites.note(self.f, "cluster_arrive", sites.add_site(self.f, sites.collective_site(self.f, instr)))
+        what = "cluster_relaxed" if instr.op.has("relaxed") else "cluster_arrive"
+        sites.note(self.f, what, sites.add_site(self.f, sites.collective_site(self.f, instr)))
 
     def cluster_wait(self, instr: Instr) -> None:
         sites.note(self.f, "cluster_wait", sites.add_site(self.f, sites.collective_site(self.f, instr)))
@@ -115,6 +118,21 @@ class Checks(sites.Checked):
 
     def incomplete(self, instr: Instr, lanes: Val) -> None:
         sites.blame(self.f, "MASK_NOT_HERE", lanes, instr)
+
+    def mbarrier(self, what: Literal["init", "inval", "arrive", "test"], places: Val, lanes: Val) -> None:
+        number = {"init": layout.INIT, "inval": layout.INVAL, "arrive": layout.ARRIVE, "test": layout.TEST}[what]
+        sites.put_field(self.f, "addresses", self.f.e.splat(places, LANES))
+        site = sites.add_site(self.f, sites.collective_site(self.f, self.f.instr))
+        sites.note(self.f, "object", const("i64", number), lanes, site)
+
+    def product(self, instr: Instr, number: Val, left: Val | None, right: Val) -> None:
+        site = sites.add_site(self.f, sites.collective_site(self.f, instr))
+        sites.note(self.f, "descriptors", site, number, left or const("i64", 0), right)
+
+    def operation(self) -> Val:
+        instr = self.f.instr
+        number = sites.add_site(self.f, sites.collective_site(self.f, instr))
+        return self.f.e.bin("add", number, 1)
 
     def early_read(self, instr: Instr, product: Instr, early: Val) -> None:
         lanes = self.f.e.select(early, self.f.lanes.act(), const("i32", 0))

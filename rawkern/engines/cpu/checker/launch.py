@@ -28,7 +28,7 @@ from rawkern.errors import LaunchError
 MAX_REPORTS = 1024
 TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is not looked at for races
 PATIENCE = 2.0  # seconds that a launch may go on after the first finding
-OF_TWO_SITES = ("EARLY_READ",)  # kinds of findings whose `extra` is the site of another instruction of the thread
+OF_TWO_SITES = ("EARLY_READ", "INITIALIZED")  # kinds of findings whose `extra` is the site of another instruction
 lock = Lock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
 _SPACES |= {"shared": layout.SHARED, "cluster": layout.WINDOWS, "local": layout.LOCAL, "collective": layout.COLLECTIVE}
@@ -72,6 +72,7 @@ class CheckedLaunch(Session):
             all_shared=self._table([(0, shared_total, layout.IS_SHARED, 0)]), row=8 * layout.COLUMNS,
             runs=self._table([table]), weak=int(any(site["weak"] for site in self.sites)),
             unfenced=int(unfenced), locks=self._new(layout.LOCK.size * layout.LOCKS),
+            objects=self._new(layout.OBJECT.size * layout.OBJECTS),
         )  # fmt: skip
 
     def start(self, grid: Dim3, nwarps: int, stack_range: int) -> None:
@@ -266,7 +267,7 @@ class CheckedLaunch(Session):
             address = r["address"] - (1 << 64) if piece is not None and r["address"] >> 63 else r["address"]
             offset = address - (piece.address if piece is not None else 0)
             other = None
-            if kind in ("RACE", "DIFFERENT_BARRIERS"):
+            if kind in ("RACE", "DIFFERENT_BARRIERS", "NO_PROXY_FENCE", "DESCRIPTORS"):
                 other = self._place(r["other_site"], r["other_block"], r["other_thread"], grid, block)
             place = self._place(r["site"], r["block"], r["thread"], grid, block)
             if kind in OF_TWO_SITES:

@@ -235,10 +235,19 @@ def table(plan: Plan, sites: Iterable[Site]) -> dict:
 @cache
 def sources() -> dict[Any, str]:
     """The modules of the checker itself, with their texts."""
-    from rawkern.engines.cpu.checker.native import access, clusters, conflicts, locks, order, runtime, sync
+    from rawkern.engines.cpu.checker.native import (
+        access,
+        asynchronous,
+        clusters,
+        conflicts,
+        locks,
+        order,
+        runtime,
+        sync,
+    )
 
     package = resources.files("rawkern.engines.cpu.checker.native")
-    modules = (runtime, sync, clusters, locks, conflicts, order, access)
+    modules = (runtime, sync, clusters, asynchronous, locks, conflicts, order, access)
     return {m: package.joinpath(f"{m.__name__.rpartition('.')[2]}.py").read_text() for m in modules}
 
 

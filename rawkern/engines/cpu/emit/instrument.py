@@ -29,7 +29,8 @@ READ, WRITE, COPY, UPDATE = "reads", "writes", "copies", "updates"  # COPY: writ
 #: few or for all copies, and an mbarrier that the copies arrive at. Of products of a warp group that what follows is
 #: done by one (till ``copied``), and that the warp has waited for so many of its own, as four warps have computed them.
 Note = Literal[
-    "fence", "warp_sync", "copy", "copied", "commit", "wait", "wait_all", "hand_over", "product", "products_seen"
+    "fence", "proxy_fence", "init_fence", "warp_sync", "copy", "bulk_copy", "copied", "commit", "wait", "wait_all",
+    "hand_over", "product", "products_seen",
 ]  # fmt: skip
 
 
@@ -160,6 +161,15 @@ class Watch:
     def incomplete(self, instr: Instr, lanes: Val) -> None:
         """Lanes wait at an instruction for others that never come; the launch fails."""
 
+    def mbarrier(self, what: Literal["init", "inval", "arrive", "test"], places: Val, lanes: Val) -> None:
+        """`lanes` are about to do something to the barriers at their `places`; "test": they have waited for a phase."""
+
+    def product(self, instr: Instr, number: Val, left: Val | None, right: Val) -> None:
+        """The warp with a number in its block computes its part of a product, of operands with these descriptors."""
+
+    def operation(self) -> Val | None:
+        """What stands for the instruction at hand where an operation that it starts is left (`operation_left`)."""
+
     def early_read(self, instr: Instr, product: Instr, early: Val) -> None:
         """An instruction reads sums of a warp group's product, which the warp has not waited for where `early`."""
 
@@ -173,6 +183,8 @@ class Instrument:
     name = ""  # tells builds apart in the cache
     own: tuple[str, ...] = ()  # what names of functions in the instrument's own object file begin with
     barrier_opens = ""  # a call in LLVM IR for the scheduler: barrier ``%id`` of the block ``%blk`` opens
+    #: The same: the thread ``%thread`` of the block ends with an operation of ``%site`` (`Watch.operation`).
+    operation_left = ""
     cluster_opens = ""  # the same: the barrier of the cluster whose first block is ``%first`` opens
 
     def __init__(self, plan: Plan):

@@ -44,7 +44,7 @@ def lower(
     inline = "" if plan.waiting else " alwaysinline"
     body = [f"call void @{name}({params})", "ret void"]
     if pending.used(plan):
-        body = [*pending.begin(plan), body[0], pending.finish(module), body[1]]
+        body = [*pending.begin(plan), body[0], pending.finish(module, build.operation_left), body[1]]
     lines = "\n  ".join(body)
     module.functions.append(f"define internal void @rk_body({params}){inline} {{\n  {lines}\n}}")
     library = split(module, target)

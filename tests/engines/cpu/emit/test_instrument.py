@@ -101,6 +101,9 @@ class Recording(Watch):
     def incomplete(self, instr: Instr, lanes: Val) -> None:
         self.tell("incomplete", instr.op.text)
 
+    def mbarrier(self, what: str, places: Val, lanes: Val) -> None:
+        self.tell("mbarrier", what)
+
     def note(self, what: Note, *args: Val) -> None:
         self.tell("note", what)
 
@@ -129,8 +132,10 @@ def expected(op: str) -> list[tuple]:
     if root in ("ld", "ldu", "st", "atom", "red"):
         what = {"ld": READ, "ldu": READ, "st": WRITE}.get(root, UPDATE)
         count = next((int(p[1:]) for p in parts if p in ("v2", "v4", "v8")), 1)
-        told = [("access", UPDATE, space, 8)] if "async" in parts else []
-        return [("access", what, space, TYPE_BYTES[parts[-1]] * count), *told]
+        one = ("access", what, space, TYPE_BYTES[parts[-1]] * count)
+        if "async" in parts:
+            return [("note", "copy"), one, ("note", "copied"), ("note", "hand_over"), ("access", UPDATE, space, 8)]
+        return [one]
     if root in ("ldmatrix", "stmatrix"):
         assert any(p in bits for p in parts)
         return [("access", READ if root == "ldmatrix" else WRITE, space, 16)]
@@ -145,7 +150,7 @@ def expected(op: str) -> list[tuple]:
         told = [("note", "hand_over"), ("access", UPDATE, to, 8)] if "bulk_group" not in parts else []
         both = [("access", does, to, 16), ("access", READ, spaces[1], 16)]
         map_ = [("access", READ, "generic", 128)] if "tensor" in parts else []
-        return [*map_, ("note", "copy"), *both, ("note", "copied"), *told]
+        return [*map_, ("note", "bulk_copy"), *both, ("note", "copied"), *told]
     if root == "cp" and "bulk" in parts:
         return {"commit_group": [("note", "commit")], "wait_group": [("note", "wait")]}.get(parts[3], [])
     if root == "cp" and parts[2] in ("ca", "cg"):
@@ -156,11 +161,17 @@ def expected(op: str) -> list[tuple]:
         return [("note", "hand_over"), *([("access", UPDATE, space, 8)] if "noinc" in parts else [])]
     if root == "cp":
         return [("note", {"commit_group": "commit", "wait_group": "wait", "wait_all": "wait_all"}[parts[2]])]
-    if root == "mbarrier" and parts[1] not in ("inval", "pending_count"):
-        what = WRITE if parts[1] == "init" else READ if parts[1].endswith("_wait") else UPDATE
-        return [("access", what, space, 8)]
+    if root == "mbarrier" and parts[1] != "pending_count":
+        what = WRITE if parts[1] in ("init", "inval") else READ if parts[1].endswith("_wait") else UPDATE
+        does = {"test_wait": "test", "try_wait": "test", "arrive_drop": "arrive"}.get(parts[1], parts[1])
+        told = [] if parts[1].endswith("_tx") else [("mbarrier", does)]
+        return [("access", what, space, 8), *told]
     if root in ("membar", "fence"):
         others = {"async", "async::generic", "tensormap::generic", "mbarrier_init"}
+        if "mbarrier_init" in parts:
+            return [("note", "init_fence")]
+        if "proxy" in parts and "async" in parts:
+            return [("note", "proxy_fence")] if "global" not in parts else []
         return [("note", "fence")] if others.isdisjoint(parts) else []
     if op.startswith("bar.warp"):
         return [("collective", op), ("note", "warp_sync")]

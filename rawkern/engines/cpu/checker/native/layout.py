@@ -29,7 +29,7 @@ CHECK = Record(
     "Check",
     (
         *_words("uninitialized storing segments nsegments last sites reports nreports max_reports serial"),
-        *_words("clock times blind log row runner runner_since owner owner_since copying"),
+        *_words("clock times blind log row runner runner_since owner owner_since copying proxy objects"),
         *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs unfenced locks held"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
         *_words("window me reader floor span gone need others all_shared lanes"),
@@ -70,6 +70,11 @@ SWAP, SET, OTHER = 1, 2, 3
 #: first there, so that who takes the lock comes after all before. There is room for `LOCKS`.
 LOCK = Record("Lock", _words("address value holder since"))
 LOCKS = 1024
+#: An mbarrier, by its address, of the block that began at the time `stamp`: the site (+ 1) that has initialized it, if
+#: it is `live`, and the last phase before which a wait has been `seen` to succeed. There is room for `OBJECTS`.
+OBJECT = Record("Object", _words("address stamp live seen"))
+OBJECTS = 4096
+INIT, INVAL, TEST, ARRIVE = range(4)  # what is done to one
 #: weak, why an access that is strong (atomic or volatile) may race with others: it is of block scope; it is volatile,
 #: which does not order the lanes of a warp; it is the second half of an update, which loses others' writes.
 BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
@@ -87,10 +92,13 @@ GENERIC, GLOBAL, SHARED, LOCAL, COLLECTIVE, WINDOWS = range(6)
 #: `tried`: when it last failed to take one; `taken` and, after a fence, `section`: up to when it has seen what others
 #: passed on if the order of locks counts. `remote`: other blocks have accessed its shared memory. `inbound`: the time
 #: of copies by the agent `sender` (+ 1) that are not handed over yet; `arriving`: the last time of any.
+#: `proxied`: the time of the last fence for proxies; `init_fenced`: the warp that has last made barriers visible to the
+#: cluster; `told`: what warps of a group were given for the last products.
 STATE = Record(
     "State",
     (
         *_words("number serial base shadow window region ordered common remote inbound sender arriving"),
+        *_words("proxied init_fenced"),
         ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
         ("held", _SEEN), ("seen", _SEEN), ("fenced", _SEEN), ("wide", _SEEN),
         ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("fence_passed", _CLOCKS), ("wide_passed", _CLOCKS),
@@ -103,7 +111,7 @@ STATE = Record(
         ("at", _CLOCKS), ("number_at", _CLOCKS),
         ("copies", _CLOCKS), ("latest", _CLOCKS), ("met", _CLOCKS), ("groups", _CLOCKS),
         ("cluster_opened", "i64"), ("products", _CLOCKS), ("product_times", f"[{WARPS * GROUPS} x i64]"),
-        ("group_times", f"[{WARPS * GROUPS} x i64]"),
+        ("group_times", f"[{WARPS * GROUPS} x i64]"), ("told", f"[{WARPS // 4 * GROUPS * 4} x i64]"),
     ),
 )  # fmt: skip
 #: One finding.
@@ -138,7 +146,9 @@ KINDS = (
     "NONE", "BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "UNINITIALIZED", "RACE", "DIVERGENT_BARRIER",
     "DIFFERENT_BARRIERS", "MASK_WITHOUT_SELF", "MASK_NOT_HERE", "INACTIVE_SOURCE", "BAD_FREE",
     "SKIPPED_BARRIER", "NOT_BEGUN", "ENDED", "EARLY_READ",
+    "NO_PROXY_FENCE", "INITIALIZED", "UNSEEN_PHASE", "DESCRIPTORS", "OPERATION_LEFT",
 )  # fmt: skip
 BOUNDS, MISALIGNED, FREED_USE, READ_ONLY_WRITE, UNINITIALIZED, RACE = range(1, 7)
 DIVERGENT_BARRIER, DIFFERENT_BARRIERS, MASK_WITHOUT_SELF, MASK_NOT_HERE, INACTIVE_SOURCE, BAD_FREE = range(7, 13)
 NOT_BEGUN, ENDED = 14, 15
+NO_PROXY_FENCE, INITIALIZED, UNSEEN_PHASE, DESCRIPTORS, OPERATION_LEFT = range(17, 22)

@@ -9,6 +9,7 @@ where those of earlier blocks stand for nothing; 0 in global memory. What orders
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.checker.native.asynchronous import rk_check_unfenced
 from rawkern.engines.cpu.checker.native.conflicts import (
     NOTHING, rk_check_apart, rk_check_clash, rk_check_is_mine, rk_check_is_observed, rk_check_is_seen, rk_check_race,
     rk_check_replaced,
@@ -244,6 +245,8 @@ def rk_check_read(ck, st, warp, lane, a, site, region, cell, plane, me, part, ba
         who = rk_check_replaced(ck, st, warp, cell, plane, me, part, base)
         if who:
             rk_check_race(ck, st, warp, lane, a, site, who)
+    if CHECK.proxy[ck] and base and (who >> MASK_AT) & part:
+        rk_check_unfenced(ck, st, warp, lane, a, site, who)
     if SITE.looks[CHECK.sites[ck] + site * SITE_SIZE]:
         REGION.observed[region] = 1
         store64(cell + plane * OBSERVER, me)

@@ -45,6 +45,12 @@ define internal void @rk_check_cluster_opens(ptr %first) {
   ret void
 }
 
+define internal void @rk_check_operation_left(ptr %blk, i32 %warp, i64 %thread, i64 %site) {
+  %b = ptrtoint ptr %blk to i64
+  %r = call i64 @rk_check_left(i64 %b, i64 %thread, i64 %site)
+  ret void
+}
+
 define internal void @rk_check_opens(ptr %blk, i32 %id) {
   %b = ptrtoint ptr %blk to i64
   %i = zext i32 %id to i64

@@ -47,6 +47,7 @@ def rk_check_enter(ck, blk):
     STATE.remote[st] = 0
     STATE.sender[st] = 0
     STATE.arriving[st] = 0
+    STATE.proxied[st] = 0
     STATE.window[st] = BLOCK.shared[blk]
     REGION.words[STATE.region[st]] = STATE.shadow[st] - (BLOCK.shared[blk] >> 2) * WORD
     w = 0

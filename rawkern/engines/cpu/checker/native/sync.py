@@ -277,6 +277,7 @@ def rk_check_copy(ck, blk, warp):
 def rk_check_copied(ck, blk, warp):
     """Accesses that follow are the warp's own again."""
     CHECK.copying[ck] = 0
+    CHECK.proxy[ck] = 0
     return 0
 
 
@@ -319,6 +320,7 @@ def rk_check_product(ck, blk, warp):
     """
     st = BLOCK.session[blk]
     STATE.ordered[st] = 1
+    CHECK.proxy[ck] = 1
     CHECK.copying[ck] = rk_check_draw(ck, st, WARPS + warp)
     STATE.latest[st, warp] = CHECK.copying[ck]
     n = STATE.products[st, warp]

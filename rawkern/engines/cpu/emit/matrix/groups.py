@@ -1,8 +1,8 @@
 """Groups of products of a warp group: when they take effect, and who waits for them.
 
 PTX lets a product read its operands and change its sums at any time between its issue and the wait for its group. Here
-it is computed where it is issued, but counts as done at the wait: an instruction that reads a sum earlier finds NaNs, and
-if an operand in shared memory has changed by then, the launch ends with an error, because what the product would have
+it is computed where it is issued, but counts as done at the wait: an instruction that reads a sum earlier finds NaNs,
+and if an operand in shared memory has changed by then, the launch ends with an error, because what the product would have
 read is unknown. In launches in another order (`rawkern.order`) some are done where they are issued: with
 the seed 0 all of them.
 

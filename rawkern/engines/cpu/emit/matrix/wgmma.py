@@ -126,6 +126,7 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     with e.where(wrong, rare=True):
         service(f, "DESCRIPTOR", instr)
     if f.watch.sees_products:
+        f.watch.product(instr, groups.number(f), None if in_registers else first, second)
         _tell(f, form, None if in_registers else first, second)
     groups.issued(f, instr, (check, first, second, place, e.let("i32", 1, f"load i32, {seen}")) if hashed else None)
     after = [e.let("i32", LANES, f"load <32 x i32>, {_at(e, sums, k)}, align 64") for k in range(form.registers)]

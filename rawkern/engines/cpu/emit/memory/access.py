@@ -270,6 +270,10 @@ def fence(f: FunctionLowering, instr: Instr) -> None:
     Those for asynchronous copies and for barriers just made order nothing between ordinary accesses.
     """
     op = instr.op
+    if op.has("mbarrier_init"):
+        f.watch.note("init_fence")
+    if op.has("proxy") and op.has("async") and not op.has("global"):
+        f.watch.note("proxy_fence")
     if not any(op.has(x) for x in ("async", "async::generic", "tensormap::generic", "mbarrier_init")):
         f.watch.note("fence", const("i64", int(not op.has("cta"))))  # whether it is for other blocks as well
     f.e.line("fence seq_cst" if instr.op.base == "membar" or instr.op.has("sc") else "fence acq_rel")

@@ -47,7 +47,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
         function = f.module.helper(name, lambda m: _reducer(m, name, reduction(m, what, op.type, spaces[0])))
     for distance in destinations(f, instr, f.values.value(more[1], 16) if multicast else None):
         there = placed_at(f, places[0], distance)
-        f.watch.note("copy")
+        f.watch.note("bulk_copy")
         written = Access(does, to, seen(space, distance), _UNIT, distance=distance)
         inside = _watched(f, (written, Access(READ, source, spaces[1], _UNIT)), [there, places[1]], size)
         f.watch.note("copied")

@@ -28,7 +28,14 @@ def _initialize(f: FunctionLowering, instr: Instr) -> None:
     """``mbarrier.init``."""
     mem, count = instr.args
     at = f.values.plain(barrier_address(f, instr, mem, WRITE))
+    f.watch.mbarrier("init", at, f.lanes.act())
     each_lane(f, "rk_mbarrier_init", None, at, [f.values.value(count, 32)], _init)
+
+
+def _invalidate(f: FunctionLowering, instr: Instr) -> None:
+    """``mbarrier.inval``: the memory may be used for other things."""
+    at = f.values.plain(barrier_address(f, instr, instr.args[0], WRITE))
+    f.watch.mbarrier("inval", at, f.lanes.act())
 
 
 def _arrival(f: FunctionLowering, instr: Instr) -> None:
@@ -37,6 +44,7 @@ def _arrival(f: FunctionLowering, instr: Instr) -> None:
     dest = None if isinstance(args[0], Mem) else args.pop(0)
     at, drop = barrier_address(f, instr, args.pop(0), UPDATE), instr.op.has("arrive_drop")
     count = f.values.value(args[0], 32) if args else const("i32", 1)
+    f.watch.mbarrier("arrive", f.values.plain(at), f.lanes.act())
     if instr.op.has("expect_tx"):
         name = f"rk_mbarrier_expect_{'drop' if drop else 'arrive'}"
         old = each_lane(
@@ -81,6 +89,7 @@ def wait(
 
     values = [wanted] if given is None else [wanted, given]
     done = f.e.cmp("icmp ne", each_lane(f, name, "i8", f.values.plain(at), values, test, test), 0)
+    f.watch.mbarrier("test", f.values.plain(at), f.e.bin("and", f.lanes.act(), f.lanes.mask_of(done)))
     if f.plan.waiting:
         _note(f, f.e.splat(f.values.plain(at), LANES), done)
     f.values.put(dest.name, done)
@@ -104,7 +113,7 @@ def _pending_count(f: FunctionLowering, instr: Instr) -> None:
 def barrier_address(f: FunctionLowering, instr: Instr, mem: Mem, does: str) -> Form:
     """Where the barriers of the lanes are; arriving passes on what was done, waiting looks at it."""
     space = space_of(f, instr.op)
-    order = {WRITE: "relaxed", UPDATE: "acq_rel", READ: "acquire"}[does]
+    order = {WRITE: "", UPDATE: "acq_rel", READ: "acquire"}[does]
     return f.watch.access(Access(does, mem, named(space), 8, order=order), address(f, mem, space))
 
 
@@ -199,7 +208,7 @@ def _test(e: Emitter, at: str, wanted: Val, parity: bool) -> Val:
 
 HANDLERS = {
     "mbarrier.init": _initialize,
-    "mbarrier.inval": lambda f, instr: None,
+    "mbarrier.inval": _invalidate,
     "mbarrier.arrive": _arrival,
     "mbarrier.arrive_drop": _arrival,
     "mbarrier.expect_tx": _bytes,

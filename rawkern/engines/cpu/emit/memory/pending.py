@@ -24,14 +24,15 @@ from rawkern.engines.cpu.ir import Emitter, Module, Val
 from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, OPERATION, ORDER, PENDING, WORKER
 
-TO, FROM, BYTES, MORE = 4, 5, 6, 8  # words of an entry
+TO, FROM, BYTES, SITE, MORE = 4, 5, 6, 7, 8  # words of an entry
 _WORDS = {
     "{count}": str(BLOCK.offset("pending")), "{list}": str(BLOCK.offset("operations")), "{most}": str(PENDING),
     "{issued}": str(BLOCK.offset("issued")), "{launch}": str(WORKER.offset("launch")),
     "{entry}": f"[{OPERATION} x i64]", "{size}": str(8 * OPERATION), "{more}": str(MORE),
     "{rest}": str(8 * (OPERATION - MORE)), "{order}": str(LAUNCH.offset("order")),
     "{factor}": str(ORDER.offset("factor0")), "{first}": str(BLOCK.offset("first")),
-    "{beside}": str(BLOCK.offset("beside")),
+    "{beside}": str(BLOCK.offset("beside")), "{site}": str(SITE), "{done}": str(BLOCK.offset("done")),
+    "{nwarps}": str(BLOCK.offset("nwarps")),
 }  # fmt: skip
 
 
@@ -57,7 +58,9 @@ def issue(
     e = f.e
     _define(f.module)
     run = e.let("i64", 1, f"ptrtoint ptr @{function} to i64") if function else Val("0", "i64")
-    values = [run, barrier or Val("0", "i64"), _threads(f), e.resize(told, "i64"), *words, more or Val("0", "i64")]
+    site = f.watch.operation() if function else None
+    values = [run, barrier or Val("0", "i64"), _threads(f), e.resize(told, "i64"), *words]
+    values += [site or Val("0", "i64"), more or Val("0", "i64")]
     each_lane(f, "rk_pending_put_each", None, _block(f), values, _put)
 
 
@@ -79,9 +82,12 @@ def begin(plan: Plan) -> list[str]:
     return [] if plan.waiting else [place, "store i64 0, ptr %pending"]
 
 
-def finish(m: Module) -> str:
-    """What a warp does at its end, in LLVM IR."""
+def finish(m: Module, left: str) -> str:
+    """What a warp does at its end, in LLVM IR; `left`: what an instrument does about operations that are left."""
     _define(m)
+    if left:
+        m.helper("rk_pending_left", lambda m: _filled(_LEFT.replace("{left}", left)))
+        return "call void @rk_pending_left(ptr %blk, i32 %warp)\n  call void @rk_pending_finish(ptr %blk, i32 %warp)"
     return "call void @rk_pending_finish(ptr %blk, i32 %warp)"
 
 
@@ -121,11 +127,63 @@ def _define(m: Module) -> None:
     for what in ("memcpy", "memmove"):
         m.declare(f"llvm.{what}.p0.p0.i64", f"declare void @llvm.{what}.p0.p0.i64(ptr, ptr, i64, i1)")
     for text in _FUNCTIONS.strip().split("\n\n"):
-        for word, value in _WORDS.items():
-            text = text.replace(word, value)
+        text = _filled(text)
         name = text[text.index("@") + 1 : text.index("(")]
         m.helper(name, lambda m, text=text: text)
 
+
+def _filled(text: str) -> str:
+    for word, value in _WORDS.items():
+        text = text.replace(word, value)
+    return text
+
+
+# Operations of the warp that is about to end: in groups that it has not waited for, and if it is the block's last, also
+# those that no thread has waited for at a barrier.
+_LEFT = """
+define internal void @rk_pending_left(ptr %blk, i32 %warp) noinline {
+  %pn = getelementptr i8, ptr %blk, i64 {count}
+  %list = getelementptr i8, ptr %blk, i64 {list}
+  %own = zext i32 %warp to i64
+  %pdone = getelementptr i8, ptr %blk, i64 {done}
+  %done = load i32, ptr %pdone
+  %pall = getelementptr i8, ptr %blk, i64 {nwarps}
+  %all = load i32, ptr %pall
+  %others = add i32 %done, 1
+  %last = icmp uge i32 %others, %all
+  br label %look
+look:
+  %k = phi i64 [ 0, %0 ], [ %k1, %next ]
+  %n = load i64, ptr %pn
+  %more = icmp ult i64 %k, %n
+  br i1 %more, label %one, label %out
+one:
+  %p = getelementptr {entry}, ptr %list, i64 %k
+  %run = load i64, ptr %p
+  %pbar = getelementptr i64, ptr %p, i64 1
+  %bar = load i64, ptr %pbar
+  %pt = getelementptr i64, ptr %p, i64 2
+  %thread = load i64, ptr %pt
+  %psite = getelementptr i64, ptr %p, i64 {site}
+  %site = load i64, ptr %psite
+  %k1 = add i64 %k, 1
+  %warpof = lshr i64 %thread, 5
+  %mine = icmp eq i64 %warpof, %own
+  %some = icmp ne i64 %run, 0
+  %group = icmp eq i64 %bar, 0
+  %due = or i1 %group, %last
+  %a = and i1 %mine, %some
+  %b = and i1 %a, %due
+  br i1 %b, label %left, label %next
+left:
+  {left}
+  br label %next
+next:
+  br label %look
+out:
+  ret void
+}
+"""
 
 _FUNCTIONS = """
 define internal void @rk_pending_take(ptr %blk, i64 %k) noinline {
@@ -160,7 +218,7 @@ out:
 }
 
 define internal void @rk_pending_put(ptr %blk, i64 %f, i64 %bar, i64 %t, i64 %told, i64 %a, i64 %b, i64 %c,
-  i64 %d) noinline {
+  i64 %site, i64 %d) noinline {
   %pn = getelementptr i8, ptr %blk, i64 {count}
   %before = load i64, ptr %pn
   %full = icmp uge i64 %before, {most}
@@ -185,6 +243,8 @@ put:
   store i64 %b, ptr %p5
   %p6 = getelementptr i64, ptr %p, i64 6
   store i64 %c, ptr %p6
+  %p7 = getelementptr i64, ptr %p, i64 {site}
+  store i64 %site, ptr %p7
   %none = icmp eq i64 %d, 0
   br i1 %none, label %added, label %rest
 rest:

@@ -83,7 +83,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
             with e.where(e.cmp("icmp ne", wrong, 0), rare=True):
                 service(f, "TENSOR", instr, wrong, map_at)
             bytes_ = e.let("i64", 1, f"call i64 @rk_tensor_bytes({pointer(e, op_at)})")
-            f.watch.note("copy")
+            f.watch.note("bulk_copy")
             written = Access(COPY if loads else READ, at, seen(space, distance), _UNIT, distance=distance)
             inside = _watched(f, written, bool(what), arguments, out, bytes_)
             f.watch.note("copied")
