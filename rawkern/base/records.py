@@ -60,6 +60,11 @@ class Record:
     def size(self) -> int:
         return self._layout[1]
 
+    @cached_property
+    def scalars(self) -> dict[str, tuple[str, int]]:
+        """`struct` format and offset of each field that is a scalar."""
+        return {field: (f"={_CODES[ty]}", self.offset(field)) for field, ty in self.fields if ty in _CODES}
+
     def format(self, first: str, last: str) -> str:
         """`struct` format of the scalar fields from `first` to `last`."""
         return "=" + "".join(_CODES[ty] for _, ty in self.fields[self.index(first) : self.index(last) + 1])
@@ -77,10 +82,12 @@ class Filled:
     def set(self, **fields: float) -> None:
         """Store values."""
         for name, value in fields.items():
-            struct.pack_into(self._record.format(name, name), self._memory, self._record.offset(name), value)
+            code, offset = self._record.scalars[name]
+            struct.pack_into(code, self._memory, offset, value)
 
     def __getitem__(self, name: str) -> Any:
-        return struct.unpack_from(self._record.format(name, name), self._memory, self._record.offset(name))[0]
+        code, offset = self._record.scalars[name]
+        return struct.unpack_from(code, self._memory, offset)[0]
 
 
 def _extent(ty: str) -> tuple[int, int]:

@@ -154,11 +154,12 @@ class Memory(Session):
         workers = target.workers
         site = self.table["sites"][workers.get(worker, "request_site", "=i")]
         meant, known = self._meant(site, pieces)
+        writes = site["what"] != READ
+        told = self._told(writes)
         for lane in host_calls.lanes(workers, worker):
-            address, start = (host_calls.argument(workers, worker, name, lane) for name in ("request_a", "request_b"))
-            writes = site["what"] != READ
+            address = host_calls.argument(workers, worker, "request_a", lane)
             if reason == "BOUNDS" and not known and not address % site["align"]:
-                if any(start <= address <= start + size - site["size"] for start, size in self._told(writes)):
+                if any(start <= address <= start + size - site["size"] for start, size in told):
                     continue
                 if meant is None:
                     ranges = self._near(address, pieces, writes)
@@ -166,7 +167,9 @@ class Memory(Session):
                     ranges = [(meant.address, meant.size)] if not (writes and meant.read_only) else []
                 if any(start <= address <= start + size - site["size"] for start, size in ranges):
                     self._tell(ranges, writes)
+                    told = self._told(writes)
                     continue
+            start = host_calls.argument(workers, worker, "request_b", lane)
             thread, block = host_calls.place(workers, worker, lane, target.block)
             piece = meant
             if meant is None and writes and site["space"] not in ("shared", "local"):
