@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import subprocess
+    from pathlib import Path
 
 _servers: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # by the process that has started one
 
@@ -51,6 +52,20 @@ def _started() -> tuple[str, subprocess.Popen[bytes]]:
 
     atexit.register(end)
     return path, server
+
+
+def programs(folder: Path) -> dict[str, str]:
+    """The commands of this environment and tree, as an environment in which a shell finds them."""
+    import shlex
+
+    folder.mkdir()
+    pytest = "-m pytest -p no:cacheprovider -p no:hypothesispytest -p rawkern.testing.plugin"  # a third of the time
+    for name, call in {"python": "", "pytest": pytest, "rawkern": "-m rawkern"}.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(python())} {call} "$@"\n')
+        (folder / name).chmod(0o700)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path, python_path = (os.environ.get(name, "") for name in ("PATH", "PYTHONPATH"))
+    return {"PATH": f"{folder}{os.pathsep}{path}", "PYTHONPATH": f"{root}{os.pathsep}{python_path}"}
 
 
 # The client --------------------------------------------------------------------------------------------------------

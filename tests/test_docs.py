@@ -31,7 +31,6 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import tomllib
 import traceback
@@ -125,7 +124,7 @@ def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPa
     tensors = "cuda" if device == "cuda" and ANY_DEVICE in page.read_text() else "cpu"
     monkeypatch.chdir(folder)
     gc.collect()  # what other tests have left, so that it is not freed while a block counts memory
-    for name, value in programs(folder / ".programs").items():
+    for name, value in forked.programs(folder / ".programs").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MPLBACKEND", "agg")
     torch.manual_seed(0)
@@ -261,17 +260,6 @@ def where(block: Block) -> str:
 
 
 # Shell ----------------------------------------------------------------------------------------------------------
-
-
-def programs(folder: Path) -> dict[str, str]:
-    """The commands of this environment and tree, as an environment in which a shell finds them."""
-    folder.mkdir()
-    pytest = "-m pytest -p no:cacheprovider -p no:hypothesispytest -p rawkern.testing.plugin"  # a third of the time
-    for name, call in {"python": "", "pytest": pytest, "rawkern": "-m rawkern"}.items():
-        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(forked.python())} {call} "$@"\n')
-        (folder / name).chmod(stat.S_IRWXU)
-    path, python_path = (os.environ.get(name, "") for name in ("PATH", "PYTHONPATH"))
-    return {"PATH": f"{folder}{os.pathsep}{path}", "PYTHONPATH": f"{ROOT}{os.pathsep}{python_path}"}
 
 
 def run_shell(block: Block, raises: bool) -> str | None:

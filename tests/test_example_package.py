@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from rawkern.cli import main
-from tests import without_compiler
+from tests import forked, without_compiler
 
 EXAMPLE = without_compiler.ROOT / "examples" / "package"
 USE = """
@@ -94,7 +94,7 @@ def test_a_saved_program_needs_the_import(installed: Path, tmp_path: Path) -> No
     )  # fmt: skip
 
 
-def test_its_workflow(installed: Path) -> None:
+def test_its_workflow(installed: Path, tmp_path: Path) -> None:
     """It builds as the README does, with inputs that rawkern's action has; and what that runs as tests passes."""
     workflow = yaml.safe_load((EXAMPLE / ".github" / "workflows" / "test.yml").read_text())
     action = yaml.safe_load((without_compiler.ROOT / ".github" / "actions" / "test-kernels" / "action.yml").read_text())
@@ -109,9 +109,9 @@ def test_its_workflow(installed: Path) -> None:
     )
     (test,) = (step for step in action["runs"]["steps"] if step.get("name") == "Test")
     settings = {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": forked.programs(tmp_path / "programs")["PATH"],
         "PYTHONPATH": os.pathsep.join([str(installed), str(without_compiler.ROOT), os.environ.get("PYTHONPATH", "")]),
-        "ARGUMENTS": "-p rawkern.testing.plugin -p no:cacheprovider -n 0", "CHECK": "true",
+        "ARGUMENTS": "-n 0", "CHECK": "true",
     }  # fmt: skip
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", test["run"]], cwd=EXAMPLE, env={**os.environ, **settings},
