@@ -197,8 +197,8 @@ def _out_of_bounds(it: _Case, f: Finding) -> str:
     if f.offset < 4096:
         return f"{it.does} {it.what}, a null pointer"
     return (
-        f"{it.does} {it.what}, which belongs to no argument or variable of the launch: memory that was freed, "
-        "or never passed"
+        f"{it.does} {it.what}, which is not in the memory of any argument or variable of the launch: memory that "
+        "was freed, or never passed"
     )
 
 

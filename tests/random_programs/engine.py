@@ -18,8 +18,8 @@ from .tree import Listing
 
 #: What the engine says where it cannot let lanes elsewhere run; the one error that a correct program may raise.
 LIMIT = (
-    "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
-    "the CPU engine takes such calls only from all threads of a warp together"
+    "waits for other threads in a recursive function, and other lanes of its warp are not in that call; "
+    "on the CPU engine all lanes of a warp must make such calls together"
 )
 
 

@@ -184,10 +184,10 @@ def test_wgmma(device: str) -> None:
         GEMM.replace("    float c[4] = {};", "    float c[4] = {};\n    if (threadIdx.x >= 96) return;")
     )
     with pytest.raises(
-        LaunchError, match=r"line 19: .*a product of its warp group \(wgmma\) that another warp .* without"
+        LaunchError, match=r"line 19: .*a product of its warp group \(wgmma\), but another warp .* without"
     ):
         alone[1, 128](a, b, d, 0)
-    with pytest.raises(LaunchError, match=r"wgmma.*leads out of the block's shared memory"):
+    with pytest.raises(LaunchError, match=r"wgmma.*points outside of the block's shared memory"):
         kernel[1, 128](a, b, d, 0x3000)
 
 

@@ -161,7 +161,7 @@ def test_errors_name_the_thread(level: str) -> None:
             out = torch.zeros(128, dtype=torch.int32)
             with pytest.raises(
                 LaunchError,
-                match=r"thread \(77,0,0\) of block \(0,0,0\) executed a trap: __trap\(\), or what is undefined",
+                match=r"thread \(77,0,0\) of block \(0,0,0\) executed a trap: __trap\(\), or undefined behavior",
             ):
                 MODULE.get_function("fails")[1, 128](out)
             with pytest.raises(

@@ -238,7 +238,7 @@ UNSUPPORTED = {
     "tcgen05": "matrix instructions of compute capability 10.0",
     "tensormap": "changes of tensor maps by kernels",
     "st.bulk": "bulk stores of compute capability 10.0",
-    "clusterlaunchcontrol": "thread block clusters",
+    "clusterlaunchcontrol": "requests for blocks of compute capability 10.0",
     "multimem": "memory of several GPUs", "ld_reduce": "memory of several GPUs",
     "alloca": "stack memory of a size known at run time", "stacksave": "stack memory of a size known at run time",
     "stackrestore": "stack memory of a size known at run time",
@@ -253,7 +253,7 @@ def unsupported_reason(op: Op) -> str | None:
     """Why the engine does not take a mnemonic; None where it does."""
     starts = [s for s in UNSUPPORTED if op.text == s or op.text.startswith(f"{s}.")]
     if starts:
-        return f"{UNSUPPORTED[max(starts, key=len)]} are out of the CPU engine's reach"
+        return f"{UNSUPPORTED[max(starts, key=len)]} are not supported"
     found = _TABLE.get((op.base, ".".join(t.name for t in op.types)), [])
     other = arith.unsupported_reason(op)
     if other is None or any(f.unsupported_reason(op) is None for f in found):

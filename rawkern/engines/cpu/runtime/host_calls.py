@@ -17,31 +17,31 @@ from rawkern.errors import LaunchError
 Dim3 = tuple[int, int, int]
 #: What a thread has done, by the reason for which its worker suspends.
 _FAILURES = {
-    "TRAP": "executed a trap: __trap(), or what is undefined for sure, as a write to a __constant__ variable or "
-    "through a constant null pointer is",
-    "POINTER": "calls through a pointer that holds no function the kernel can reach",
+    "TRAP": "executed a trap: __trap(), or undefined behavior that the compiler replaced by one, such as a write to a "
+    "__constant__ variable or through a constant null pointer",
+    "POINTER": "calls a function pointer that does not hold the address of a function of the kernel",
     "OTHER_TYPE": "calls a function through a pointer to functions of another type, whose parameters or result have "
     "other sizes",
     "PART_OF_WARP": "executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not",
-    "BARRIERS": "comes to a barrier whose number or count of threads differs between lanes of its warp, which is not "
-    "supported on the CPU engine",
-    "INCOMPLETE": "waits for lanes of its warp that never come: deadlock",
-    "WARPGROUP": "waits for a product of its warp group (wgmma) that another warp of the group has ended without",
-    "DESCRIPTOR": "multiplies matrices (wgmma) whose descriptor leads out of the block's shared memory",
-    "UNSUPPORTED": "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
-    "the CPU engine takes such calls only from all threads of a warp together",
+    "BARRIERS": "reaches a barrier whose number or thread count differs between lanes of its warp, which is not "
+    "supported on the CPU engine; pass the same to all lanes",
+    "INCOMPLETE": "waits for lanes of its warp that never arrive: deadlock",
+    "WARPGROUP": "waits for a product of its warp group (wgmma), but another warp of the group has ended without it",
+    "DESCRIPTOR": "multiplies matrices (wgmma) with a descriptor that points outside of the block's shared memory",
+    "UNSUPPORTED": "waits for other threads in a recursive function, and other lanes of its warp are not in that call; "
+    "on the CPU engine all lanes of a warp must make such calls together",
 }
 
 #: What is wrong with a tensor copy, as `rk_tensor_wrong` numbers it.
 _TENSOR = {
-    1: "and gives the address of something else than a tensor map; pass rawkern.tensor_map(...) by value, as "
-    "const __grid_constant__ CUtensorMap map, and the copy &map",
-    2: "of another number of dimensions than its tensor map has",
-    3: "elements of a type for which there is no such reduction",
-    4: "an address in shared memory that is not a multiple of 128 bytes",
-    5: "from a first coordinate that is not a multiple of 16 bytes, times the size of an element",
+    1: "with an address that is not a tensor map's; pass rawkern.tensor_map(...) by value, as "
+    "const __grid_constant__ CUtensorMap map, and &map to the copy",
+    2: "with another number of dimensions than its tensor map has",
+    3: "elements of a type that this reduction does not support",
+    4: "from or to an address in shared memory that is not a multiple of 128 bytes",
+    5: "with a first coordinate that is not a multiple of 16 bytes when multiplied by the element size",
     6: "in another mode, im2col or not, than its tensor map is for",
-    7: "to a negative coordinate: an illegal instruction on a GPU, which only reads there; begin at 0",
+    7: "to a negative coordinate, which is an illegal instruction on a GPU (only reads may start there); begin at 0",
 }
 
 
@@ -141,7 +141,7 @@ def failure(
         )
     if reason == "TRAP" and site == NOWHERE:
         return (
-            f"{_place(workers, k, block)} always does what is undefined, such as a write to a __constant__ variable or "
+            f"{_place(workers, k, block)} always has undefined behavior, such as a write to a __constant__ variable or "
             "through a constant null pointer: the compiler has left a trap in place of the kernel, without a line"
         )
     return f"{place} {_FAILURES[reason]}"

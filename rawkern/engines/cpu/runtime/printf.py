@@ -38,7 +38,7 @@ def formatted(template: str, address: int, readable: Readable) -> str:
             room = readable(address)
             end = address + room if room >= 0 else 1 << 64
         if at + size > end:
-            raise OutOfBoundsError(f"printf takes an argument from address {at:#x}, {_OUTSIDE}")
+            raise OutOfBoundsError(f"printf reads an argument at address {at:#x}, {_OUTSIDE}")
         value = struct.unpack(code, ctypes.string_at(at, size))[0]
         at += size
         return value
@@ -97,11 +97,11 @@ def _narrow(value: int, length: str | None, signed: bool) -> int:
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
-_OUTSIDE = "which belongs to no argument or variable of the launch"
+_OUTSIDE = "which is not in the memory of any argument or variable of the launch"
 
 
 def _too_long() -> LaunchError:
-    return LaunchError(f"printf is asked for more than {MOST} characters in one call")
+    return LaunchError(f"printf: one call prints more than {MOST} characters; split it")
 
 
 def text_at(address: int, readable: Readable = lambda _: -1, most: int | None = None) -> str:
@@ -116,7 +116,7 @@ def text_at(address: int, readable: Readable = lambda _: -1, most: int | None = 
     """
     room = readable(address)
     if not room and most != 0:
-        raise OutOfBoundsError(f"printf is given a string at address {address:#x}, {_OUTSIDE}")
+        raise OutOfBoundsError(f"printf gets a string at address {address:#x}, {_OUTSIDE}")
     if room < 0 and most is None:
         return ctypes.string_at(address).decode(errors="replace")
     end = min(x for x in (room if room >= 0 else None, most, MOST + 1) if x is not None)
@@ -132,6 +132,6 @@ def text_at(address: int, readable: Readable = lambda _: -1, most: int | None = 
             raise _too_long()
         if end != most:
             raise OutOfBoundsError(
-                f"printf is given a string at address {address:#x} that has no end in the {room} bytes of its memory"
+                f"printf gets a string at address {address:#x} without a terminating zero in its {room} bytes of memory"
             )
     return data.decode(errors="replace")

@@ -44,7 +44,7 @@ class Variables:
         size = max(self._size, layout.size)
         if size > self._room:
             raise UnsupportedError(
-                f"a template instance that was asked for after others has {size - self._size} bytes of variables, and "
+                f"a template instance requested after others has {size - self._size} bytes of variables, and "
                 f"there is room for {self._room - self._size}; name the instances in name_expressions"
             )
         names = sorted(own.offsets, key=own.offsets.__getitem__)

@@ -418,7 +418,7 @@ def test_trap_in_one_of_many_blocks():
         ("while (n--) {\nif (x[n] > 2)\n*(int*)nullptr = 3;\nx[n] = 1; }", "line [56]: .* executed a trap: "),
         (
             "int* p = (int*)v;\np[n] = 3;",
-            r"k: thread \(0,0,0\) of block \(0,0,0\) always does what is undefined, .* __constant__",
+            r"k: thread \(0,0,0\) of block \(0,0,0\) always has undefined behavior, .* __constant__",
         ),
     ],
 )

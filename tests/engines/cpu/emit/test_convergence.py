@@ -192,13 +192,15 @@ def test_inside_recursion(module):
         return down(depth - 1, v) * 2 - v
 
     np.testing.assert_array_equal(out, down(4, LANE))
-    with pytest.raises(LaunchError, match=r"\.py:\d+, line \d+: thread \(\d+,0,0\) .* function that calls itself"):
+    with pytest.raises(LaunchError, match=r"\.py:\d+, line \d+: thread \(\d+,0,0\) .* in a recursive function"):
         module.recursive[1, 32](1, out)
 
 
 @pytest.mark.rawkern_unchecked("of the usual build's own words")
 def test_lanes_that_never_come(module):
-    with pytest.raises(LaunchError, match=r"\.py:\d+, line \d+: thread \(0,0,0\) .* lanes of its warp that never come"):
+    with pytest.raises(
+        LaunchError, match=r"\.py:\d+, line \d+: thread \(0,0,0\) .* lanes of its warp that never arrive"
+    ):
         module.never[1, 32](poison(32, "cpu"))
 
 

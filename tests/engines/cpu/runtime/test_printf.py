@@ -92,7 +92,8 @@ def test_strings_without_an_end(module, capsys, level: str) -> None:
             if where == 1:
                 continue  # a thread's local variables are one piece of memory
             with pytest.raises(
-                rawkern.OutOfBoundsError, match=r"open_ended: .*thread \(0,0,0\).*has no end in the [48] bytes"
+                rawkern.OutOfBoundsError,
+                match=r"open_ended: .*thread \(0,0,0\).*without a terminating zero in its [48] bytes",
             ):
                 module.get_function("open_ended")[1, 1](x, where)
             assert capsys.readouterr().out == f"{letters}|"
@@ -106,13 +107,13 @@ def test_wild_addresses(module, capsys, level: str) -> None:
                 module.get_function("wild")[1, 1](address, which)
     module.get_function("wild")[1, 1](0, 6)
     assert capsys.readouterr().out == "1 2 3"
-    with pytest.raises(rawkern.OutOfBoundsError, match="takes an argument from address"):
+    with pytest.raises(rawkern.OutOfBoundsError, match="reads an argument at address"):
         module.get_function("wild")[1, 1](0, 5)
 
 
 def test_huge_widths(module, capsys) -> None:
     for which in range(7):
-        with pytest.raises(rawkern.LaunchError, match=f"wide: .*more than {MOST} characters in one call"):
+        with pytest.raises(rawkern.LaunchError, match=f"wide: .*one call prints more than {MOST} characters"):
             module.get_function("wide")[1, 32](which, 1)
     module.get_function("wide")[1, 1](7, 1)
     assert capsys.readouterr().out == "    1|2   |1.500|ab|3"

@@ -2,8 +2,8 @@
 
 PTX lets a product read its operands and change its sums at any time between its issue and the wait for its group. Here
 it is computed where it is issued, but counts as done at the wait: an instruction that reads a sum earlier finds NaNs,
-and if an operand in shared memory has changed by then, the launch ends with an error, because what the product would have
-read is unknown. In launches in another order (`rawkern.order`) some are done where they are issued: with
+and if an operand in shared memory has changed by then, the launch ends with an error, because what the product would
+have read is unknown. In launches in another order (`rawkern.order`) some are done where they are issued: with
 the seed 0 all of them.
 
 Whoever waits for a product waits for it in all four warps, as any may then have the operands overwritten. What a warp
