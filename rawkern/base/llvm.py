@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache as once
 from typing import Any
@@ -26,6 +27,8 @@ FULL_PIPELINE_LINES = 5000
 # offered by itself, aborts on ordinary kernels.)
 _INLINED = ("always_inliner", "global_dead_code_eliminate")
 LEAST = ("sroa", *_INLINED)
+# What is called and stays a function is told the constants that it gets, and callers that it does not write.
+INLINED_FIRST = (*_INLINED, "ipsccp", "post_order_function_attributes")
 # `sccp` right after `sroa` takes out the phis of registers that no lane has set yet: half the time
 FEW = (
     "sroa",
@@ -36,6 +39,16 @@ FEW = (
     "simplify_cfg",
     "aggressive_dce",
     *_INLINED,
+)
+# What takes more than linear time in the code generator's blocks of thousands of instructions, bounded: dependences
+# between accesses to memory, and where to split live ranges. Code is as large, and the time 30 % less for the largest
+# kernels. LLVM ends the process at an option that it does not know, so they are given to a version that was tried.
+_TRIED = 22
+_BOUNDED = (
+    "-dag-maps-huge-region=100",
+    "-dag-maps-reduction-size=50",
+    "-grow-region-complexity-budget=100",
+    "-huge-size-for-split=500",
 )
 # llvmlite's memory manager does not count the table of outer functions' addresses, 8 bytes for each that is called, and
 # ends the process where the pages of the variables have no room for it. It counts as much more as the variables are
@@ -99,6 +112,9 @@ def binding() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
+    if llvm.llvm_version_info[0] == _TRIED:
+        for option in _BOUNDED:
+            llvm.set_option("rawkern", option)
     return llvm
 
 
@@ -191,26 +207,38 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (),
 def optimize(llvm: Any, module: Any, machine: Any, names: tuple[str, ...] | None) -> None:
     """Optimize a module of IR by the passes of some names.
 
-    With None it is LLVM's usual pipeline without what the emitted code has already (vectors, unrolled loops). Its time
-    grows faster than the kernel, so large ones get a few cheap passes alone.
+    With None it is LLVM's usual simplification of functions without what the emitted code has already (vectors,
+    unrolled loops), after inlining. LLVM's pipeline for modules simplifies once before and once after inlining, which
+    takes two to four times as long for code that is as fast. The time grows faster than the kernel, so large ones get
+    a few cheap passes alone.
     """
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     with options, llvm.create_pass_builder(machine, options) as builder:
-        if names is None:
-            passes = builder.getModulePassManager()
-        else:
-            passes = llvm.create_new_module_pass_manager()
-            for name in names:
+        with _disposed(llvm, llvm.create_new_module_pass_manager()) as passes:
+            for name in names or INLINED_FIRST:
                 getattr(passes, f"add_{name}_pass")()
-        try:
             passes.run(module, builder)
-        finally:
-            # By itself llvmlite does not give them back: an empty method hides the one that does. 60 kB a module.
-            # (The builder's callbacks, 1.5 kB, are lost: nothing deletes them, and a builder that is used again calls
-            # those of the module before, which are gone.)
-            llvm.newpassmanagers.NewPassManager._dispose(passes)
-            passes.detach()
+        if names is None:
+            with _disposed(llvm, builder.getFunctionPassManager()) as passes:
+                for function in module.functions:
+                    if not function.is_declaration:
+                        passes.run(function, builder)
+
+
+@contextmanager
+def _disposed(llvm: Any, passes: Any) -> Iterator[Any]:
+    """A pass manager that is given back at the end.
+
+    By itself llvmlite does not give it back: an empty method hides the one that does. 60 kB a module. (The builder's
+    callbacks, 1.5 kB, are lost: nothing deletes them, and a builder that is used again calls those of the module
+    before, which are gone.)
+    """
+    try:
+        yield passes
+    finally:
+        llvm.newpassmanagers.NewPassManager._dispose(passes)
+        passes.detach()
 
 
 class LoadedObject:

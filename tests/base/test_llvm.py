@@ -93,3 +93,32 @@ def test_variables_of_any_size_stand_beside_calls_of_outer_functions() -> None:
     text = f"{declared}\ndefine i64 @seven() {{\n{calls}\n  ret i64 7\n}}\n@all = global [%d x i8] zeroinitializer"
     for size in range(4096 - 512, 4096 + 64, 8):
         assert llvm.LoadedObject(llvm.object_file(text % size, llvm.host())).address("seven")
+
+
+def test_usual_modules_are_inlined_and_simplified() -> None:
+    """What is called in a loop: its code and the constants it gets are known there, and nothing is loaded twice."""
+    text = """
+        define internal i32 @once(ptr %p) alwaysinline { %v = load i32, ptr %p ret i32 %v }
+        define internal i32 @told(i32 %x, i32 %k) noinline { %r = mul i32 %x, %k ret i32 %r }
+        define i32 @f(ptr %p, i32 %n) {
+        entry: br label %loop
+        loop:
+          %i = phi i32 [ 0, %entry ], [ %next, %loop ]
+          %sum = phi i32 [ 0, %entry ], [ %more, %loop ]
+          %v = call i32 @once(ptr %p)
+          %w = call i32 @told(i32 %v, i32 16)
+          %mixed = xor i32 %sum, %w
+          %more = mul i32 %mixed, 3
+          %next = add i32 %i, 1
+          %again = icmp slt i32 %next, %n
+          br i1 %again, label %loop, label %end
+        end: ret i32 %more
+        }"""
+    binding = llvm.binding()
+    with binding.create_context() as context, binding.parse_assembly(text, context) as module:
+        llvm.optimize(binding, module, llvm.target_machine(llvm.host()), None)
+        found = str(module)
+    assert "@once" not in found
+    assert "shl i32 %x, 4" in found  # told of the 16
+    assert found.index("load i32") < found.index("xor i32")
+    assert "load i32" not in found[found.index("phi i32") :]  # but before the loop

@@ -49,7 +49,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     _finish(f)
     module.frame = max(module.frame, frame + f.frame.kept_bytes)
     name, params = signature(plan, function)
-    inline = "" if plan.waiting or not function.entry else " alwaysinline"
+    inline = " alwaysinline" if function.entry else ""
     body = [f"define internal void @{name}({params}){inline} {{", "entry:", *f.frame.lines]
     body += ["store i32 %initial, ptr %act"]
     if twice:

@@ -41,12 +41,11 @@ def lower(
     for function in plan.functions:
         module.functions.append(lower_function(plan, module, function, HANDLERS, build))
     name, params = signature(plan, plan.ptx.functions[plan.kernel])
-    inline = "" if plan.waiting else " alwaysinline"
     body = [f"call void @{name}({params})", "ret void"]
     if pending.used(plan):
         body = [*pending.begin(plan), body[0], pending.finish(module, build.operation_left), body[1]]
     lines = "\n  ".join(body)
-    module.functions.append(f"define internal void @rk_body({params}){inline} {{\n  {lines}\n}}")
+    module.functions.append(f"define internal void @rk_body({params}) alwaysinline {{\n  {lines}\n}}")
     library = split(module, target)
     return Lowered(
         library.text,
