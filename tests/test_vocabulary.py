@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# What benchmarks/ writes is not among them, which docs/results leads to, nor what quotes messages of rawkern.
+# Not among them: results, which benchmarks/ writes (docs/results leads there); what quotes such words; tests of gradients,
+# whose cases are named in gradients-support.md.
 QUOTES = ("gradients-support.md", "test_vocabulary.py")
 FILES = [
     file
