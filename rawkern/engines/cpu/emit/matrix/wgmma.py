@@ -173,6 +173,7 @@ def _helper(m: Module, form: Form) -> str:
     gather = {x: _gather(m, x) for x in set(form.transposed)}
     for half in range(2):
         _left(e, form, half, gather[form.transposed[0]], per)
+    e.line("%rows_hash = load i32, ptr %seen")
     e.line("br label %columns")
     e.label("columns")
     e.line("%c = phi i64 [ 0, %0 ], [ %c1, %columns ]")
@@ -183,6 +184,9 @@ def _helper(m: Module, form: Form) -> str:
     e.label("sum")
     for half in range(2):
         _sum(e, form, half, per)
+    whole = e.let("i32", 1, "load i32, ptr %seen")
+    kept = e.select(e.cmp("icmp eq", Val("%w", "i32"), 0), whole, Val("%rows_hash", "i32"))
+    e.line(f"store {kept}, ptr %seen")
     e.line("%failed = load i1, ptr %wrong")
     e.line("ret i1 %failed")
     params = "ptr %d, ptr %shared, i64 %total, i64 %da, i64 %db, i32 %w, i1 %keep, ptr %seen"
@@ -190,7 +194,7 @@ def _helper(m: Module, form: Form) -> str:
 
 
 def _operands(m: Module, form: Form) -> str:
-    """What the shared memory holds that a warp's product reads, as a hash: that which `_helper` leaves in ``%seen``."""
+    """A hash of a warp's rows of A in shared memory and, for the first warp of a group, of B: what `_helper` leaves."""
     e = Emitter(m)
     e.line(f"%raw = alloca [{CORES * CORE} x i8], align 64")
     e.line("%wrong = alloca i1")
@@ -200,7 +204,7 @@ def _operands(m: Module, form: Form) -> str:
     gather = {x: _gather(m, x) for x in set(form.transposed)}
     for half in range(0 if form.in_registers else 2):
         _take(e, gather[form.transposed[0]], "%da", _rows(e, half))
-    e.line("br label %columns")
+    e.line(f"br {e.cmp('icmp eq', Val('%w', 'i32'), 0)}, label %columns, label %out")
     e.label("columns")
     e.line("%c = phi i64 [ 0, %0 ], [ %c1, %columns ]")
     _take(e, gather[form.transposed[1]], "%db", Val("%c", "i64"))
