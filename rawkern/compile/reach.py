@@ -139,7 +139,8 @@ def units(found: Parts, words: Words) -> list[Unit]:
         of_head = _words(head)
         marked = bool(MARK.search(head) or words.markers & of_head)
         binding = chunk.kind == "macro" and not marked and _BINDING.match(chunk.name)
-        host = bool(binding or words.are_host(code, own))
+        undefined = chunk.kind == "macro" and not marked and chunk.name not in {"static_assert", *words.bodies}
+        host = bool(binding or undefined or words.are_host(code, own))
         if marked and host and chunk.kind in ("function", "declaration"):
             # For both, with types of the host: device code cannot call it.
             marked = "__host__" not in words.expanded(of_head) or not words.are_host(head, of_head)
@@ -244,7 +245,8 @@ def _names_gone(unit: Unit, scopes: Set[str], left: Set[str], gone: Set[str]) ->
 def _follow(found: Sequence[Unit], by_name: dict[str, list[Unit]]) -> None:
     """Macros and instantiations stay where all that they name does, using declarations where what they name does."""
     kept = lambda unit: unit.kept and unit.chunk.kind != "using"  # noqa: E731
-    gone = {name for name, those in by_name.items() if not any(map(kept, those))}
+    used = {unit.chunk.name for unit in found if unit.chunk.kind == "macro"}  # macros themselves are not declared
+    gone = {name for name, those in by_name.items() if not any(map(kept, those))} - used
     scopes = {scope for unit in found for scope in unit.chunk.scopes}
     left = {scope for unit in found if kept(unit) for scope in unit.chunk.scopes}
     for unit in found:

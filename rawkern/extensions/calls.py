@@ -162,6 +162,9 @@ def _named(
             return padded(f, node, nodes)
         if "functional::" in name and bare in _OF_FUNCTIONAL:
             return Value(f"torch.nn.functional.{bare}({', '.join(f.value(one).code for one in nodes)})", t.TENSOR)
+        if bare == "any_variable_requires_grad" and len(nodes) == 1:
+            tensors = converted(f.value(nodes[0]), t.Type("vector", of=(t.TENSOR,))).code
+            return Value(f"any(one.requires_grad for one in {tensors})", t.BOOL)
         if "nn::" in name or "autograd::" in name or "jit::" in name:
             raise NotTranslated(f"`{short(node)}`: torch's C++ frontend", node)
         of_torch = name.startswith(("at::", "torch::", "c10::")) or bare in _UNQUALIFIED

@@ -19,7 +19,7 @@ _NOTHING = {
     "cudaFuncSetAttribute", "cudaGetLastError", "cudaPeekAtLastError", "cudaFuncSetCacheConfig", "cudaSetDevice",
     "cudaFuncSetSharedMemConfig", "MaybeSetDevice", "set_device", "cudaDeviceSetCacheConfig",
     "cudaCtxResetPersistingL2Cache", "cudaDeviceSetSharedMemConfig", "cudaProfilerStart", "cudaProfilerStop",
-    "cudaDeviceSetLimit", "cudaFree", "cudaFreeAsync", "THCudaFree", "raw_delete",
+    "cudaDeviceSetLimit", "cudaFree", "free", "cudaFreeAsync", "THCudaFree", "raw_delete",
 }  # fmt: skip
 _UNSUPPORTED = {
     "cudaMallocManaged": "allocate with torch::empty",
@@ -255,6 +255,14 @@ def _occupancy(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return Value("0", t.INT, 0, 0)
 
 
+def _malloc(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``malloc(bytes)``, which a cast makes an array."""
+    around = node.parent
+    if around.type not in ("cast_expression", "argument_list"):
+        raise NotTranslated(f"`{short(node)}`", node)
+    return Value(converted(f.value(nodes[0]), t.SIZE).code, Type("pointer", "malloc", (t.VOID,)))
+
+
 def _launch(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     return launch_call(f, node)
 
@@ -335,7 +343,7 @@ def _from_half(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 
 _FUNCTIONS = {
-    "cudaMalloc": _allocate, "cudaMallocAsync": _allocate,
+    "malloc": _malloc, "cudaMalloc": _allocate, "cudaMallocAsync": _allocate,
     "THCudaMalloc": _allocate_bytes, "raw_alloc": _allocate_bytes,
     "PackedTensorAccessor": _null_accessor, "PackedTensorAccessor32": _null_accessor,
     "PackedTensorAccessor64": _null_accessor, "GenericPackedTensorAccessor": _null_accessor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from rawkern.extensions.program import Struct, python_field
 from rawkern.extensions.spelling import spelled, type_of
 from rawkern.extensions.types import Type
 from rawkern.extensions.untranslated import NotTranslated
-from rawkern.extensions.values import Value, converted, integer, typed
+from rawkern.extensions.values import Value, array_of, converted, integer, typed
 
 
 @expression("cast_expression")
@@ -27,6 +28,9 @@ def cast_to(f: Context, node: Any, value: Value, to: Type) -> Value:
     if to.kind == "void":
         return value
     if to.kind == "pointer":
+        if value.type.name == "malloc" and to.item.kind in ("int", "float", "bool"):
+            size = 1 if to.item.kind == "bool" else int(re.sub(r"\D", "", to.item.name)) // 8
+            return array_of(to.item, f"({value.code} // {size})")
         if value.type.kind in ("kernel", "null", "any") or value.constant == 0:
             return converted(value, to)
         if value.type.kind == "pointer":

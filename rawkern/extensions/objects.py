@@ -18,7 +18,7 @@ from rawkern.extensions.program import Function, Struct, python_field
 from rawkern.extensions.spelling import template_struct, type_of
 from rawkern.extensions.types import Type
 from rawkern.extensions.untranslated import NotTranslated
-from rawkern.extensions.values import Value, copy_of
+from rawkern.extensions.values import Value, array_of, converted, copy_of
 
 
 def type_of_struct(struct: Struct) -> Type:
@@ -139,6 +139,11 @@ OVERLOADED.append(overloaded)
 def new(f: Context, node: Any) -> Value:
     type_ = type_of(f, node.child_by_field_name("type"))
     given = node.child_by_field_name("arguments")
+    size = node.child_by_field_name("declarator")
+    if size is not None and size.type == "new_declarator" and type_.kind in ("int", "float", "bool"):  # new T[n]
+        if (given is not None and named(given)) or len(named(size)) != 1:
+            raise NotTranslated(f"`{short(node)}` (new expression)", node)
+        return array_of(type_, converted(f.value(named(size)[0]), t.SIZE).code)
     if type_.kind != "struct" or node.child_by_field_name("declarator") is not None:
         raise NotTranslated(f"`{short(node)}` (new expression)", node)
     values = [f.value(one) for one in named(given)] if given is not None else []
@@ -148,6 +153,8 @@ def new(f: Context, node: Any) -> Value:
 
 def delete(f: Context, node: Any) -> None:
     value = f.value(named(node)[-1])
+    if value.type.kind == "pointer" and value.type.name == "vector":
+        return
     if value.type.kind != "pointer" or value.type.item.kind != "struct" or "[" in text_of(node).split()[0]:
         raise NotTranslated(f"`{short(node)}`", node)
 
@@ -161,6 +168,8 @@ def owned(f: Context, node: Any, name: str, of: list[Any] | None, nodes: list[An
     if bare not in ("make_shared", "make_unique", "make_intrusive") or not of:
         return None
     type_ = type_of(f, of[0])
+    if type_.kind == "array" and type_.item.kind in ("int", "float", "bool") and len(nodes) == 1:
+        return array_of(type_.item, converted(f.value(nodes[0]), t.SIZE).code)
     if type_.kind != "struct":
         raise NotTranslated(f"`{short(node)}`: an owner of an object", node)
     made = construct(f, node, type_, [f.value(one) for one in nodes])

@@ -145,6 +145,8 @@ def _qualified(f: Context, node: Any) -> Type:
         return Type("accessor", text_of(arguments[1]), (type_of(f, arguments[0]),))
     if bare in ("unique_ptr", "shared_ptr", "intrusive_ptr"):
         owned = type_of(f, arguments[0])
+        if owned.kind == "array" and owned.item.kind in ("int", "float", "bool"):
+            return Type("pointer", "vector", (owned.item,))
         if owned.kind != "struct":
             raise NotTranslated(f"`{text_of(node)}`: an owner of an object", node)
         return Type("pointer", of=(owned,))
@@ -265,9 +267,11 @@ def kernel_instance(f: Context, node: Any, kernel: Kernel, arguments: list[Any])
 _MARKS = {",": ", ", "::": "::", "<": "<", ">": ">"}
 
 
-def pieces_of(f: Context, node: Any) -> list[tuple[bool, str]]:
-    """The pieces of the text of a type or of an argument of a template."""
+def pieces_of(f: Context, node: Any, *, qualified: bool = False) -> list[tuple[bool, str]]:
+    """The pieces of the text of a type or of an argument of a template; `qualified` after a namespace."""
     kind = node.type
+    if qualified and kind in ("identifier", "type_identifier", "namespace_identifier"):
+        return [(False, text_of(node))]
     if kind in ("identifier", "type_identifier", "namespace_identifier"):
         name = text_of(node)
         variable = f.find(name)
@@ -294,17 +298,20 @@ def pieces_of(f: Context, node: Any) -> list[tuple[bool, str]]:
         return out
     if kind == "qualified_identifier":  # a member's name means nothing else around it
         scope, name_node = node.child_by_field_name("scope"), node.child_by_field_name("name")
-        out = [*(pieces_of(f, scope) if scope is not None else []), (False, "::")]
+        out = [*(pieces_of(f, scope, qualified=qualified) if scope is not None else []), (False, "::")]
         if name_node.type in ("identifier", "type_identifier"):
             return [*out, (False, text_of(name_node))]
         if name_node.type in ("template_type", "template_function"):
             inside = pieces_of(f, name_node.child_by_field_name("arguments"))
             return [*out, (False, text_of(name_node.child_by_field_name("name"))), *inside]
-        return [*out, *pieces_of(f, name_node)]
+        return [*out, *pieces_of(f, name_node, qualified=scope is not None)]
     if kind in ("template_argument_list", "template_type", "template_function"):
         out = []
         for child in node.children:
             if child.type == "comment":
+                continue
+            if qualified and child == node.child_by_field_name("name"):
+                out.append((False, text_of(child)))
                 continue
             out += pieces_of(f, child) if child.is_named else [(False, _MARKS.get(text_of(child), text_of(child)))]
         return out

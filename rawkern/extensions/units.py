@@ -357,6 +357,8 @@ class Reader:
             node = stack.pop(0)
             if node.type == "enum_specifier":
                 read_enum(self.unit, node, self.taken)
+                alias = node.parent.child_by_field_name("declarator") if node.parent.type == "type_definition" else None
+                self.unit.enums.update([text_of(alias)] if alias is not None else [])
                 return
             if node.type in ("struct_specifier", "class_specifier") and node.child_by_field_name("body") is not None:
                 self._members(node, part.name, (path, part.start), line, expanded)

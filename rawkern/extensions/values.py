@@ -90,6 +90,11 @@ def typed(value: Value) -> str:
     return f"typed({value.code}, {item.name if item.kind == 'param' else repr(item.spelled or t.TEXTS[item.name])})"
 
 
+def array_of(item: Type, count: str) -> Value:
+    """An array of numbers on the heap."""
+    return Value(f"[{t.ZEROS[item.kind]}] * {count}", Type("pointer", "vector", (item,)), extra="vector")
+
+
 # Conversions ----------------------------------------------------------------------------------------------------
 
 

@@ -86,3 +86,33 @@ def test_numbers_as_text(e: Any) -> None:
 def test_the_order_of_an_assignment_and_pointers_into_arrays(e: Any) -> None:
     assert e.from_right() == 8
     assert e.of_array() == 723
+
+
+ARRAYS = """
+#include <cstdlib>
+#include <memory>
+int of_new(int n) { int* p = new int[n](); for (int i = 0; i < n; i++) p[i] += i * i; int s = p[n - 1]; delete[] p; return s; }
+bool bits(int n) { unsigned long long* r = new unsigned long long[n](); r[0] |= 1ULL << 63; bool x = r[0] & (1ULL << 63); delete[] r; return x; }
+int of_malloc(int n) { int* p = (int*)malloc(n * sizeof(int)); p[n - 1] = 3; int r = p[n - 1] + 1; free(p); return r; }
+int beyond(int n) { int* p = (int*)malloc(n * sizeof(int)); return p[n]; }
+int owned(int n) { std::unique_ptr<int[]> p(new int[n]); p[0] = 3; auto q = std::make_unique<int[]>(n); q[1] = 4; return p[0] + q[1]; }
+torch::Tensor sum(torch::Tensor x) {
+    long* h = new long[x.numel()];
+    cudaMemcpy(h, x.data_ptr<int64_t>(), x.numel() * sizeof(long), cudaMemcpyDeviceToHost);
+    long s = 0;
+    for (int i = 0; i < x.numel(); i++) s += h[i];
+    delete[] h;
+    return torch::full({1}, s, x.options());
+}
+bool needs_gradient(torch::Tensor x, torch::Tensor y) { return torch::autograd::any_variable_requires_grad({x, y}); }
+"""
+
+
+def test_arrays_on_the_heap(tmp_path: Any, device: torch.device) -> None:
+    e = load(tmp_path, ARRAYS)
+    assert e.of_new(4) == 9 and e.bits(3) is True and e.of_malloc(3) == 4 and e.owned(2) == 7
+    with pytest.raises(IndexError):
+        e.beyond(2)
+    assert e.sum(torch.arange(5, device=device)).tolist() == [10]
+    assert e.needs_gradient(torch.ones(1), torch.ones(1, requires_grad=True)) is True
+    assert e.needs_gradient(torch.ones(1), torch.ones(1)) is False

@@ -104,3 +104,50 @@ def test_a_specialization_that_cannot_be_told_apart_is_not_translated(tmp_path: 
     """
     e = load(tmp_path, source)
     assert set(e.untranslated) >= {"g"}
+
+
+ENUMERATIONS = """
+typedef enum : int { MODE_A = 0, MODE_B = 1 } mode_type;
+typedef enum { P_A = 0, P_B = 1 } other_type;
+enum Third { T_A, T_B };
+template <typename U, typename... A> __global__ void k(U f, A... args) { f(args...); }
+struct F {
+    __device__ void operator()(float* x, float by, mode_type m, other_type p, Third t) { x[0] = by * 100 + m * 4 + p * 2 + t; }
+};
+template <typename T, typename... A> void run(T f, A... args) { k<<<1, 1>>>(f, args...); }
+torch::Tensor enumerated(torch::Tensor x, int m, float by) {
+    run(F(), x.data_ptr<float>(), by, (mode_type)m, static_cast<other_type>(m), T_B);
+    return x;
+}
+"""
+
+
+def test_a_pack_keeps_the_types_of_enumerations(tmp_path: Path, device: torch.device) -> None:
+    assert load(tmp_path, ENUMERATIONS).enumerated(torch.zeros(1, device=device), 1, 2.0).item() == 207
+
+
+IN_NAMESPACES = """
+namespace a { namespace b {
+template <bool wide, typename T> struct Wide { using Type = T; };
+template <> struct Wide<true, float> { using Type = double; };
+template <typename T, int N> struct Lanes {};
+#define LANES(T, N, V, ARGS...) template <ARGS> struct Lanes<T, N> { using Type = V; };
+LANES(T, 1, T, typename T)
+LANES(float, 2, float2)
+}}
+template <typename T, typename M> __global__ void k(T* x) {
+    using V = typename a::b::Lanes<T, 2>::Type;
+    V v = *reinterpret_cast<V*>(x);
+    x[0] = v.x + v.y + sizeof(M);
+}
+template <typename T, bool wide> void run(torch::Tensor x) {
+    k<T, typename a::b::Wide<wide, T>::Type><<<1, 1>>>(x.data_ptr<T>());
+}
+torch::Tensor sum(torch::Tensor x, bool wide) { if (wide) run<float, true>(x); else run<float, false>(x); return x; }
+"""
+
+
+def test_traits_in_namespaces_that_macros_specialize(tmp_path: Path, device: torch.device) -> None:
+    e = load(tmp_path, IN_NAMESPACES)
+    assert e.sum(torch.ones(2, device=device), True)[0] == 10
+    assert e.sum(torch.ones(2, device=device), False)[0] == 6
