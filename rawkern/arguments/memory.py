@@ -69,7 +69,8 @@ class Piece:
 
     `parameter` is the offset of its address among the kernel's parameters, where it stands there; `itemsize` the bytes
     of an element. Elements of a strided tensor lie in `size` bytes from the first to the last. `read_only`: the kernel
-    may not write it here, and if it is `locked`, its owner forbids writes. `followed`: races are looked for.
+    may not write it here, and if it is `locked`, its owner forbids writes. `followed`: races are looked for. `mapped`:
+    a tensor map leads to it.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Piece:
     parameter: int | None = None
     followed: bool = True
     locked: bool = False
+    mapped: bool = False
 
     @property
     def end(self) -> int:

@@ -22,7 +22,7 @@ from rawkern.arguments.tensor_map import SIZE as MAP_SIZE
 from rawkern.base import operator_state
 from rawkern.base.ctype import CType, complex_of, parse
 from rawkern.base.emit import Emit
-from rawkern.base.records import CUDA
+from rawkern.base.records import CPU, CUDA
 
 ADDRESSES = ("int64", "uint64")  # dtypes of a table of pointers
 READ = parse("const void*")  # what a tensor is for a map of it
@@ -369,6 +369,10 @@ def _native_map(e: Emit, value: str, at: str) -> None:
     recorded = e.value(f"call i1 @rk_recorded(ptr %table, ptr {tensor})")
     reads = e.value(f"icmp eq ptr {only}, {e.row('true')}")
     e.unless(e.value(f"select i1 {recorded}, i1 {reads}, i1 true"))
+    # The slow path tells the CPU engine what a kernel must not write.
+    on_cpu = e.value(f"icmp eq i32 {e.load('i32', '%dl', 8)}, {CPU}")
+    protected = e.value(f"and i1 {on_cpu}, {reads}")
+    e.unless(e.value(f"xor i1 {protected}, true"))
     e.ask("rk_put_map", "%table", "%dl", e.load("ptr", value, KNOWN_AT), at, size=MAP_SIZE)
 
 

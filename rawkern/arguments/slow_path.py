@@ -115,16 +115,17 @@ class Arguments:
         DEVICE.slow_path(self, pointer)
         data = value.encoded(where)
         self.maps.append(pointer)
-        self.found(pointer)
+        self.found(pointer, mapped=True)
         self._take(pointer.memory, pointer.writes)
         return data
 
-    def found(self, pointer: Pointer) -> None:
+    def found(self, pointer: Pointer, mapped: bool = False) -> None:
         """Note down memory that has passed the rules."""
         memory = pointer.memory
         first, end = memory.reach()
         address, reads = memory.pointer + first, not pointer.writes
-        piece = Piece(pointer.where.expr, address, end - first, memory.itemsize, reads, locked=not memory.writable)
+        locked = not memory.writable
+        piece = Piece(pointer.where.expr, address, end - first, memory.itemsize, reads, locked=locked, mapped=mapped)
         self.pieces.append(piece)
 
     def extents(self, param: Param, address: Any) -> tuple[int, int]:

@@ -409,16 +409,19 @@ def test_structs_of_dicts_take_the_slow_path_for_what_shares_bytes() -> None:
 
 
 def test_tensor_maps() -> None:
-    """As long as the tensor is what its map was made for; what may be written is counted."""
+    """As long as the tensor is what its map was made for; what may be written is counted.
+
+    On the CPU a map for reads takes the slow path, which tells the engine so.
+    """
     layout = StructLayout(128, 64, (Member("opaque", "unsigned long long [16]", 0),))
     signature = make_signature(SimpleNamespace(name="k", params=("CUtensorMap", "int")), (), lambda name: layout)
     x = torch.zeros(8, 64)
     map_, reading = tensor_map(x, (8, 32)), tensor_map(x, (8, 32), read_only=True)
     maps = warmed(signature, map_, 3)
     assert maps.launched[-1] == (map_.encoded(), 3)
-    for one, more in ((map_, 1), (reading, 0)):
-        version = x._version
-        assert maps.takes(one, 1) and x._version == version + more
+    version = x._version
+    assert maps.takes(map_, 1) and x._version == version + 1
+    assert not maps.takes(reading, 1) and x._version == version + 1
     assert maps.takes(bytes(128), 1) == bool(table.field("default_device"))
     assert not maps.takes(bytes(127), 1) and not maps.takes(x, 1) and not maps.takes(None, 1)
     for other in (torch.ones(8, 64), torch.ones(4, 64), torch.ones(16, 128)[::2, :64], torch.ones(8, 64).t()):
@@ -431,8 +434,6 @@ def test_tensor_maps() -> None:
     map_.encoded()
     x.requires_grad_()
     assert not maps.takes(map_, 1)
-    reading.encoded()
-    assert maps.takes(reading, 1)
     with torch.no_grad():
         assert maps.takes(map_, 1)
     map_.tensor = torch._neg_view(torch.zeros(8, 64))

@@ -133,8 +133,11 @@ class Memory(Session):
         return ctypes.addressof(self._heads[-1])
 
     def usual(self, pieces: Sequence[Piece]) -> bool:
-        """Whether what addresses lead to is what it is for native launches: no list or struct of tensors tells more."""
-        return not any(p.locked or "[" in p.name or "." in p.name for p in pieces)
+        """Whether what addresses lead to is what it is for native launches.
+
+        Not if a list or struct of tensors tells more, or if a tensor map is for reads alone.
+        """
+        return not any(p.locked or (p.mapped and p.read_only) or "[" in p.name or "." in p.name for p in pieces)
 
     def ask(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
         """Tell a worker of memory that its lanes may touch after all, or raise what they have done."""
