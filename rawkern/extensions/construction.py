@@ -190,6 +190,8 @@ def argument_code(f: Context, node: Any, value: Value, type_: Type) -> str:
     """The code of an argument for a parameter of a type."""
     if value.type.kind == "address":
         raise NotTranslated(f"`{short(node)}`: the address of a variable", node)
+    if type_.kind == "pointer" and value.type.kind == "array":
+        raise NotTranslated(f"`{short(node)}`: an array for a pointer", node, "pass a std::vector by reference")
     by_reference = type_.reference and value.lvalue
     if by_reference and (value.type.kind == type_.kind == "struct"):
         same = value.type.struct == type_.struct or _derived(f, value.type, type_)

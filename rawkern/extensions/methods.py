@@ -7,7 +7,7 @@ from typing import Any
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.autograd import context_method, saved_method
-from rawkern.extensions.construction import default_of
+from rawkern.extensions.construction import construct, default_of
 from rawkern.extensions.context import Context, short
 from rawkern.extensions.iterators import inserted, part_of
 from rawkern.extensions.objects import call_method
@@ -107,6 +107,8 @@ def _sequence(f: Context, node: Any, value: Value, name: str, of: Any, nodes: li
         return Value("None", t.VOID)
     if value.type.kind == "sizes":
         return None
+    if name == "emplace_back" and len(given) != 1:
+        return Value(f"{code}.append({construct(f, node, item, given).code})", t.VOID)
     if name in ("push_back", "emplace_back"):
         new = converted(given[0], item)
         return Value(f"{code}.append({copy_of(given[0], new)})", t.VOID)

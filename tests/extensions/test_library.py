@@ -116,3 +116,22 @@ def test_arrays_on_the_heap(tmp_path: Any, device: torch.device) -> None:
     assert e.sum(torch.arange(5, device=device)).tolist() == [10]
     assert e.needs_gradient(torch.ones(1), torch.ones(1, requires_grad=True)) is True
     assert e.needs_gradient(torch.ones(1), torch.ones(1)) is False
+
+
+def test_elements_made_in_place(tmp_path: Any) -> None:
+    source = """
+    struct P { int x = 1, y = 2; };
+    float f() {
+        std::vector<std::pair<int, float>> v;
+        v.push_back({1, 0.5f});
+        v.emplace_back(2, 0.25f);
+        std::vector<std::vector<int>> w;
+        w.emplace_back(3, 7);
+        std::vector<P> s;
+        s.emplace_back();
+        float r = 0;
+        for (auto& p : v) r = r * 10 + p.first + p.second;
+        return r * 100 + w[0].size() * 10 + w[0][2] + s[0].y;
+    }
+    """
+    assert load(tmp_path, source).f() == 1764.0
