@@ -28,8 +28,11 @@ def cast_to(f: Context, node: Any, value: Value, to: Type) -> Value:
     if to.kind == "void":
         return value
     if to.kind == "pointer":
-        if value.type.name == "malloc" and to.item.kind in ("int", "float", "bool"):
-            size = 1 if to.item.kind == "bool" else int(re.sub(r"\D", "", to.item.name)) // 8
+        if value.type.name == "malloc":
+            bits = re.search(r"\d+\Z", to.item.name) if to.item.number and to.item.kind != "param" else None
+            if bits is None and to.item.kind != "bool":
+                raise NotTranslated(f"`{short(node)}`: an array of {to.item}", node)
+            size = int(bits[0]) // 8 if bits else 1
             return array_of(to.item, f"({value.code} // {size})")
         if value.type.kind in ("kernel", "null", "any") or value.constant == 0:
             return converted(value, to)

@@ -135,3 +135,8 @@ def test_elements_made_in_place(tmp_path: Any) -> None:
     }
     """
     assert load(tmp_path, source).f() == 1764.0
+
+
+def test_an_array_of_what_has_no_number_in_python(tmp_path: Any) -> None:
+    e = load(tmp_path, "int f(int n) { at::Half* p = (at::Half*)malloc(n * 2); free(p); return n; }")
+    assert "an array of at::Half" in e.untranslated["f"]
