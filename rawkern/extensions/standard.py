@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
-from rawkern.extensions.arithmetic import arithmetic, common
+from rawkern.extensions.arithmetic import arithmetic, common, fitted
 from rawkern.extensions.checks import message
 from rawkern.extensions.context import Context, expression, short
 from rawkern.extensions.iterators import part_of
@@ -95,9 +95,10 @@ def _abs(f: Context, node: Any, nodes: list[Any], of: Any) -> Value | None:
     value = f.value(nodes[0])
     if not value.type.number:
         return None
-    if value.type.kind == "int":
-        low, high = value.limits
-        return Value(f"abs({value.code})", value.type, 0, max(abs(low), abs(high)))
+    if value.type.integral:
+        type_ = common(value.type, t.INT)
+        low, high = converted(value, type_).limits
+        return fitted(f"abs({converted(value, type_).code})", type_, 0, max(abs(low), abs(high)))
     return Value(f"abs({value.code})", value.type)
 
 

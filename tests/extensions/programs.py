@@ -352,7 +352,9 @@ class Writer:
 
     def loop(self) -> str:
         self.loops += 1
-        name, type_ = self.new("i"), self.pick("int", "int64_t", "size_t", "unsigned", "uint8_t")
+        name, form = self.new("i"), self.random.randrange(5)
+        types = {0: ("int",), 1: ("int", "int64_t"), 4: ("int",)}
+        type_ = self.pick(*types.get(form, ("int", "int64_t", "size_t", "unsigned", "uint8_t")))
         self.fixed.add(name)
         self.scopes.append({name: type_})
         leave = f"    if ({self.condition(1)}) {self.pick('break', 'continue')};" if self.random.random() < 0.4 else ""
@@ -365,12 +367,11 @@ class Writer:
             self.pick("4", "5", f"({self.integer(1)} & 7)", "(int)(2.5f)"),
             self.pick(f"{name}++", f"++{name}", f"{name} += 2"),
         )
-        form = self.random.randrange(5)
         if form == 0 and not leave:
             self.scopes[-1][name] = "int"
             return f"int {name} = 0; while ({name} < {self.pick('3', '5')}) {{ {name}++; {body} }}"
         if form == 1:
-            return f"for ({self.pick('int', 'int64_t')} {name} = {self.pick('5', f'({self.integer(1)} & 7)')}; {name} {self.pick('> 0', '>= 0', '>= 1')}; {self.pick(f'{name}--', f'{name} -= 2')}) {body}"
+            return f"for ({type_} {name} = {self.pick('5', f'({self.integer(1)} & 7)')}; {name} {self.pick('> 0', '>= 0', '>= 1')}; {self.pick(f'{name}--', f'{name} -= 2')}) {body}"
         if form == 2 and (vectors := [*self.vectors(), *self.arrays()]):
             return f"for ({self.pick(type_, f'const {type_}&')} {name} : {self.pick(*vectors)[0]}) {body}"
         if form == 4 and not leave:

@@ -38,6 +38,7 @@ CASES: list[tuple[str, str, list[tuple[tuple[Any, ...], Any]]]] = [
     ("size_t f(float a)", "return a;", [((2.5,), 2), ((-1.0,), None)]),
     ("size_t f(int a, int b)", "size_t n; int m; std::tie(n, m) = std::make_tuple(a, b); return n + m;",
      [((-1, 3), 2), ((4, 5), 9)]),
+    ("int64_t f(int a)", "return std::abs(a);", [((-5,), 5), ((MIN,), None)]),
     ("float f(float a)", "return std::ceil(a);", [((-0.5,), -0.0), ((1.2,), 2.0)]),
     ("float f(float a)", "return a * 3;", [((0.1,), 0.30000001192092896)]),
     ("float f(float a, int n)", "return a / n;", [((1.0, 3), 0.3333333432674408), ((1.0, 0), float("inf"))]),
