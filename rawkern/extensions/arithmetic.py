@@ -120,7 +120,9 @@ def _integers(operator: str, type_: Type, a: Value, b: Value) -> Value:
         low, high = (-bound if la < 0 or lb < 0 else 0), bound
         if operator == "%":
             most = max(abs(lb), abs(hb)) - 1
-            return fitted(f"rem({a.code}, {b.code})", type_, -min(bound, most) if la < 0 else 0, min(bound, most))
+            beyond = la == LIMITS[type_.name][0] and lb <= -1 <= hb
+            bits = f", {type_.name[3:]}" if beyond else ""
+            return fitted(f"rem({a.code}, {b.code}{bits})", type_, -min(bound, most) if la < 0 else 0, min(bound, most))
         return fitted(f"div({a.code}, {b.code})", type_, low, high)
     code = f"({a.code} {operator} {b.code})"
     if la >= 0 and lb >= 0:

@@ -13,7 +13,8 @@ MAX, MIN = 2**31 - 1, -(2**31)
 CASES: list[tuple[str, str, list[tuple[tuple[Any, ...], Any]]]] = [
     # the function's head and body, arguments with what it returns; None where rawkern raises
     ("int f(int a, int b)", "return a / b;", [((7, 2), 3), ((-7, 2), -3), ((7, -2), -3), ((-1, 256), 0)]),
-    ("int f(int a, int b)", "return a % b;", [((7, 3), 1), ((-7, 3), -1), ((7, -3), 1)]),
+    ("int f(int a, int b)", "return a % b;", [((7, 3), 1), ((-7, 3), -1), ((7, -3), 1), ((MIN, -1), None), ((MIN, 3), -2)]),
+    ("int64_t f(int64_t a, int64_t b)", "return a % b;", [((-(2**63), -1), None), ((-7, 2), -1)]),
     ("int f(int n)", "return (n + 255) / 256;", [((1,), 1), ((-300,), 0), ((MAX,), None)]),
     ("int f(int a, int b)", "return a * b;", [((MAX, 2), None), ((46340, 46340), 2147395600), ((3, -4), -12)]),
     ("int64_t f(int a, int b)", "return a * b;", [((1 << 20, 1 << 20), None), ((5, 6), 30)]),

@@ -57,8 +57,10 @@ def div(a: Any, b: Any) -> Any:
     return divide(a, b)
 
 
-def rem(a: int, b: int) -> int:
-    """``a % b`` of C++: with the sign of a."""
+def rem(a: int, b: int, bits: int = 0) -> int:
+    """``a % b`` of C++: with the sign of a; of signed numbers of so many bits, where the quotient may not fit them."""
+    if bits and b == -1 and a == -1 << (bits - 1):
+        raise OverflowError(f"{a} % -1, whose quotient does not fit {bits} bits")
     return a - b * div(a, b)
 
 
