@@ -26,6 +26,7 @@ from rawkern.gradients.code.passes.dce import without_unused
 from rawkern.gradients.code.passes.renumbering import renumbered
 from rawkern.gradients.code.printing import function
 from rawkern.gradients.code.tree import Function, Parameter, Statement
+from rawkern.gradients.index.answers import changing, unchanged
 from rawkern.gradients.index.injective import sets_once
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, clone, walk
 from rawkern.gradients.passes.grid_stride import flattened, in_strides
@@ -221,6 +222,10 @@ class _Task:
 
     def _of_parts(self, kernel: Kernel, copies: _Copies, wrt: tuple[str, ...]) -> Text | Unroll:
         """The text: what is gathered, what blocks deal out, and the reverse of the rest."""
+        with unchanged():
+            return self._assembled(kernel, copies, wrt)
+
+    def _assembled(self, kernel: Kernel, copies: _Copies, wrt: tuple[str, ...]) -> Text | Unroll:
         where, active = self.where, activity(kernel, wrt)
         names = Names(_taken(kernel, self.double) | self.reader.file.options, self.double)
         assumed: list[Any] | None = kernel.assumed if self.passes.assume else None
@@ -231,7 +236,7 @@ class _Task:
         gathered = {g.gather.array.name: g for g in gathering}
         found = [] if simple else deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
         parts = dealt(found, copies.get, names, where)
-        rest = _left(kernel, tuple(n for n in wrt if n not in gathered), parts)
+        rest = active if not gathered and not parts else _left(kernel, [n for n in wrt if n not in gathered], parts)
         reverse = Reverse(kernel, rest, names, where, self.max_iterations, assumed)
         if simple:
             reverse.block_sums = dict.fromkeys(wrt)
@@ -263,7 +268,8 @@ class _Copies:
         Returns whether that can be.
         """
         if (more, flat) not in self.made:
-            made = flattened(self.get()) if flat else self.unrolled(more)
+            with changing():
+                made = flattened(self.get()) if flat else self.unrolled(more)
             if made is None:
                 return False
             self.made[more, flat] = made
@@ -274,13 +280,11 @@ class _Copies:
         return clone(self.made[more, flat])
 
 
-def _left(kernel: Kernel, wrt: tuple[str, ...], parts: Sequence[Dealing]) -> Activity:
+def _left(kernel: Kernel, wrt: Sequence[str], parts: Sequence[Dealing]) -> Activity:
     """What is active without the reads whose gradients blocks deal out."""
-    if not parts:
-        return activity(kernel, wrt)
     taken = frozenset(order for part in parts for order in part.deal.reads)
     left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}
-    return activity(kernel, wrt, left)
+    return activity(kernel, tuple(wrt), left)
 
 
 def _constants(kernel: Kernel, constants: Mapping[str, int]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from rawkern.gradients.code.names import Names
 from rawkern.gradients.code.passes.barrier_elimination import sparse
 from rawkern.gradients.code.tree import BARRIER, Assign, If, Note, Run, Statement
 from rawkern.gradients.index import scev
+from rawkern.gradients.index.answers import changing
 from rawkern.gradients.ir import Block, Kernel, Loop, Store, Value, operands, walk
 from rawkern.gradients.reading.syntax import Where
 
@@ -121,7 +122,8 @@ class Dealing:
         for v in _values(kernel):
             if v.op == "special" and v.attr == f"blockIdx.{self.deal.axis}":
                 v.attr = block
-        _single(kernel.body, _loop(kernel, self.deal.loop), at, kind)
+        with changing():
+            _single(kernel.body, _loop(kernel, self.deal.loop), at, kind)
         return [i for i in walk(kernel.body) if isinstance(i, Value) and i.order in self.deal.reads and i.op == "load"]
 
 

@@ -15,7 +15,18 @@ _KEPT: ContextVar[dict[Any, Any] | None] = ContextVar("kept", default=None)
 @contextmanager
 def unchanged() -> Iterator[None]:
     """What is asked about stays as it is meanwhile, so each question needs one answer."""
-    token = _KEPT.set({})
+    known = _KEPT.get()
+    token = _KEPT.set({} if known is None else known)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+@contextmanager
+def changing() -> Iterator[None]:
+    """Copies of a kernel that is `unchanged` are changed meanwhile: no answer is kept."""
+    token = _KEPT.set(None)
     try:
         yield
     finally:

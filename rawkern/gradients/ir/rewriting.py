@@ -6,7 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rawkern.gradients.ir.nodes import Block, Carried, Exit, Function, If, Item, Kernel, Loop, Value, children
+from rawkern.gradients.ir.nodes import (
+    Barrier,
+    Block,
+    Carried,
+    Exit,
+    Function,
+    If,
+    Kernel,
+    Loop,
+    Store,
+    Value,
+    children,
+)
+
+_CHANGED = {Value, Store, Barrier, Exit, If, Loop, Block, Carried, Function}  # what passes change
+_SHARED = {str, int, type(None)}  # most of what there is
 
 
 def clone(kernel: Kernel) -> Kernel:
@@ -15,19 +30,22 @@ def clone(kernel: Kernel) -> Kernel:
     left: list[Any] = []
 
     def copied(x: Any) -> Any:
-        if isinstance(x, Item | Block | Carried | Function):
+        kind = type(x)
+        if kind in _CHANGED:
             if x not in copies:
-                copies[x] = object.__new__(type(x))
+                copies[x] = object.__new__(kind)
                 left.append(x)
             return copies[x]
-        if isinstance(x, tuple | list):
-            return type(x)(map(copied, x))
-        return {copied(k): copied(v) for k, v in x.items()} if isinstance(x, dict) else x
+        if kind in (tuple, list):
+            return kind(map(copied, x))
+        return {copied(k): copied(v) for k, v in x.items()} if kind is dict else x
 
     made = replace(kernel, **{name: copied(x) for name, x in vars(kernel).items()})
     while left:  # not by recursion: values may be made of one another thousands of times over
         x = left.pop()
-        vars(copies[x]).update((name, copied(v)) for name, v in vars(x).items())
+        found = vars(copies[x])
+        for name, v in vars(x).items():
+            found[name] = v if type(v) in _SHARED else copied(v)
     return made
 
 

@@ -304,9 +304,14 @@ class _Run:
         self.count += 1
         if self.count > MOST:
             raise Unknown
-        for n in active:
-            found[n] = self._of_thread(v, n, active)
+        if self._touched(v):
+            for n in active:
+                found[n] = self._of_thread(v, n, active)
         self._note(v, found)
+
+    def _touched(self, v: Value) -> bool:
+        """Whether a value may be of the reduction: made of such values, or read where some are."""
+        return _array(v) in self.places if v.op == "load" else any(a in self.values for a in v.args)
 
     def _note(self, v: Value, found: list[int | None]) -> None:
         if self.noted.setdefault(v, found) != found:

@@ -93,7 +93,7 @@ class Reader:
             except OfLoop as error:
                 raise error.reason from None
             else:
-                made = make(kernel)
+                made = make(clone(kernel))
                 if not isinstance(made, Unroll):
                     return made
                 self.settings = self._unrolled(made)
@@ -116,17 +116,21 @@ class Reader:
 
     def again(self, more: frozenset[int] = frozenset()) -> Kernel | None:
         """Another copy of the kernel that `settle` called with, with more loops written out; None where none can be."""
+        found = self._again(more)
+        return found and clone(found)
+
+    def _again(self, more: frozenset[int] = frozenset()) -> Kernel | None:
         try:
-            return self._again(more)
+            return self._written_out(more)
         except (NotDifferentiable, ReadAgain):
             return None
 
-    def _again(self, more: frozenset[int]) -> Kernel:
+    def _written_out(self, more: frozenset[int]) -> Kernel:
         return self._reading(replace(self.settings, unroll=self.settings.unroll | more))[0]
 
     def added_and_read(self) -> frozenset[str]:
         """Arrays that the kernel adds to with += and reads or sets as well."""
-        kernel = self.again()
+        kernel = self._again()
         items = list(walk(kernel.body)) if kernel is not None else []
         own = [i for i in items if isinstance(i, Store) and not i.place.array.shared]
         used = {i.place.array.name for i in own if not i.adds}
@@ -135,7 +139,7 @@ class Reader:
 
     def overwritten(self) -> bool:
         """Whether the kernel reads global memory that it writes."""
-        kernel = self.again()
+        kernel = self._again()
         items = list(walk(kernel.body)) if kernel is not None else []
         written = {i.place.array for i in items if isinstance(i, Store) and not i.place.array.shared}
         return any(isinstance(i, Value) and i.op == "load" and i.attr.array in written for i in items)
@@ -143,7 +147,7 @@ class Reader:
     def _hindered(self, nodes: frozenset[int]) -> Exception | None:
         """Why loops cannot be written out: by trying."""
         try:
-            self._again(nodes)
+            self._written_out(nodes)
         except NeedsStart:
             return None
         except NeedsUnrolling as error:
@@ -203,12 +207,12 @@ class Reader:
         return kernels[0]
 
     def _reading(self, settings: Settings) -> tuple[Kernel, Any]:
-        """The kernel as it is read so, and the views of its arrays: a copy."""
+        """The kernel as it is read so, which stays as it is, and the views of its arrays."""
         if settings not in self._read:
             self._read[settings] = self._lowered(settings)
         kernel, views = self._read[settings]
         self.outlined |= bool(kernel.functions)
-        return clone(kernel), views
+        return kernel, views
 
     def _lowered(self, settings: Settings) -> tuple[Kernel, Any]:
         file, where, base = self.file, self.where, self.base
