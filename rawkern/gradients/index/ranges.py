@@ -50,7 +50,9 @@ class Ranges:
         """Whether a polynomial is at least 1."""
         if self._alone(p)[0] >= 1:
             return True
-        return p.number is None and any(self._alone(add(p, f, -times))[0] + times >= 1 for f in self.above for times in _scales(p, f))
+        return p.number is None and any(
+            self._alone(add(p, f, -times))[0] + times >= 1 for f in self.above for times in _scales(p, f)
+        )
 
     def _alone(self, p: Poly) -> Range:
         low = high = 0.0

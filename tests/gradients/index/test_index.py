@@ -13,7 +13,7 @@ from rawkern.gradients import ir
 from rawkern.gradients.analysis.definite_writes import cover
 from rawkern.gradients.index import covers, ranges
 from rawkern.gradients.index.affine import poly
-from rawkern.gradients.index.answers import unchanged
+from rawkern.gradients.index.answers import changing, unchanged
 from rawkern.gradients.index.covers import covered
 from rawkern.gradients.index.injective import injective
 from tests.conftest import SEED
@@ -179,7 +179,11 @@ def test_answers_are_kept_only_while_nothing_changes() -> None:
         assert poly(store.index[0]) is poly(store.index[0])
         with unchanged():
             found = injective(kernel, [store])
-        assert found and injective(kernel, [store]) is not found
+        assert found and injective(kernel, [store]) is found
+        with changing():
+            assert injective(kernel, [store]) is not found
+    with unchanged():
+        assert injective(kernel, [store]) is not found
     before = poly(store.index[0])
     store.index[0].op, store.index[0].attr = "special", "threadIdx.x"
     assert poly(store.index[0]) != before
