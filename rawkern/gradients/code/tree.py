@@ -191,17 +191,22 @@ def _parts(kind: type) -> tuple[str, ...]:
     return tuple(part.name for part in fields(kind))
 
 
-def expressions(s: Statement) -> Iterator[Node]:
+def expressions(s: Statement | None) -> tuple[Node, ...]:
     """The expressions of a statement itself, in the order of the source; what it declares is not one."""
-    if isinstance(s, Declare):
-        yield from (value for _, value in s.pairs if value is not None)
-        return
-    for part in _parts(type(s)):
-        found = getattr(s, part)
-        if isinstance(found, Expression):
-            yield expr.node(found)
-        elif isinstance(found, Simple):
-            yield from expressions(found)
+    match s:
+        case Declare():
+            return tuple(value for _, value in s.pairs if value is not None)
+        case Assign():
+            return s.target, s.value
+        case If() | While():
+            return (s.condition,)
+        case For():
+            return *expressions(s.start), s.condition, *expressions(s.step)
+        case Run():
+            return (s.expression,)
+        case Jump() if s.value is not None:
+            return (s.value,)
+    return ()
 
 
 def all_expressions(statements: Sequence[Statement]) -> Iterator[Node]:

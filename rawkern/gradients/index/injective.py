@@ -20,6 +20,7 @@ from typing import Any
 from rawkern.gradients.index.affine import (
     GROUP,
     LANE,
+    Frozen,
     Poly,
     constant,
     is_digit,
@@ -236,11 +237,32 @@ def _key(
     coefficients, common = _without_factor(coefficients, beside)
     if any(isinstance(d, Part) for d in coefficients):
         known = replace(known, above=[with_parts(p, asked.same) for p in known.above])
-    order = MixedRadix(digits, known).read(coefficients, asked.assumed)
+    order, needed = _order_of(
+        tuple((d, _terms(c)) for d, c in coefficients.items()), tuple(digits.items()), tuple(map(_terms, known.above)),
+        tuple((_terms(p), _terms(number)) for p, number in known.likely), asked.assumed is not None,
+    )  # fmt: skip
     if order is None:
         return None
+    if asked.assumed is not None:
+        asked.assumed.extend(each for each in needed if each not in asked.assumed)
     alike = tuple(("k" if isinstance(d, Loop) else d, c) for d, c in order)
     return alike, common, downwards, offset.frozen, fixed
+
+
+def _terms(p: Poly) -> Frozen:
+    return tuple(p.items())
+
+
+@kept
+def _order_of(
+    coefficients: tuple[tuple[Any, Frozen], ...], sizes: tuple[tuple[Any, int | None], ...], above: tuple[Frozen, ...],
+    likely: tuple[tuple[Frozen, Frozen], ...], assume: bool,
+) -> tuple[tuple[Any, ...] | None, list[AtMost]]:  # fmt: skip
+    """The order of digits with these coefficients, and what it assumes; asked once for accesses under alike guards."""
+    known = Guards([Poly(p) for p in above], likely=[(Poly(p), Poly(number)) for p, number in likely])
+    needed: list[AtMost] = []
+    reading = MixedRadix(dict(sizes), known)
+    return reading.read({d: Poly(c) for d, c in coefficients}, needed if assume else None), needed
 
 
 def _fixed(known: Guards, digits: Collection[Any]) -> tuple[Any, ...]:

@@ -29,9 +29,10 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
     found: dict[str, list[tuple[Scope, bool]]] = {}
     functions: set[str] = set()
     for scope, s in _placed(statements, ()):
-        functions.update(name for e in tree.expressions(s) for name in expr.calls(e))
-        for name, declares in _occurrences(s):
-            found.setdefault(name, []).append((scope, declares))
+        own, every = tree.declared(s), tree.expressions(s)
+        functions.update(name for e in every for name in expr.calls(e))
+        for name in (*own[:1], *(name for e in every for name in expr.names(e)), *own[1:]):
+            found.setdefault(name, []).append((scope, name in own))
     given = [name for name in found if name in names.hints and name not in kept]
     taken = kept | functions | (found.keys() - given) | (names.reserved - free)
     new: dict[str, dict[Scope, str]] = {name: {} for name in given}
@@ -54,7 +55,7 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
         found = []
         for k, s in enumerate(statements):
             here = _scope(s, scope, k)
-            own = {name: called(name, here) for name in numbered_anew.intersection(tree.named(s))}
+            own = {old: name for old in numbered_anew.intersection(tree.named(s)) if (name := called(old, here)) != old}
             if own:
                 s = tree.with_expressions(s, partial(expr.renamed, new=own), lambda name, own=own: own.get(name, name))
             apart = here is not scope
@@ -63,13 +64,6 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
         return found
 
     return changed(statements, ()) if numbered_anew else statements
-
-
-def _occurrences(s: Statement) -> Iterator[tuple[str, bool]]:
-    """The variables of a statement in the order of the source, and whether it declares them."""
-    own = tree.declared(s)
-    for name in (*own[:1], *(name for e in tree.expressions(s) for name in expr.names(e)), *own[1:]):
-        yield name, name in own
 
 
 def _scope(s: Statement, scope: Scope, k: int) -> Scope:
