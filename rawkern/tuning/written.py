@@ -30,8 +30,8 @@ class Written(Arguments):
         self.outputs: list[tuple[str, torch.Tensor]] = []
         self.arrays: list[torch.Tensor] = []  # the memory of arguments that are not tensors
 
-    def found(self, pointer: Pointer) -> None:
-        super().found(pointer)
+    def found(self, pointer: Pointer, mapped: bool = False) -> None:
+        super().found(pointer, mapped)
         memory, where = pointer.memory, pointer.where
         if pointer.writes:
             self.outputs.append((where.expr, _as_tensor(memory, where)))
