@@ -127,7 +127,8 @@ def declare(
     if reference and found.lvalue and refer(f, name, value, found, node, type_):
         return
     try:
-        kept = found.type.kind == "auto" or (reference and found.lvalue)
+        same = not type_.number or type_.name == found.type.name
+        kept = found.type.kind == "auto" or (reference and found.lvalue and same)
         result = found if kept else fitting(f, node, found, type_)
     except NotTranslated as error:
         raise NotTranslated(error.what, node, error.instead) from None

@@ -185,7 +185,7 @@ def for_range(f: Context, node: Any) -> None:
         with f.block(head):
             f.updates.append([])
             f.breakable.append("loop")
-            if not type_.reference:
+            if not type_.reference or (type_.number and type_.name != item.name):
                 here = f.scopes[-1][name].python
                 element = Value(here, item, lvalue=name in f.changed(body))
                 made = copy_of(element, converted(element, type_) if type_.number and type_ != item else element)

@@ -40,6 +40,8 @@ CASES: list[tuple[str, str, list[tuple[tuple[Any, ...], Any]]]] = [
     ("size_t f(int a, int b)", "size_t n; int m; std::tie(n, m) = std::make_tuple(a, b); return n + m;",
      [((-1, 3), 2), ((4, 5), 9)]),
     ("int64_t f(int a)", "return std::abs(a);", [((-5,), 5), ((MIN,), None)]),
+    ("int f(float a)", "const int& b = a; return b * 2;", [((2.7,), 4)]),
+    ("int f(std::vector<float> v)", "int s = 0; for (const int& k : v) s += k * 2; return s;", [(([1.5, 2.5],), 6)]),
     ("float f(float a)", "return std::ceil(a);", [((-0.5,), -0.0), ((1.2,), 2.0)]),
     ("float f(float a)", "return a * 3;", [((0.1,), 0.30000001192092896)]),
     ("float f(float a, int n)", "return a / n;", [((1.0, 3), 0.3333333432674408), ((1.0, 0), float("inf"))]),
