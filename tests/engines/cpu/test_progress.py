@@ -426,7 +426,7 @@ def test_some_lanes_wait_in_recursion(device, walks, how, start, threads):
     ("how", "start"), [(1, 31), (2, 31), (3, 32), (4, 31)], ids=["flag", "atomic", "some return", "barrier"]
 )
 def test_waiting_in_recursion_for_lanes_elsewhere_raises(walks, how, start):
-    with pytest.raises(LaunchError, match=r"\.py:\d+, line \d+: thread \(\d+,0,0\) .* function that calls itself"):
+    with pytest.raises(LaunchError, match=r"\.py:\d+, line \d+: thread \(\d+,0,0\) .* recursive function"):
         walk(walks, "cpu", how, start, 32)
 
 

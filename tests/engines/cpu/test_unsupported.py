@@ -144,7 +144,7 @@ ABSENT = [
     ("tcgen05.fence::before_thread_sync;", "capability 10.0"),
     ("tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;", "changes of tensor maps"),
     ("cp.async.bulk.tensor.3d.shared::cta.global.im2col::w.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1, %r1}], [%r1], {%r1};", "im2col"),
-    ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r1];", "clusters"),
+    ("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r1];", "capability 10.0"),
 
 
     ("multimem.ld_reduce.global.add.f32 %f1, [%rd1];", "several GPUs"),

@@ -342,5 +342,7 @@ def test_barriers_whose_number_is_in_memory(device: str, name: str) -> None:
     assert out.equal(t // 64 * 64 + (t + 32) % 64)
     if device == "cpu":
         for wrong in ((numbers + t % 2, counts), (numbers, counts + t % 2 * 32)):
-            with pytest.raises(LaunchError, match=r"line \d+: thread .* a barrier whose number or count .* differs"):
+            with pytest.raises(
+                LaunchError, match=r"line \d+: thread .* a barrier whose number or thread count .*differs"
+            ):
                 kernel[1, 128](*wrong, torch.zeros_like(t))
