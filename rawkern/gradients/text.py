@@ -113,17 +113,17 @@ def backward_text(
     made = _Assembly(kernel, reverse, outputs, wrt, names, gathered)
     made.optimize(body, plain)
     lines = made.lines()
-    parameters = made.parameters(lines)
+    used, called = tree.names(lines), [name for e in tree.all_expressions(lines) for name in expr.calls(e)]
+    parameters = made.parameters(used)
     gradients = {each.of: f"grad_{each.of}" for each in parameters if each.kind == "grad"}
     if plain:
         given = {n: names.fresh(f"given_{n}") for n in gradients}
         lines, parameters = _renamed(lines, parameters, {gradients[n]: new for n, new in given.items()})
         gradients = given
     numbers = tuple((each.kind, each.of) for each in parameters)
-    called = [name for e in tree.all_expressions(lines) for name in expr.calls(e)]
     return Text(
-        f"{base_name(kernel.name)}_backward", made.source(lines, parameters, units), numbers, outputs, wrt,
-        _saved(kernel, numbers, lines), tuple(a.name for a in reverse.exchanged),
+        f"{base_name(kernel.name)}_backward", made.source(lines, parameters, set(called), units), numbers, outputs, wrt,
+        _saved(kernel, numbers, _accessed(kernel, lines, used)), tuple(a.name for a in reverse.exchanged),
         called.count("atomicAdd") + called.count("warp_add"), units,
         assumed=tuple(reverse.assumed or ()), gradients=gradients, **made.launched(), **_of_forward(kernel, active),
     )  # fmt: skip
@@ -142,9 +142,8 @@ def _of_forward(kernel: Kernel, active: Sequence[Array]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _saved(kernel: Kernel, numbers: Sequence[tuple[str, str]], lines: list[Statement]) -> tuple[str, ...]:
+def _saved(kernel: Kernel, numbers: Sequence[tuple[str, str]], accessed: Set[str]) -> tuple[str, ...]:
     """The arrays of the forward whose values are read."""
-    accessed = _accessed(kernel, lines)
     read = [n for kind, n in numbers if kind == "value" and n in kernel.arrays and n in accessed]
     return (*read, *(n for n, of in kernel.before.items() if ("copy", of) in numbers))
 
@@ -248,10 +247,9 @@ class _Assembly:
 
     # What stands around it ----------------------------------------------------------------------------------------
 
-    def parameters(self, lines: list[Statement]) -> list[_Given]:
-        """The kernel's parameters: those of the forward that it names, gradients, numbers of its own."""
+    def parameters(self, used: Set[str]) -> list[_Given]:
+        """The kernel's parameters: those of the forward that it uses, gradients, numbers of its own."""
         kernel, names = self.kernel, self.names
-        used = tree.names(lines)
         found = [
             _Given("variable" if n in kernel.variables else "value", n, _value(kernel, n, kind, pointer, names))
             if n not in kernel.taped
@@ -282,11 +280,12 @@ class _Assembly:
         array, spelled = self.kernel.arrays.get(name), summed_spelling(kind, self.names)
         return _accessor(array, spelled) if array is not None and array.accessor else f"{spelled}* __restrict__"
 
-    def source(self, lines: list[Statement], parameters: Sequence[_Given], units: tuple[bool, bool, bool]) -> str:
+    def source(
+        self, lines: list[Statement], parameters: Sequence[_Given], called: set[str], units: tuple[bool, bool, bool]
+    ) -> str:
         """The text: structs, helpers, device functions, the kernel."""
         kernel, names, where = self.kernel, self.names, self.reverse.where
         given = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
-        called = tree.called(lines)
         functions.check_names(given, {f"grad_{n}" for n in given}, called, where)
         device, more_helpers = functions.called_functions(called, kernel, names, where)
         asked = more_helpers.union(self.reverse.helpers, *(g.helpers for g in self.gathered.values()))
@@ -340,11 +339,13 @@ class _Assembly:
         ]
 
 
-def _accessed(kernel: Kernel, lines: list[Statement]) -> set[str]:
-    """The arrays of which more than the sizes are used."""
+def _accessed(kernel: Kernel, lines: list[Statement], used: set[str]) -> set[str]:
+    """The arrays, of the names that are used, of which more than the sizes are."""
     sizes = {n for n, array in kernel.arrays.items() if array.accessor}
-    every = tree.names(lines) - sizes
-    return every | {n for e in tree.all_expressions(lines) for a in expr.accesses(e) if (n := expr.base(a)) in sizes}
+    if not sizes:
+        return used
+    found = {n for e in tree.all_expressions(lines) for a in expr.accesses(e) if (n := expr.base(a)) in sizes}
+    return used - sizes | found
 
 
 def _renamed(

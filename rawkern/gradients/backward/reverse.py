@@ -67,8 +67,8 @@ class Reverse(ValueReverse):
 
     def _replayed(self, lines: list[Statement]) -> list[Statement]:
         """The kernel once more, with what it overwrites, to put on tapes what these lines read there."""
-        named = tree.names(lines)
         every = [i for i in walk(self.kernel.body) if isinstance(i, Value) and i.tape is not None]
+        named = tree.names(lines) if every else set()
         self.tapes = [load for load in every if self.names.tape(load) in named]
         if not self.tapes:
             return []

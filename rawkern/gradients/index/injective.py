@@ -205,12 +205,18 @@ def _times(p: Poly, gap: Poly) -> int | None:
 
 def _split(asked: Question, index: Value) -> tuple[dict[Any, Poly], Poly] | None:
     """An index as coefficients of its digits and the rest, its offset; None where it is not made of these alone."""
-    group = asked.kernel.group
-    parts = with_parts(poly(index), lambda s: asked.same(s) or (part_of_thread(s) or (0, 0))[1] == group > 0)
+    return _parted(index, asked.kernel.group, asked.within_block, asked.same)
+
+
+@kept
+def _parted(
+    index: Value, group: int, within_block: bool, same: Callable[[Value], bool]
+) -> tuple[dict[Any, Poly], Poly] | None:
+    parts = with_parts(poly(index), lambda s: same(s) or (part_of_thread(s) or (0, 0))[1] == group > 0)
     p = grouped(parts, group)
-    if any(isinstance(s, Value) and not asked.same(s) and not settled(s) for s in p.symbols):
+    if any(isinstance(s, Value) and not same(s) and not settled(s) for s in p.symbols):
         return None
-    blocks = ("blockIdx",) if asked.within_block else ()  # they are the same for all threads then
+    blocks = ("blockIdx",) if within_block else ()  # they are the same for all threads then
     found = p.split(lambda s: isinstance(s, Part) or (is_digit(s) and not (is_place(s) and s.startswith(blocks))))
     return None if found is None or any(map(is_digit, (s for c in found[0].values() for s in c.symbols))) else found
 

@@ -79,8 +79,9 @@ def with_reductions(kernel: Kernel) -> Kernel:
     if math.prod(kernel.block) % WARP or not any(_together(i) for i in walk(kernel.body)):
         return kernel
     found: list[Reduction] = []
+    numbers: dict[tuple[Value, int | None], int | None] = {}
     for block in _blocks(kernel.body):
-        _find(kernel, block, found)
+        _find(kernel, block, found, numbers)
     while found != (found := [r for r in found if all(_owned(kernel, a, found) for a in _arrays(r))]):
         pass
     made: dict[Value, Value] = {}
@@ -125,8 +126,10 @@ def _owned(kernel: Kernel, array: Array, found: Sequence[Reduction]) -> bool:
     return apart and {i for i in walk(kernel.body) if _array(i) == array} == {i for p in parts for i in p}
 
 
-def _find(kernel: Kernel, block: Block, found: list[Reduction]) -> None:
-    """Put what begins in a block after the others."""
+def _find(
+    kernel: Kernel, block: Block, found: list[Reduction], numbers: dict[tuple[Value, int | None], int | None]
+) -> None:
+    """Put what begins in a block after the others. `numbers`: those that are known, of each thread."""
     passed = _passed_on(kernel)
     for k, item in enumerate(block.items):
         for value in _leaves(item, passed):
@@ -134,7 +137,7 @@ def _find(kernel: Kernel, block: Block, found: list[Reduction]) -> None:
                 continue
             for scope in ("block", "warp"):
                 if _all_come(kernel, block, item.order, scope):
-                    run = _Run(kernel, block, value, scope)
+                    run = _Run(kernel, block, value, scope, numbers)
                     run.go(block.items[k:])
                     reduction = run.reduction(item)
                     if reduction is not None and all(r.chain.isdisjoint(reduction.chain) for r in found):
@@ -196,6 +199,7 @@ class _Run:
     block: Block
     leaf: Value
     scope: str
+    numbers: dict[tuple[Value, int | None], int | None]  # outside loops that run; None: not known
     sign: str | None = None
     chain: set[Any] = field(default_factory=set)
     values: dict[Value, list[int | None]] = field(default_factory=dict)  # of each thread: whose v are in it, as bits
@@ -469,6 +473,17 @@ class _Run:
 
     def number(self, value: Value, n: int | None) -> int:
         """An integer, for a thread; for None what is the same for all."""
+        if self.phis:
+            return self._number(value, n)
+        if (value, n) not in self.numbers:
+            self.numbers[value, n] = None
+            self.numbers[value, n] = self._number(value, n)
+        found = self.numbers[value, n]
+        if found is None:
+            raise Unknown
+        return found
+
+    def _number(self, value: Value, n: int | None) -> int:
         if value.const is not None:
             return value.const
         if value in self.phis:

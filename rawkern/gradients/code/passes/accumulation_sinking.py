@@ -39,6 +39,8 @@ def defer(
 
     `readable`: arrays in memory that are only read; `fixed`: other names that mean no variable of a thread's own.
     """
+    if len(adds) < 2:
+        return
     lines = [add.line("+=" if k else "=") for k, add in enumerate(adds)]
     if [s for s in tree.every(statements) if s in lines] != lines:  # each once, in this order
         return
