@@ -103,6 +103,10 @@ class Copy:
 
     def settle(self) -> None:
         """Find all that is needed, from what has been asked for."""
+        self._mark_all()
+        self.uses = Counter(v for item in walk(self.block) for v in self._read(item))
+
+    def _mark_all(self) -> None:
         before = -1
         while before != len(self.needed) + len(self.kept):
             before = len(self.needed) + len(self.kept)
@@ -110,7 +114,6 @@ class Copy:
             self._mark(self.block, live)
             self._mark(self.block, live)  # what an iteration reads may be written at the end of the one before
         self.syncs = any(_shared(i) for i in self.kept)
-        self.uses = Counter(v for item in walk(self.block) for v in self._read(item))
 
     def take(self, given: Sequence[Value]) -> None:
         """`settle` once more, with values from a tape."""
@@ -131,7 +134,8 @@ class Copy:
                 if c.phi in self.needed:
                     self._demand(c.init)
                     self._step(c, steps, loop)
-            self.settle()
+            self._mark_all()
+        self.uses = Counter(v for item in walk(self.block) for v in self._read(item))
         self.uses.update(v for item in loop.test.items for v in item.args)
         self.uses.update(c.next for c in loop.carried if c.phi in self.needed and c.phi not in steps)
 

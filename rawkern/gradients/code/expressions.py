@@ -7,6 +7,7 @@ and an int for a number.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -354,15 +355,19 @@ def mapped(e: Node, change: Callable[[Node], Node | None]) -> Node:
 
 
 def _rebuilt(e: Node, change: Callable[[Node], Node | None]) -> Node:
+    given = children(e)
+    found = tuple([mapped(each, change) for each in given])
+    if all(map(operator.is_, found, given)):  # what stays as it is knows its words
+        return e
     match e:
         case Ternary():
-            return Ternary(mapped(e.test, change), mapped(e.yes, change), mapped(e.no, change))
+            return Ternary(*found)
         case Call():
-            return replace(e, args=tuple(mapped(each, change) for each in e.args))
+            return replace(e, args=found)
         case Index():
-            return Index(mapped(e.of, change), mapped(e.at, change))
+            return Index(*found)
         case Unary() | Cast() | Member():
-            return replace(e, of=mapped(e.of, change))
+            return replace(e, of=found[0])
     return e
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from rawkern.gradients.code import expressions as expr
-from rawkern.gradients.code.expressions import Call, Cast, Expression, Given, Literal, Name, Node
+from rawkern.gradients.code.expressions import Call, Cast, Given, Literal, Name, Node
 
 
 @dataclass(frozen=True)
@@ -186,11 +185,6 @@ def every(statements: Sequence[Statement]) -> Iterator[Statement]:
             yield from every(body)
 
 
-@functools.cache
-def _parts(kind: type) -> tuple[str, ...]:
-    return tuple(part.name for part in fields(kind))
-
-
 def expressions(s: Statement | None) -> tuple[Node, ...]:
     """The expressions of a statement itself, in the order of the source; what it declares is not one."""
     match s:
@@ -240,17 +234,23 @@ def words(functions: Sequence[Function]) -> set[str]:
 
 def with_expressions(s: S, change: Callable[[Node], Node], name: Callable[[str], str] = str) -> S:
     """A statement with its expressions changed, and the names that it declares; not those in its bodies."""
-    new: dict[str, Any] = {}
-    for part in _parts(type(s)):
-        found = getattr(s, part)
-        if isinstance(found, Expression):
-            new[part] = change(expr.node(found))
-        elif isinstance(found, Simple):
-            new[part] = with_expressions(found, change, name)
-    if isinstance(s, Declare):
-        new["name"] = name(s.name)
-        new["also"] = tuple((name(each), value and change(value)) for each, value in s.also)
-    return replace(s, **new)  # type: ignore[type-var]
+    new: Any = s
+    match s:
+        case Declare():
+            also = tuple((name(each), value and change(value)) for each, value in s.also)
+            new = Declare(s.type, name(s.name), s.value and change(s.value), s.const, s.extents, also)
+        case Assign():
+            new = Assign(change(s.target), change(s.value), s.sign)
+        case Run():
+            new = Run(change(s.expression))
+        case Jump():
+            new = Jump(s.word, s.value and change(s.value))
+        case If() | While():
+            new = replace(s, condition=change(s.condition))
+        case For():
+            start, step = s.start and with_expressions(s.start, change, name), with_expressions(s.step, change, name)
+            new = replace(s, start=start, condition=change(s.condition), step=step)
+    return new
 
 
 def length(statements: Sequence[Statement]) -> int:

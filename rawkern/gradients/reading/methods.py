@@ -12,7 +12,7 @@ from rawkern.gradients.reading.kinds import names_of
 from rawkern.gradients.reading.order import apart
 from rawkern.gradients.reading.overloads import chosen, ranks
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Struct, Var
-from rawkern.gradients.reading.syntax import contains, words
+from rawkern.gradients.reading.syntax import nodes, words
 from rawkern.gradients.reading.templates import bound
 from rawkern.gradients.types import Aggregate
 
@@ -75,7 +75,8 @@ def lambda_expression(ctx: Context, node: Any) -> Lambda:
         elif each.is_named and each.type != "comment":
             raise ctx.refuse(each, f"the capture {text_of(each)!r}", "declare a variable and capture it")
         before = text_of(each)
-    if contains(node.child_by_field_name("declarator") or captures, ("lambda_specifier", "mutable")):
+    head = node.child_by_field_name("declarator") or captures
+    if any(each.type in ("lambda_specifier", "mutable") for each in nodes(head)):
         raise ctx.refuse(node, "a lambda that is mutable", "capture by reference")
     scopes = [dict(s) for s in ctx.scopes]
     for scope in scopes[1:]:

@@ -150,13 +150,13 @@ def parameters_of(definition: Any) -> list[Any]:
 
 
 def contains(node: Any, kinds: tuple[str, ...], stop: tuple[str, ...] = ()) -> bool:
-    """Whether a node of one of these types is in a node, not looking into `stop` and lambdas."""
+    """Whether a node of one of these types, which are no tokens, is in a node, not looking into `stop` and lambdas."""
     left, stop = [node], (*stop, "lambda_expression")
     while left:
         node = left.pop()
         if node.type in kinds:
             return True
-        left += [c for c in node.children if c.type not in stop]
+        left += [c for c in node.named_children if c.type not in stop]
     return False
 
 
