@@ -179,7 +179,7 @@ def _taken(kernel: Kernel, double: bool) -> set[str]:
     words |= {f"grad_{a.name}" for a in kernel.shared} | {"lane", *helpers.HELPERS, *kernel.structs}
     words |= {each for n in kernel.functions for each in (n, f"{n}_backward")}
     values = [i for i in walk(kernel.body) if isinstance(i, Value)]
-    words |= functions_of({"double"} if double else {v.type for v in values})
+    words |= functions_of(frozenset({"double"} if double else (v.type for v in values if types.is_float(v.type))))
     words |= {v.attr for v in values if v.op == "call" and isinstance(v.attr, str)}
     return words | {"unsigned", *TYPES, *WORDS}
 
@@ -339,17 +339,16 @@ def _gathering(
     for more, strided in _ways_to_gather(kernel):
         if not copies.make(more, strided):
             continue
-        another = partial(copies.get, more, strided)
-        copy = another()
-        active = activity(copy, wrt)
-        found = gathers(copy, active, wrt, partial(sets_once, copy, assumed=assumed), endless=strided)
+        another, original = partial(copies.get, more, strided), copies.made[more, strided]
+        plain = partial(sets_once, original, assumed=assumed)
+        found = gathers(original, activity(original, wrt), wrt, plain, endless=strided)
         if found:
-            given = sum(isinstance(i, Value) and i.op in ("load", "call") for i in walk(copy.body))
+            given = sum(isinstance(i, Value) and i.op in ("load", "call") for i in walk(original.body))
             made = []
             for g in found:
                 size = names.fresh(f"size_{g.array.name}")
                 made.append(Gathering(g, another, names, where, size, strided=strided))
-                made[-1].made = made[-1].lines(copy, DEAREST * given if more else math.inf)
+                made[-1].made = made[-1].lines(original, DEAREST * given if more else math.inf)
             return [g for g in made if g.made]
     return []
 

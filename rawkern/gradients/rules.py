@@ -9,7 +9,8 @@ gradient leaves 0 to what equals it, as relu does. A NaN is not a maximum: the o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from rawkern.gradients.code import expressions as expr
@@ -247,7 +248,8 @@ def _is_number(e: Node) -> bool:
     return isinstance(e, Literal)
 
 
-def functions_of(kinds: Collection[str]) -> set[str]:
+@functools.cache
+def functions_of(kinds: frozenset[str]) -> Set[str]:
     """The names of all functions that a text may call for these types."""
     found = {spelled(rule, kind) for rule in RULES.values() for kind in kinds if kind in ("float", "double")}
     return (found | {"atomicAdd", "atomicExch", "fmaxf", "fmax", "fminf", "fmin", *TESTS, *PAIRS}) - {""}

@@ -373,6 +373,8 @@ def _rebuilt(e: Node, change: Callable[[Node], Node | None]) -> Node:
 
 def substituted(e: Node, new: Mapping[str, Node]) -> Node:
     """A tree with expressions for variables."""
+    if new.keys().isdisjoint(names(e)):
+        return e
     return mapped(e, lambda each: new.get(each.name) if isinstance(each, Name) else None)
 
 

@@ -39,7 +39,7 @@ class Poly(dict[tuple[Any, ...], int]):
     @property
     def number(self) -> int | None:
         """The number that it is; None if there are symbols in it."""
-        return self.get((), 0) if set(self) <= {()} else None
+        return self.get((), 0) if len(self) == (() in self) else None
 
     @property
     def symbols(self) -> dict[Any, None]:

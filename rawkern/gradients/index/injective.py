@@ -12,7 +12,7 @@ are told apart together: which of the offsets it was is one more digit, if they 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -59,6 +59,11 @@ class Question:
     within_block: bool = False
     same: Callable[[Value], bool] = _none
     assumed: list[AtMost] | None = None
+
+    def assume(self, needed: Iterable[AtMost]) -> None:
+        """Add what an answer needs; nothing where nothing may be assumed, as then nothing is needed."""
+        if self.assumed is not None:
+            self.assumed.extend(each for each in needed if each not in self.assumed)
 
 
 def injective(
@@ -139,8 +144,7 @@ def _beside(asked: Question, accesses: Mapping[Access, Sequence[Loop]]) -> dict[
 def _is_inside(asked: Question, access: Access) -> bool:
     """Whether the indices of an access tell elements apart, as those of an accessor do within its sizes."""
     needed = inside(asked.kernel, access, asked.assumed is not None)
-    if asked.assumed is not None:
-        asked.assumed.extend(each for each in needed or () if each not in asked.assumed)
+    asked.assume(needed or ())
     return needed is not None
 
 
@@ -249,8 +253,7 @@ def _key(
     )  # fmt: skip
     if order is None:
         return None
-    if asked.assumed is not None:
-        asked.assumed.extend(each for each in needed if each not in asked.assumed)
+    asked.assume(needed)
     alike = tuple(("k" if isinstance(d, Loop) else d, c) for d, c in order)
     return alike, common, downwards, offset.frozen, fixed
 
@@ -351,6 +354,9 @@ class MixedRadix:
 
     def _at_most(self, end: Poly, c: Poly) -> bool:
         """Whether what is above a sum of digits is surely at most a coefficient."""
+        low, high = end.number, c.number
+        if low is not None and high is not None:
+            return low <= high
         number = next(iter(end.values())) if len(end) == 1 else 0
         of = quotient(Poly(dict.fromkeys(end, 1)))  # 2 * (n / 2) is at most n
         return self.ranges.implies(c - end + 1) or (of is not None and 0 < number <= of[1] and of[0] == c)
