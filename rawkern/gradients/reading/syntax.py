@@ -150,7 +150,7 @@ def parameters_of(definition: Any) -> list[Any]:
 
 
 def contains(node: Any, kinds: tuple[str, ...], stop: tuple[str, ...] = ()) -> bool:
-    """Whether a node of one of these types, which are no tokens, is in a node, not looking into `stop` and lambdas."""
+    """Whether a node of one of these types, which are not tokens, is in a node, not looking into `stop` and lambdas."""
     left, stop = [node], (*stop, "lambda_expression")
     while left:
         node = left.pop()
