@@ -396,7 +396,7 @@ def _is_plain_member(ctype: CType) -> bool:
 def _native_members(e: Emit, ctype: CType, value: str, at: str) -> None:
     assert ctype.layout is not None
     members = ctype.layout.members
-    e.ask("rk_has_members", "%table", value, count=len(members))
+    e.ask("rk_has_keys", "%table", value, count=len(members))
     e.do(f"call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {ctype.size}, i1 false)")
     for member in members:
         item = e.value(f"call ptr @rk_value(ptr %table, ptr {value}, ptr {e.text(member.name)})")

@@ -110,12 +110,12 @@ def _integers(operator: str, type_: Type, a: Value, b: Value) -> Value:
     if operator in "/%":
         if la >= 0 and lb >= 0:
             if operator == "/":
-                low, high = (la // hb if hb else 0), ha // max(lb, 1)
+                code, low, high = f"({a.code} // {b.code})", (la // hb if hb else 0), ha // max(lb, 1)
             else:
-                low, high = 0, min(ha, max(hb - 1, 0))
+                code, low, high = f"({a.code} % {b.code})", 0, min(ha, max(hb - 1, 0))
             if low == high and lb == 0:  # not a constant: it may be a division by zero
-                return Value(f"{type_.name}({a.code} {'//' if operator == '/' else '%'} {b.code})", type_)
-            return Value(f"({a.code} {'//' if operator == '/' else '%'} {b.code})", type_, low, high)
+                return Value(f"{type_.name}{code}", type_)
+            return Value(code, type_, low, high)
         bound = max(abs(la), abs(ha))
         low, high = (-bound if la < 0 or lb < 0 else 0), bound
         if operator == "%":

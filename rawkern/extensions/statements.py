@@ -215,9 +215,8 @@ def assign(f: Context, node: Any, left: Any, value: Value, operator: str = "") -
             f.emit(f"{target.code} = {value.code}")
             return
         if target.type.kind == "tensor" and (value.type.kind in ("tensor", "scalar") or value.type.number):
-            method = (
-                "copy_" if value.type.kind == "tensor" else "fill_"
-            )  # to what has no name, the elements are assigned
+            # To what has no name, the elements are assigned.
+            method = "copy_" if value.type.kind == "tensor" else "fill_"
             f.emit(f"{target.code}.{method}({value.code})")
             return
     raise NotTranslated(f"`{short(node)}`", node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -298,18 +298,14 @@ _NO_ARGUMENTS = ("pointer", "struct", "lambda", "kernel", "stream", "address", "
 
 def _keyword(name: str, place: int) -> str:
     """The name of an argument of ATen that Python takes by keyword alone; "" for another one."""
-    packet = getattr(torch.ops.aten, name, None)
-    schemas = [getattr(packet, one)._schema for one in packet.overloads()] if packet is not None else []
-    inside = [one.arguments for one in schemas if not any(each.is_out for each in one.arguments)]
+    inside = [one.arguments for one in _schemas(name) if not any(each.is_out for each in one.arguments)]
     found = {(one[place].name if one[place].kwarg_only else "") for one in inside if len(one) > place}
     return found.pop() if len(found) == 1 else ""
 
 
 def _may_be_none(name: str, place: int) -> bool:
     """Whether an operator of ATen has a tensor in this place that need not be given."""
-    packet = getattr(torch.ops.aten, name, None)
-    schemas = [getattr(packet, one)._schema for one in packet.overloads()] if packet is not None else []
-    arguments = [one.arguments[place] for one in schemas if len(one.arguments) > place]
+    arguments = [one.arguments[place] for one in _schemas(name) if len(one.arguments) > place]
     return any(str(one.type) == "Optional[Tensor]" for one in arguments)
 
 
@@ -336,8 +332,13 @@ def _returned(name: str, values: Sequence[Value], self: int) -> Type:
 
 def _schema(name: str) -> Any:
     """What torch says of an operator of ATen; None for a name that is not one."""
+    return next(_schemas(name), None)
+
+
+def _schemas(name: str) -> Iterator[Any]:
+    """What torch says of each overload of an operator of ATen; nothing for a name that is not one."""
     packet = getattr(torch.ops.aten, name, None)
-    return getattr(packet, packet.overloads()[0])._schema if packet is not None else None
+    return (getattr(packet, one)._schema for one in packet.overloads()) if packet is not None else iter(())
 
 
 def _of_aten(f: Context, node: Any, name: str, values: Sequence[Value]) -> Value:

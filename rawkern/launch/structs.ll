@@ -75,18 +75,13 @@ no:
   ret ptr null
 }
 
-; Whether there are members, and so many.
-define internal i1 @rk_has_members(ptr %table, ptr %object, i64 %count) {
-  %there = icmp ne ptr %object, null
-  br i1 %there, label %measure, label %no
-measure:
+; Whether a dict has so many keys.
+define internal i1 @rk_has_keys(ptr %table, ptr %dict, i64 %count) {
   %ps = &Table.PyDict_Size %table
   %sizef = load ptr, ptr %ps
-  %length = call i64 %sizef(ptr %object)
+  %length = call i64 %sizef(ptr %dict)
   %same = icmp eq i64 %length, %count
   ret i1 %same
-no:
-  ret i1 false
 }
 
 ; A value of a dict; null where it has none.

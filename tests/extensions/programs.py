@@ -52,11 +52,14 @@ class Writer:
         self.counter += 1
         return f"{base}{self.counter}"
 
+    def visible(self) -> dict[str, str]:
+        """The types of all variables by their names, the innermost of each."""
+        return {name: type_ for scope in self.scopes for name, type_ in scope.items()}
+
     def names(self, *, integral: bool | None = None, assigned: bool = False) -> list[str]:
-        found = {name: type_ for scope in self.scopes for name, type_ in scope.items()}
         return [
             name
-            for name, type_ in found.items()
+            for name, type_ in self.visible().items()
             if (integral is None or (type_ in INTEGERS) == integral)
             and type_ in TYPES
             and not (assigned and name in self.fixed)
@@ -138,16 +141,15 @@ class Writer:
 
     def vectors(self) -> list[tuple[str, str]]:
         """Their names and the types of their elements."""
-        found = {name: type_ for scope in self.scopes for name, type_ in scope.items()}
-        return [(name, type_.split()[1]) for name, type_ in found.items() if type_.startswith("vector")]
+        return [(name, type_.split()[1]) for name, type_ in self.visible().items() if type_.startswith("vector")]
 
     def arrays(self) -> list[tuple[str, str]]:
-        found = {name: type_ for scope in self.scopes for name, type_ in scope.items()}
-        return [(name, type_.split()[1]) for name, type_ in found.items() if type_.startswith("array")]
+        return [(name, type_.split()[1]) for name, type_ in self.visible().items() if type_.startswith("array")]
 
     def members(self) -> list[str]:
-        found = {name: type_ for scope in self.scopes for name, type_ in scope.items()}
-        return [f"{name}.{one}" for name, type_ in found.items() if type_ == self.struct for one in ("a", "b", "c")]
+        return [
+            f"{name}.{one}" for name, type_ in self.visible().items() if type_ == self.struct for one in ("a", "b", "c")
+        ]
 
     def index(self) -> str:
         names = [one for one in self.names(integral=True) if self.type_of(one) in ("unsigned", "size_t", "uint8_t")]

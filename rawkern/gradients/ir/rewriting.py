@@ -6,21 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rawkern.gradients.ir.nodes import (
-    Barrier,
-    Block,
-    Carried,
-    Exit,
-    Function,
-    If,
-    Kernel,
-    Loop,
-    Store,
-    Value,
-    children,
-)
+from rawkern.gradients.ir.nodes import Block, Carried, Exit, Function, If, Item, Kernel, Loop, Value, children
 
-_CHANGED = {Value, Store, Barrier, Exit, If, Loop, Block, Carried, Function}  # what passes change
+_CHANGED = {*Item.__subclasses__(), Block, Carried, Function}  # what passes change
 _SHARED = {str, int, type(None)}  # most of what there is
 
 

@@ -183,6 +183,6 @@ def source_lanes(f: FunctionLowering, instr: Instr, dest: str, source: Val, insi
     there = e.bin("and", e.bin("lshr", e.splat(named, LANES), source), 1)
     bad = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", there, 0)), f.lanes.mask_of(inside))
     got = uninitialized.known(f, instr.args[1])
-    if got != uninitialized.SET:  # what another lane has not set is no better here
+    if got != uninitialized.SET:  # what another lane has not set counts as uninitialized here
         got = e.resize(permute(f, e.resize(got, "i32"), source), "i16")
     uninitialized.exchanged(f, dest, e.bin("and", bad, f.lanes.act()), add_site(f, collective_site(f, instr)), got)

@@ -103,7 +103,7 @@ def rk_check_object(ck, blk, warp, what, mask, site):
 
 
 def rk_check_find_object(ck, a, stamp):
-    """What is known of the barrier at an address, of the block that began at `stamp`; 0 where there is no more room."""
+    """What is known of the barrier at an address, of the block that began at `stamp`; 0 where the table is full."""
     k = 0
     while k < OBJECTS:
         o = CHECK.objects[ck] + (((a >> 3) + k) % OBJECTS) * OBJECT_SIZE
