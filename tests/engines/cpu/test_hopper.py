@@ -15,7 +15,7 @@ from tests.engines.cpu import sm90
 #: Of each group those whose kernels compile in little time; `python -m tests.engines.cpu.sm90` compares all.
 SAMPLE = {
     "mbarriers": r"mbar/",
-    "packed integers, vectors of atomics, fences": r"misc/(?!cooperative_cluster|accepted\d|b128|\w+\.bf16)",
+    "packed integers, vectors of atomics, fences": r"misc/(?!cooperative_cluster|accepted\d|\w+\.bf16)",
     "conversions": r"cvt/(cvt\.rna\.tf32\.f32|cvt\.f64\.bf16|cvt\.rn\.satfinite\.e5m2x2\.f16x2)",
     "bulk copies": r"bulk/(g2s_cluster|g2s_hint|s2g_copy|s2g_(add_f32|add_f64|add_f16|min_bf16|inc_u32)|groups|prefetch)",
     "tensor copies": r"tmaload/(U8_r2_sw1|U16_r2_sw[03]|TF32_r2_sw[01]|F64_r2_sw3)|tmastore/store_(U8|F16)_r2",

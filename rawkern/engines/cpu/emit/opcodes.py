@@ -10,7 +10,7 @@ from rawkern.engines.cpu.ptx.decode import Op
 
 _B = "b16 b32 b64"
 _I = "u16 u32 u64 s16 s32 s64"
-_MEMORY = f"b8 u8 s8 {_B} {_I} f32 f64"
+_MEMORY = f"b8 u8 s8 {_B} b128 {_I} f32 f64"
 _ALL_B = "b32 b64"
 _SCOPE = "cta|gpu|sys|cluster"
 _SPACE = "global|shared|shared::cta|shared::cluster|local|const|param"
@@ -37,7 +37,7 @@ def _atomics() -> tuple[Form, ...]:
     rows += [form(name, halves, f"{_ORDER} !add noftz") for name in ("atom", "red")]
     rows += [form(name, halves, f"{_VECTOR} !add|min|max !noftz !v2|v4|v8") for name in ("atom", "red")]
     rows += [form(name, "f32", f"{_VECTOR} !add !v2|v4") for name in ("atom", "red")]
-    return (*rows, form("atom", _ALL_B, f"{_ORDER} !exch"), form("atom", _B, f"{_ORDER} !cas"))
+    return (*rows, form("atom", f"{_ALL_B} b128", f"{_ORDER} !exch"), form("atom", f"{_B} b128", f"{_ORDER} !cas"))
 
 
 def _remote_stores() -> tuple[Form, ...]:
@@ -152,7 +152,7 @@ def _warpgroup_products() -> tuple[Form, ...]:
 
 
 FORMS = (
-    form("mov", f"{_B} {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
+    form("mov", f"{_B} b128 {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
     form("cvta", "u32 u64", "to !global|shared|shared::cta|shared::cluster|local|const|param"),
     form("isspacep", [""], "!global|shared|shared::cta|shared::cluster|local|const|param"),
     form("mapa", "u32 u64", "shared::cluster"),

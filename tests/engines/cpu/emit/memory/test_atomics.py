@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import numpy as np
@@ -177,6 +178,56 @@ def test_exchange(device):
     for row, last in ((0, c.item()), (1, int(f.item())), (2, u.item() >> 32)):
         assert sorted([*got[row].tolist(), last]) == list(range(-1, n)), row
     assert len(set(got[3].tolist()) - {-1}) == n - 8
+
+
+WIDE = r"""
+struct __align__(16) Pair { unsigned long long a, b; };
+extern "C" __global__ void handed_on(Pair* x, Pair* out) {
+    __shared__ Pair s[4];
+    unsigned long long i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (threadIdx.x < 4) s[threadIdx.x] = Pair{threadIdx.x, 7};
+    __syncthreads();
+    out[2 * i] = atomicExch(x, Pair{i, ~i});
+    out[2 * i + 1] = atomicCAS(&s[i % 4], Pair{i % 4, 7}, Pair{i, 8});
+}
+extern "C" __global__ void counted(Pair* x, int n) {
+    for (int i = 0; i < n; i++) {
+        Pair seen{0, 0};
+        for (Pair old; old = atomicCAS(x, seen, Pair{seen.a + 1, seen.b + 3}), old.a != seen.a || old.b != seen.b;) seen = old;
+    }
+}
+extern "C" __global__ void moved(const Pair* x, Pair* y, unsigned at) {
+    asm volatile("{ .reg .b128 v; .reg .b64 a, b; ld.global.b128 v, [%0]; mov.b128 {a, b}, v; mov.b128 v, {b, a};"
+        "st.global.b128 [%1], v; }" :: "l"((const char*)(x + threadIdx.x) + at), "l"(y + threadIdx.x) : "memory");
+}"""
+
+
+def test_sixteen_bytes_at_once(device):
+    """Of compute capability 9.0: exchanges, compare-and-swaps, loads and stores of 128 bits."""
+    if device == "cuda" and torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU has no atomics of 128 bits")
+    module = rawkern.RawModule(WIDE)
+    n = 256
+    x, out = torch.full((2,), -1, device=device, dtype=torch.int64), torch.zeros(2 * n, 2, device=device).long()
+    module.get_function("handed_on")[4, 64](x, out)
+    old, seen = out.cpu().view(n, 2, 2).unbind(1)
+    assert sorted([*old[:, 0].tolist(), x[0].item()]) == list(range(-1, n))
+    first, last = old[:, 0], old[:, 1]
+    assert last[first >= 0].equal(~first[first >= 0]) and last[first < 0].tolist() == [-1]
+    for block in seen.view(4, 16, 4, 2):  # one thread finds what it compares with
+        for k, words in enumerate(block.unbind(1)):
+            assert words.tolist().count([k, 7]) == 1
+    for launches in (contextlib.nullcontext, *([rawkern.check] if device == "cpu" else [])):
+        with launches():
+            module.get_function("counted")[8, 64](x.zero_(), 2)
+        assert x.tolist() == [2 * 8 * 64, 6 * 8 * 64]
+    y = torch.zeros(32, 2, device=device, dtype=torch.int64)
+    z = torch.arange(66, device=device)
+    module.get_function("moved")[1, 32](z, y, 0)
+    assert y.flip(1).flatten().tolist() == list(range(64))
+    if device == "cpu":
+        with pytest.raises(rawkern.MisalignedError, match="16 bytes"):
+            module.get_function("moved")[1, 32](z, y, 8)
 
 
 @pytest.mark.parametrize("ctype", ["int", "unsigned long long", "unsigned short"])
