@@ -224,6 +224,15 @@ def _measure(into: Path) -> None:
 # Text ---------------------------------------------------------------------------------------------------------
 
 
+def summary(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """Figures of all rows, a line for each column."""
+    lines = ["| | error: median | 90 % | pairs in order |", "| --- | --- | --- | --- |"]
+    for name in columns:
+        f = figures(rows, column(name))
+        lines.append(f"| {TITLES[name]} | {f['median']:.1%} | {f['p90']:.1%} | {f['right']} of {f['pairs']} |")
+    return "\n".join(lines)
+
+
 def report(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Figures by family, and of all."""
     groups = [
@@ -287,27 +296,28 @@ def recorded_text(rows: Sequence[Row]) -> str:
         f"{sum(longer <= 0.1 for longer in took.values())} of {len(took)} families: "
         f"{', '.join(f'{family} {longer:.0%}' for family, longer in took.items())}."
     )
-    return f"{report(rows, COLUMNS)}\n\n{said}\n"
+    return f"{summary(rows, COLUMNS)}\n\n{said}\n"
 
 
 def new_text(rows: Sequence[Row]) -> str:
     """Figures of the new kernels, for the page."""
     done = [row for row in rows if row["us"]]
     families = len({row["family"] for row in rows})
-    parts = [f"{len(rows)} kernels of {families} families; {len(done)} of them are measured."]
-    if done:
-        held, all_of = inside(done, "estimated")
-        parts += [f"`low` and `high` hold {held} of the {all_of} times.", report(done, COLUMNS[1:])]
+    said = f"{len(rows)} kernels of {families} families, {len(done) if len(done) < len(rows) else 'all'} measured."
+    if not done:
+        return f"{said}\n"
+    held, all_of = inside(done, "estimated")
+    parts = [f"{said} `low` and `high` hold {held} of the {all_of} times.", summary(done, COLUMNS[1:])]
     return "\n\n".join(parts) + "\n"
 
 
 def details(recorded: Sequence[Row], new: Sequence[Row]) -> str:
-    """The text of results/estimates.md: every row on every GPU, measured and estimated."""
+    """The text of results/estimates.md: figures by family; every row on every GPU, measured and estimated."""
     parts = ["# Estimates and measured times"]
     parts.append("Microseconds, with the difference from the measured time; docs/estimates.md explains the columns.")
-    parts += ["## Recorded rows", table(recorded, COLUMNS), "## New kernels"]
+    parts += ["## Recorded rows", report(recorded, COLUMNS), table(recorded, COLUMNS), "## New kernels"]
     if done := [row for row in new if row["us"]]:
-        parts.append(table(done, COLUMNS[1:]))
+        parts += [report(done, COLUMNS[1:]), table(done, COLUMNS[1:])]
     if waiting := [row for row in new if not row["us"]]:
         lines = [
             "| estimated, not measured yet | H100, cold | warm | H200, cold | warm |",

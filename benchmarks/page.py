@@ -198,27 +198,19 @@ def edit_table() -> str:
     return table(("from an edit to the first result", "median", "by rawkern's"), rows)
 
 
-def operator_tables() -> str:
-    """All operators: microseconds, and the share of a copy's rate."""
-    parts = []
-    for dtype in DTYPES:
-        rows = []
-        for name, numbers in operators(dtype).items():
-            directions = [d for d in ("forward", "backward") if d in numbers]
-            cells = []
-            for contender in CONTENDERS:
-                found = [numbers[d].get(contender, {}) for d in directions]
-                error = next((t["error"] for t in found if "error" in t), "")
-                cells.append(error or " / ".join(f"{t['median'] * 1e6:.0f}" for t in found if "median" in t))
-            shares = [share(numbers, d, "rawkern") for d in directions]
-            rows.append((name, *cells, " / ".join("-" if s is None else f"{s:.2f}" for s in shares)))
-        columns = (dtype, *CONTENDERS, "rawkern's share of a copy's rate")
-        parts.append(table(columns, rows))
-    return "\n\n".join(parts)
-
-
-def operator_note() -> str:
-    return " ".join(results("operators-gpu")["notes"])
+def operator_table() -> str:
+    """All operators in bfloat16: microseconds, and the share of a copy's rate."""
+    rows = []
+    for name, numbers in operators("bfloat16").items():
+        directions = [d for d in ("forward", "backward") if d in numbers]
+        cells = []
+        for contender in CONTENDERS:
+            found = [numbers[d].get(contender, {}) for d in directions]
+            error = next((t["error"] for t in found if "error" in t), "")
+            cells.append(error or " / ".join(f"{t['median'] * 1e6:.0f}" for t in found if "median" in t))
+        shares = [share(numbers, d, "rawkern") for d in directions]
+        rows.append((name, *cells, " / ".join("-" if s is None else f"{s:.2f}" for s in shares)))
+    return table(("bfloat16", *CONTENDERS, "rawkern's share of a copy's rate"), rows)
 
 
 def nbody_table() -> str:
@@ -248,8 +240,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "goals": goals,
     "launches": launch_table,
     "edits": edit_table,
-    "operators": operator_tables,
-    "operators note": operator_note,
+    "operators": operator_table,
     "nbody": nbody_table,
     "sanitizer": sanitizer_table,
 }

@@ -498,21 +498,18 @@ extern "C" __global__ void k(int n, float* const* table, float* out) {
 
 def page() -> str:
     """The text of docs/planted-defects.md."""
-    rows = [f"| {d.title.replace('|', '')} | `{d.error}` |" for d in DEFECTS]
-    return "\n".join(
-        [
-            "# Planted defects",
-            "",
-            f"{len(DEFECTS)} kernels with one bug each (`tests/checked/planted.py`). The tests run all of them under "
-            "`rawkern.check()`:",
-            "it reports each bug as this exception, at its line, and nothing else.",
-            "",
-            "| defect | found as |",
-            "| --- | --- |",
-            *rows,
-            "",
-        ]
-    )
+    groups = {
+        error: [d.title for d in DEFECTS if d.error == error] for error in dict.fromkeys(d.error for d in DEFECTS)
+    }
+    lines = [
+        "# Planted defects",
+        "",
+        f"{len(DEFECTS)} kernels with one bug each (`tests/checked/planted.py`), by the exception that reports the bug. The tests",
+        "run all of them under `rawkern.check()`: it reports each bug at its line, and nothing else.",
+    ]
+    for error, titles in groups.items():
+        lines += ["", f"## `{error}`", "", *(f"- {title}" for title in titles)]
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
