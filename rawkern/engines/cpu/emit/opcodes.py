@@ -10,7 +10,7 @@ from rawkern.engines.cpu.ptx.decode import Op
 
 _B = "b16 b32 b64"
 _I = "u16 u32 u64 s16 s32 s64"
-_MEMORY = f"b8 u8 s8 {_B} b128 {_I} f32 f64"
+_MEMORY = f"b8 u8 s8 {_B} {_I} f32 f64"
 _ALL_B = "b32 b64"
 _SCOPE = "cta|gpu|sys|cluster"
 _SPACE = "global|shared|shared::cta|shared::cluster|local|const|param"
@@ -27,6 +27,18 @@ _TX = "shared|shared::cta|shared::cluster"
 _SQUARE = "!m16n16k16|m32n8k16|m8n32k16"
 _HALVES = [f"{d}.{c}" for d in ("f16", "f32") for c in ("f16", "f32")]
 _WHERE = "global|shared|shared::cta"
+
+
+def _accesses() -> tuple[Form, ...]:
+    """``ld``, ``ldu`` and ``st``."""
+    ld = f"mmio weak|volatile|relaxed|acquire {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS}"
+    st = f"mmio weak|volatile|relaxed|release {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS}"
+    return (
+        *(form(name, _MEMORY, f"{how} v2|v4|v8") for name, how in (("ld", ld), ("st", st))),
+        *(form(name, "b128", how) for name, how in (("ld", ld), ("st", st))),
+        form("ldu", _MEMORY, "global v2|v4"),
+        form("ldu", "b128", "global"),
+    )
 
 
 def _atomics() -> tuple[Form, ...]:
@@ -158,9 +170,7 @@ FORMS = (
     form("mapa", "u32 u64", "shared::cluster"),
     form("getctarank", "u32 u64", "shared::cluster"),
     *_remote_stores(),
-    form("ld", _MEMORY, f"mmio weak|volatile|relaxed|acquire {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
-    form("ldu", _MEMORY, "global v2|v4"),
-    form("st", _MEMORY, f"mmio weak|volatile|relaxed|release {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
+    *_accesses(),
     *_atomics(),
     form("membar", [""], "!cta|gl|sys"),
     form("fence", [""], f"sc|acq_rel|acquire|release !{_SCOPE}"),

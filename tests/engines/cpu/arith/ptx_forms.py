@@ -12,7 +12,7 @@ from rawkern.engines.cpu.emit.opcodes import FORMS
 from rawkern.engines.cpu.ptx.decode import decode
 
 _LARGE = re.compile(r"wgmma.*\.m64n(?!8k|24k|64k)")  # of many sizes some
-_REGISTERS = {"8": "rs", "16": "rs", "32": "r", "64": "rd"}
+_REGISTERS = {"8": "rs", "16": "rs", "32": "r", "64": "rd", "128": "q"}
 
 
 def _register(ty: str, k: int) -> str:
@@ -20,7 +20,7 @@ def _register(ty: str, k: int) -> str:
         return f"%p{k}"
     if ty in ("f32", "f64"):
         return f"%{'f' if ty == 'f32' else 'd'}{k}"
-    return f"%{_REGISTERS[re.sub('x2$', '', ty)[-2:].lstrip('sub') if 'x2' not in ty else '32']}{k}"
+    return f"%{_REGISTERS['32' if 'x2' in ty else ty.lstrip('subf')]}{k}"
 
 
 def _regs(ty: str, n: int, first: int = 1) -> str:
@@ -169,7 +169,7 @@ def module(ops: list[str]) -> str:
 """
     for k, op in enumerate(ops):
         text += f""".entry k{k}() {{
-            .reg .pred %p<10>; .reg .b16 %rs<10>; .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg .f32 %f<40>; .reg .f64 %d<10>;
+            .reg .pred %p<10>; .reg .b16 %rs<10>; .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg .f32 %f<40>; .reg .f64 %d<10>; .reg .b128 %q<10>;
             TABLE: .branchtargets END, END;
             mov.u32 %r1, %tid.x; mov.u64 %rd1, 0; mov.u64 %rd2, 64;
             {op} {operands(op)};

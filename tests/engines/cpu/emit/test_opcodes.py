@@ -47,7 +47,8 @@ def test_what_is_listed_has_a_handler():
         ("mma.sync.aligned.m16n8k16.col.col.f32.f16.f16.f32", "expected 1 of row, got none"),
         ("wmma.mma.sync.aligned.row.m16n16k16.f32.f32", "expected 2 of row, col, got row"),
         ("wmma.load.a.sync.aligned.row.m8n8k32.f16", "got none"),
-        ("ld.global.b128", "no instruction ld"),
+        ("ld.global.f16", "no instruction ld"),
+        ("ld.global.v2.b128", "modifier .v2"),
         ("ldmatrix.sync.aligned.m8n8.x1.shared::cluster.b16", "modifier .shared::cluster"),
         ("fence.proxy.tensormap", "expected 1 of"),
         (
