@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from rawkern.base.forking import cached_property
@@ -100,8 +101,11 @@ def _extent(ty: str) -> tuple[int, int]:
     return _SIZES[ty], _SIZES[ty]
 
 
-def linked(text: str, records: Iterable[Record]) -> str:
-    """IR text with the records' fields filled in: ``&Record.field %pointer`` and ``{Record.field}``."""
+def filled(text: str, records: Iterable[Record] = (), values: Mapping[str, object] = MappingProxyType({})) -> str:
+    """Fill fields of records (``&Record.field %pointer``, ``{Record.field}``) and values (``{name}``) into IR text.
+
+    What is filled in is not looked at again. A name that is not known stays, and LLVM does not take it.
+    """
     known = {r.name: r for r in records}
 
     def address(match: re.Match) -> str:
@@ -109,7 +113,8 @@ def linked(text: str, records: Iterable[Record]) -> str:
         return f"getelementptr %{record}, ptr {pointer}, i32 0, i32 {known[record].index(field)}"
 
     text = re.sub(r"&(\w+)\.(\w+) (%[\w.]+)", address, text)
-    return re.sub(r"\{(\w+)\.(\w+)\}", lambda m: str(known[m.group(1)].index(m.group(2))), text)
+    text = re.sub(r"\{(\w+)\.(\w+)\}", lambda m: str(known[m.group(1)].index(m.group(2))), text)
+    return re.sub(r"\{(\w+)\}", lambda m: str(values.get(m.group(1), m.group())), text)
 
 
 #: How every engine's record of a kernel on a device begins: the device as DLPack counts them, kind and index; the next

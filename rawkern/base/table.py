@@ -15,7 +15,7 @@ import torch
 
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
-from rawkern.base.records import CPU, CUDA, TARGET, Record, linked
+from rawkern.base.records import CPU, CUDA, TARGET, Record, filled
 
 _PYTHON = (
     "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyDict_GetItemString",
@@ -154,6 +154,4 @@ def readings(package: str, file: str) -> str:
     text = resources.files(package).joinpath(file).read_text()
     offsets = {"type_offset": TYPE_OFFSET, "impl_offset": impl, "keys_offset": keys, "storage_offset": storage}
     values = {**offsets, "CPU": CPU, "CUDA": CUDA}
-    for name, value in values.items():
-        text = text.replace(f"{{{name}}}", str(value))
-    return linked(text, (TABLE, TARGET))
+    return filled(text, (TABLE, TARGET), values)

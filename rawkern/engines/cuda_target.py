@@ -21,7 +21,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.libcuda import libcuda
 from rawkern.base.llvm import LoadedObject, stored_object
-from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
+from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, filled
 from rawkern.base.table import address_of
 from rawkern.engines.cuda_variables import copy_back, copy_in
 from rawkern.errors import LaunchError
@@ -167,9 +167,8 @@ def _go() -> int:
     """The function that native launches call with a `CUDA_TARGET`."""
     table.table()
     text = resources.files("rawkern.engines").joinpath("cuda.ll").read_text()
-    for name, value in (("DONE", DONE), ("DECLINED", DECLINED), ("CUDA", CUDA)):
-        text = text.replace(f"{{{name}}}", str(value))
-    loaded = LoadedObject(stored_object(f"{CUDA_TARGET.llvm}\n{linked(text, (CUDA_TARGET,))}"))
+    text = filled(text, (CUDA_TARGET,), {"DONE": DONE, "DECLINED": DECLINED, "CUDA": CUDA})
+    loaded = LoadedObject(stored_object(f"{CUDA_TARGET.llvm}\n{text}"))
     table.keep(loaded)
     return loaded.address("rk_cuda")
 

@@ -20,7 +20,7 @@ from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
 from rawkern.base.forking import WAIT_SECONDS, Lock
 from rawkern.base.llvm import FULL, QUICK, LoadedObject, stored_object
-from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, extents_at, linked
+from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, extents_at, filled
 from rawkern.base.table import ITER, TABLE, TYPE_OFFSET, field, keep, preamble, readings
 from rawkern.errors import UnsupportedError
 
@@ -81,9 +81,7 @@ class Entries(NamedTuple):
 def entries() -> Entries:
     """Load what all launchers have in common."""
     body = resources.files("rawkern.launch").joinpath("launcher.ll").read_text()
-    for name, value in (("type_offset", TYPE_OFFSET), ("iter", ITER)):
-        body = body.replace(f"{{{name}}}", str(value))
-    text = linked(body, _RECORDS)
+    text = filled(body, _RECORDS, {"type_offset": TYPE_OFFSET, "iter": ITER})
     loaded = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), QUICK)
     found = Entries(*(loaded.address(f"rk_{name}") for name in Entries._fields))
     field("forward", found.forward)
@@ -177,11 +175,8 @@ def _text(signature: Signature) -> str:
         "DONE": DONE,
         "UNFINISHED": UNFINISHED,
     }
-    text = linked(resources.files("rawkern.launch").joinpath("launch.ll").read_text(), _RECORDS)
-    text = "\n".join(line for line in text.splitlines() if not line.startswith(";"))
-    for name, part in parts.items():
-        text = text.replace(f"{{{name}}}", str(part))
-    return text
+    text = resources.files("rawkern.launch").joinpath("launch.ll").read_text()
+    return filled("\n".join(line for line in text.splitlines() if not line.startswith(";")), _RECORDS, parts)
 
 
 def _memory(e: Emit, param: Param, passed: CType, value: str, at: str, extents: str) -> None:

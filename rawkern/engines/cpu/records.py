@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from rawkern.base.records import DECLINED, DONE, ROOM, TARGET, UNFINISHED, Record, linked
+from rawkern.base.records import DECLINED, DONE, ROOM, TARGET, UNFINISHED, Record, filled
 
 BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "total", "result", "result_total")))
 #: One launch. `next_worker`, `finished` and `worked`, nanoseconds of all together, are counters that the workers share,
@@ -344,12 +344,10 @@ def runtime(
     kind = ("warps", "waiting") if waiting else ("plain",)
     names = "runtime.ll", *(f"runtime_{part}.ll" for part in ("launch", *kind))
     package = resources.files("rawkern.engines.cpu.runtime")
-    text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
     values = {**_FRAME[machine], **REASONS, **_NUMBERS, "barrier_opens": barrier_opens, "cluster_opens": cluster_opens}
     values["block_begins"] = block_begins
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
-    for key, value in values.items():
-        text = text.replace(f"{{{key}}}", str(value))
+    text = filled("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values(), values)
     assembly = "\n".join(f'module asm "{line}"' for line in _SWITCH[machine].strip().splitlines() if assembler)
     here = [_switch_here(machine, wide, assembler)] if waiting else []
     return "\n".join([assembly, *(r.llvm for r in RECORDS.values()), _FLOAT_DECLARE[machine], *here, text])

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
 
-from rawkern.base.records import extents_at, linked
+from rawkern.base.records import extents_at, filled
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.provenance import Root, array_of
 from rawkern.engines.cpu.analysis.storage import laid_out, local_frame, local_offset
@@ -38,10 +38,9 @@ FILLED = 64  # bytes of memory from malloc that get a pattern: more would be fel
 def runtime() -> str:
     """LLVM IR of what comparisons that fail call: an object file of its own, loaded once for all kernels."""
     text = resources.files("rawkern.engines.cpu.checker").joinpath("guard.ll").read_text()
-    for name, value in {**KINDS, "BOUNDS": REASONS["BOUNDS"], "LANES": ramp("i64", 1).ref, "BITS": BITS}.items():
-        text = text.replace(f"{{{name}}}", str(value))
+    values = {**KINDS, "BOUNDS": REASONS["BOUNDS"], "LANES": ramp("i64", 1).ref, "BITS": BITS}
     records = (BAR, BLOCK, LAUNCH, WORKER, MEMORY, HEAP, FRAME, TOUCHED)
-    return "\n".join([*(record.llvm for record in records), linked(text, records), pattern.runtime()])
+    return "\n".join([*(record.llvm for record in records), filled(text, records, values), pattern.runtime()])
 
 
 def frames(plan: Plan) -> bool:

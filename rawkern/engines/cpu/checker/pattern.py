@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from rawkern.base.records import linked
+from rawkern.base.records import filled
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES
 from rawkern.engines.cpu.emit.lanes import pointer
@@ -27,9 +27,7 @@ RECORDS = (BAR, BLOCK, LAUNCH)  # which it needs
 def runtime() -> str:
     """LLVM IR of the functions that fill memory, a part of an instrument's own object file."""
     text = resources.files("rawkern.engines.cpu.checker").joinpath("pattern.ll").read_text()
-    for name, value in (("POSITIVE", POSITIVE), ("NEGATIVE", NEGATIVE - (1 << 64))):
-        text = text.replace(f"{{{name}}}", str(value))
-    return linked(text, (BLOCK, LAUNCH))
+    return filled(text, (BLOCK, LAUNCH), {"POSITIVE": POSITIVE, "NEGATIVE": NEGATIVE - (1 << 64)})
 
 
 def block_begins(plan: Plan) -> str:

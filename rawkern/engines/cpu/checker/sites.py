@@ -273,9 +273,9 @@ define internal i64 @rk_check_stack_range(i64 %%ck, i64 %%blk, i64 %%warp) {
 @cache
 def connection() -> str:
     """LLVM IR in each checked kernel's object file: what connects it with the checker."""
+    from rawkern.base.records import filled
     from rawkern.engines.cpu.checker.native import scalar
-    from rawkern.engines.cpu.records import linked
 
     text = resources.files("rawkern.engines.cpu.checker.native").joinpath("runtime.ll").read_text()
     declarations = [scalar.declared(source) for source in sources().values()]
-    return "\n".join([CHECK.llvm, *declarations, linked(text, (CHECK, BLOCK))])
+    return "\n".join([CHECK.llvm, *declarations, filled(text, (CHECK, BLOCK))])

@@ -7,7 +7,7 @@ from functools import reduce
 from importlib import resources
 from typing import Any
 
-from rawkern.base.records import linked
+from rawkern.base.records import filled
 from rawkern.engines.cpu.analysis.graph import Block
 from rawkern.engines.cpu.checker.guard import Guard
 from rawkern.engines.cpu.checker.sites import Site, place, root_of
@@ -31,10 +31,9 @@ def runtime() -> str:
     package = resources.files("rawkern.engines.cpu.profiler")
     names = ("counts.ll", "counts_shared.ll", "counts_trace.ll")
     text = "\n".join(package.joinpath(name).read_text() for name in names)
-    neighbors = {f"NEXT{n}": f"<{', '.join(f'i32 {k ^ n}' for k in range(LANES))}>" for n in (1, 2)}
-    for name, value in ({"LANES": ramp("i64", 1).ref, "ROW": str(ROW)} | neighbors).items():
-        text = text.replace(f"{{{name}}}", value)
-    return "\n".join([PROFILE.llvm, RANGE.llvm, ACCESS.llvm, linked(text, (LAUNCH, PROFILE, RANGE, ACCESS))])
+    values = {f"NEXT{n}": f"<{', '.join(f'i32 {k ^ n}' for k in range(LANES))}>" for n in (1, 2)}
+    values |= {"LANES": ramp("i64", 1).ref, "ROW": str(ROW)}
+    return "\n".join([PROFILE.llvm, RANGE.llvm, ACCESS.llvm, filled(text, (LAUNCH, PROFILE, RANGE, ACCESS), values)])
 
 
 def counted(block: Block) -> list[Instr]:

@@ -11,6 +11,7 @@ import pytest
 
 import rawkern
 from rawkern.arguments.slow_path import Bound
+from rawkern.base.records import filled
 from rawkern.compile.programs import compile_program
 from rawkern.compile.source import CPU_ARCH, from_text
 from rawkern.engines import cpu as engine
@@ -21,7 +22,7 @@ from rawkern.engines.cpu.emit.instrument import READ, UPDATE, WRITE, Access, Ins
 from rawkern.engines.cpu.emit.memory.addresses import shift
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr
-from rawkern.engines.cpu.records import BLOCK, LAUNCH, linked
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
 from rawkern.engines.cpu.runtime.grid import Target
 
 
@@ -163,7 +164,7 @@ define internal void @count_opens(ptr %blk, i32 %id) {
   %r = call i64 @rk_count_add(i64 %a, i64 1)
   ret void
 }"""
-        return linked(text, (BLOCK,))
+        return filled(text, (BLOCK,))
 
     @classmethod
     def runtime(cls) -> str:

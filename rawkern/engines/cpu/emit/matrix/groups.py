@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rawkern.base.records import filled
 from rawkern.engines.cpu.analysis.products import Sum
 from rawkern.engines.cpu.arith.formats import FORMATS
 from rawkern.engines.cpu.emit.calls import service
@@ -173,11 +174,9 @@ def wait(f: FunctionLowering, instr: Instr) -> None:
 
 
 def _text(text: str) -> str:
-    words = {"order": LAUNCH.offset("order"), "factor": ORDER.offset("factor0"), "ring": _RING, "ENDED": ENDED}
-    words |= {name: WARP.offset(name) for name in ("issued", "landed", "products", "state")}
-    for word, value in words.items():
-        text = text.replace(f"{{{word}}}", str(value))
-    return text.strip()
+    values = {"order": LAUNCH.offset("order"), "factor": ORDER.offset("factor0"), "ring": _RING, "ENDED": ENDED}
+    values |= {name: WARP.offset(name) for name in ("issued", "landed", "products", "state")}
+    return filled(text, values=values).strip()
 
 
 _LATE = """

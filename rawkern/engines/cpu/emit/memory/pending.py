@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rawkern.base.records import filled
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -25,14 +26,14 @@ from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, OPERATION, ORDER, PENDING, WORKER
 
 TO, FROM, BYTES, SITE, MORE = 4, 5, 6, 7, 8  # words of an entry
-_WORDS = {
-    "{count}": str(BLOCK.offset("pending")), "{list}": str(BLOCK.offset("operations")), "{most}": str(PENDING),
-    "{issued}": str(BLOCK.offset("issued")), "{launch}": str(WORKER.offset("launch")),
-    "{entry}": f"[{OPERATION} x i64]", "{size}": str(8 * OPERATION), "{more}": str(MORE),
-    "{rest}": str(8 * (OPERATION - MORE)), "{order}": str(LAUNCH.offset("order")),
-    "{factor}": str(ORDER.offset("factor0")), "{first}": str(BLOCK.offset("first")),
-    "{beside}": str(BLOCK.offset("beside")), "{site}": str(SITE), "{done}": str(BLOCK.offset("done")),
-    "{nwarps}": str(BLOCK.offset("nwarps")),
+_VALUES = {
+    "count": BLOCK.offset("pending"), "list": BLOCK.offset("operations"), "most": PENDING,
+    "issued": BLOCK.offset("issued"), "launch": WORKER.offset("launch"),
+    "entry": f"[{OPERATION} x i64]", "size": 8 * OPERATION, "more": MORE,
+    "rest": 8 * (OPERATION - MORE), "order": LAUNCH.offset("order"),
+    "factor": ORDER.offset("factor0"), "first": BLOCK.offset("first"),
+    "beside": BLOCK.offset("beside"), "site": SITE, "done": BLOCK.offset("done"),
+    "nwarps": BLOCK.offset("nwarps"),
 }  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def finish(m: Module, left: str) -> str:
     """What a warp does at its end, in LLVM IR; `left`: what an instrument does about operations that are left."""
     _define(m)
     if left:
-        m.helper("rk_pending_left", lambda m: _filled(_LEFT.replace("{left}", left)))
+        m.helper("rk_pending_left", lambda m: filled(_LEFT, values={**_VALUES, "left": left}))
         return "call void @rk_pending_left(ptr %blk, i32 %warp)\n  call void @rk_pending_finish(ptr %blk, i32 %warp)"
     return "call void @rk_pending_finish(ptr %blk, i32 %warp)"
 
@@ -127,15 +128,9 @@ def _define(m: Module) -> None:
     for what in ("memcpy", "memmove"):
         m.declare(f"llvm.{what}.p0.p0.i64", f"declare void @llvm.{what}.p0.p0.i64(ptr, ptr, i64, i1)")
     for text in _FUNCTIONS.strip().split("\n\n"):
-        text = _filled(text)
+        text = filled(text, values=_VALUES)
         name = text[text.index("@") + 1 : text.index("(")]
         m.helper(name, lambda m, text=text: text)
-
-
-def _filled(text: str) -> str:
-    for word, value in _WORDS.items():
-        text = text.replace(word, value)
-    return text
 
 
 # Operations of the warp that is about to end: in groups that it has not waited for, and if it is the block's last, also

@@ -7,6 +7,7 @@ from functools import cache
 from importlib import resources
 
 from rawkern.arguments.tensor_map import MAGIC
+from rawkern.base.records import filled
 from rawkern.engines.cpu.emit.calls import service
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -31,9 +32,8 @@ _REDUCTIONS = {
     "add": (2, 3, 4, 6, 7, 8, 9), **dict.fromkeys(("min", "max"), (2, 3, 4, 5, 6, 9)),
     **dict.fromkeys(("inc", "dec"), (2,)), **dict.fromkeys(("and", "or", "xor"), (2, 3, 4)),
 }  # fmt: skip
-_WORDS = {
-    "{magic}": str(MAGIC), "{to}": str(pending.TO), "{from}": str(pending.FROM), "{bytes}": str(pending.BYTES),
-    "{more}": str(pending.MORE),
+_VALUES = {
+    "magic": MAGIC, "to": pending.TO, "from": pending.FROM, "bytes": pending.BYTES, "more": pending.MORE,
 }  # fmt: skip
 
 
@@ -157,9 +157,7 @@ def _reducer(m: Module, what: str) -> str:
 @cache
 def _text() -> str:
     text = resources.files("rawkern.engines.cpu.emit.memory").joinpath("tensor.ll").read_text()
-    for word, value in _WORDS.items():
-        text = text.replace(word, value)
-    return text
+    return filled(text, values=_VALUES)
 
 
 def _define(m: Module) -> None:
