@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# Not among them: results, which benchmarks/ writes (docs/results leads there); what quotes such words; tests of gradients,
-# whose cases are named in gradients-support.md.
-QUOTES = ("gradients-support.md", "test_vocabulary.py")
+# Not among them: results, which benchmarks/ writes (docs/results leads there); this file, which quotes such words.
 FILES = [
     file
     for pattern in (
@@ -35,7 +33,7 @@ FILES = [
         "tests/**/*.py",
     )
     for file in ROOT.glob(pattern)
-    if file.parent.name != "results" and file.name not in QUOTES and "tests/gradients" not in str(file)
+    if file.parent.name != "results" and file.name != Path(__file__).name
 ]
 CODE = re.compile(
     r"(?ms)^( *)(`{3,})(?!\{container)[^\n]*\n.*?^\1\2 *$|`[^`\n]+`|<!--.*?-->|(?<=\]\()[^)\s]*|https?://\S+"

@@ -183,7 +183,7 @@ def trips_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -
             f"{text.name} keeps what iterations read on a tape, and how many there are is not certain of {numbers}; "
             "pass numbers below 2^31, and steps above 0"
         ) from None
-    return {n: found[trip.name] for n, trip in text.trips.items()}
+    return {n: found[trip.loop] for n, trip in text.trips.items()}
 
 
 def _alike(a: Any, b: Any) -> bool:

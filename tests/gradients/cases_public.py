@@ -269,7 +269,7 @@ def conv1d_shared(inp, mask, out, n):
     return {"out": F.conv1d(inp[None, None], mask[None, None], padding=3)[0, 0]}
 
 
-# As published, but that loads are of clamped indices, not behind if (range.x + progress < range.y).
+# As published, but that loads are of clamped indices, not under if (range.x + progress < range.y).
 @case(r"""
 #include <cooperative_groups.h>
 namespace cg = cooperative_groups;

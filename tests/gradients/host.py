@@ -1,4 +1,4 @@
-"""Many random kernels at once, on the host: derived in double, compiled by g++ and compared with difference quotients.
+"""Many random kernels at once, on the host: derived in double, compiled by g++ and compared with finite differences.
 
 ``python -m tests.gradients.host --count 2000``. A hundred times faster than one by one on the CPU engine. Each kernel runs as it stands (its floats as doubles), as it
 was understood, and backwards.
@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,9 @@ def extents(source: str) -> str:
     )
 
 
-def programs(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[dict[int, tuple], dict[str, int]]:
-    """The texts of each seed's kernel, and how often kernels were refused for which reason; or those of programs."""
-    found, refused = {}, {}
+def programs(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[dict[int, tuple], dict[int, str]]:
+    """The sources of each seed's kernel, or of programs, and why others are not supported: a launch may not be, too."""
+    found, refused = {}, dict[int, str]()
     for seed in seeds:
         program = seeds[seed] if isinstance(seeds, Mapping) else program_of(seed)
         where = Where("a random program", "program", str)
@@ -66,9 +67,10 @@ def programs(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[dict[int, tuple]
             numbers = dict(zip(TYPES, program.arguments(), strict=True))
             if not all(at_most(low, high, numbers, program.grid) for low, high in text.assumed):
                 text = derive(program.source, "program", assume=False, **common)
-        except rawkern.NotDifferentiable as error:
-            reason = str(error).partition("derived backward: ")[2].partition(";")[0]
-            refused[reason] = refused.get(reason, 0) + 1
+            trips_of(text, numbers, program.grid)
+        except (rawkern.NotDifferentiable, rawkern.LaunchError) as error:
+            said = str(error)
+            refused[seed] = (said.partition("derived backward: ")[2] or f"a launch: {said}").partition(";")[0]
             continue
         found[seed] = (
             widened(program.source),
@@ -240,8 +242,8 @@ def check(library, text, seed: int, program) -> str | None:
     return f"derived {derived!r}, measured {measured!r}"
 
 
-def outcomes(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[int, dict[str, int], dict[int, str]]:
-    """How many are right, how many were refused for which reason, and which are wrong."""
+def outcomes(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[int, dict[int, str], dict[int, str]]:
+    """How many are right, which are not supported for which reason, and which are wrong."""
     found, refused = programs(seeds)
     wrong: dict[int, str] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -253,24 +255,42 @@ def outcomes(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[int, dict[str, i
     return len(found) - len(wrong), refused, wrong
 
 
+def _judged(seeds: Iterable[int]) -> tuple[dict[int, str], dict[int, str]]:
+    """Which are not supported and which are wrong, as those are that raise any other error."""
+    try:
+        return outcomes(seeds)[1:]
+    except Exception as error:
+        each = [*seeds]
+        if len(each) == 1:
+            return {}, {each[0]: f"{type(error).__name__}: {error}"}
+        refused, wrong = zip(*(_judged([seed]) for seed in each), strict=True)
+        return dict(ChainMap(*refused)), dict(ChainMap(*wrong))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=2000)
     options = parser.parse_args()
-    every, right, reasons = range(options.first, options.first + options.count), 0, {}
-    failed: dict[int, str] = {}
+    every = range(options.first, options.first + options.count)
+    kinds: dict[str, Counter[str]] = {}
+    reasons: Counter[str] = Counter()
+    failed: list[int] = []
     for start in range(0, len(every), 50):
-        good, refused, wrong = outcomes(every[start : start + 50])
-        right += good
-        failed |= wrong
+        batch = every[start : start + 50]
+        refused, wrong = _judged(batch)
         for seed, said in wrong.items():
             print(f"seed {seed}: {said}", flush=True)
-        for reason, times in refused.items():
-            reasons[reason] = reasons.get(reason, 0) + times
-    print(f"{right} right, {sum(reasons.values())} refused, {len(failed)} wrong: {sorted(failed)}")
-    for reason, times in sorted(reasons.items(), key=lambda item: -item[1]):
+        for seed in batch:
+            how = "wrong" if seed in wrong else "not supported" if seed in refused else "right"
+            kinds.setdefault(type(program_of(seed)).__name__, Counter())[how] += 1
+        failed += wrong
+        reasons.update(refused.values())
+    for kind, found in sorted([*kinds.items(), ("all", sum(kinds.values(), Counter()))]):
+        print(f"{kind}: " + ", ".join(f"{found[how]} {how}" for how in ("right", "not supported", "wrong")))
+    for reason, times in reasons.most_common():
         print(f"{times:4} {reason}")
+    print(f"wrong: {failed}")
     return bool(failed)
 
 

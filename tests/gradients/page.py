@@ -1,4 +1,4 @@
-"""The page of what is derived and what is refused, from the tests: ``python -m tests.gradients.page --write``."""
+"""The page of what is derived and what is not supported, from the tests: ``python -m tests.gradients.page --write``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def functions() -> list[str]:
 
 
 def refusals() -> list[str]:
-    """A row for each refusal of the tests: what it says."""
+    """A row for each kernel of the tests that is not supported: what the error says."""
     rows = ["| what | what it says |", "| --- | --- |"]
     for what, (source, _) in REFUSED.items():
         try:

@@ -17,7 +17,7 @@ KINDS = (InPlace, Maxima, Stencil, Places, Offsets, Program, Rows)
 
 
 class Groups:
-    """One random kernel, by its seed; as it was where its threads have shared memory, or blocks that are no rows."""
+    """One random kernel, by its seed; one of another kind where its threads have shared memory, or blocks that are not rows."""
 
     def __init__(self, seed: int) -> None:
         program: Any = KINDS[seed // 16 % len(KINDS)](seed)

@@ -76,7 +76,7 @@ class InPlace:
         ]
 
     def _pairs(self) -> list[str]:
-        """Two elements of a thread: neighbours, or of the halves of a row."""
+        """Two elements of a thread: next to each other, or of the halves of a row."""
         r = self.r
         row, width = r.choice([("", "n"), (f"y += blockIdx.x * {r.choice(['m', 'm', '(m - 1)'])};", "m")])
         half = r.choice([f"{width} / 2", f"{width} / 2", f"{width} >> 1", f"{width} / 3"])

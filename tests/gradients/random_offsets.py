@@ -1,4 +1,4 @@
-"""Random kernels that read elements side by side: fields of one thread each, halves of rows, or almost."""
+"""Random kernels that read elements next to each other: fields of one thread each, halves of rows, or almost."""
 
 from __future__ import annotations
 

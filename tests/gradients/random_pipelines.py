@@ -48,7 +48,7 @@ class Pipelines:
         before = now(start, f"{first}{'u' if kind == 'unsigned' else ''}")
         condition, guard = f"k < ({kind}){most}", f"if ({after} < ({kind}){most}) "
         if r.random() < 0.3:
-            guard = ""  # the tile behind the last one is loaded, and not read
+            guard = ""  # the tile after the last one is loaded, and not read
         elif r.random() < 0.2:
             guard = f"if (k < ({kind}){most} - {step}) "
         stored = now(other, after)

@@ -106,7 +106,7 @@ class Places(Program):
         self.declare(f"{name}[2] * {name}[0] + ((float2*){name})[1].y")
 
     def pieces(self) -> None:
-        """Vectors whose start is no multiple of their length: read one by one."""
+        """Vectors whose start is not a multiple of their length: read one by one."""
         name = self.fresh("u")
         self.say(f"float2 {name} = *(const float2*)(x + (t % 8) * {self.r.choice([2, 4, 6])});")
         self.declare(f"{name}.x * cosf({name}.y)")

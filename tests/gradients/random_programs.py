@@ -1,4 +1,4 @@
-"""Random kernels, each derived and compared with a difference quotient: ``python -m tests.gradients.random_programs``.
+"""Random kernels, each derived and compared with a finite difference: ``python -m tests.gradients.random_programs``.
 
 Programs of `random_kernels`, `random_objects`, `random_places` and the others in turn, on the CPU engine; `host` compares many more.
 """
@@ -77,7 +77,7 @@ def program_of(seed: int) -> Any:
 
 
 def outcome(seed: int) -> str:
-    """ "right", or why it was refused; ArithmeticError and others for what is wrong."""
+    """ "right", or why it is not supported; ArithmeticError and others for what is wrong."""
     program = program_of(seed)
     kernel = rawkern.RawKernel(program.source, "program")
     try:
@@ -116,7 +116,8 @@ def main() -> int:
         right += found == "right"
         if found != "right":
             refused[found] = refused.get(found, 0) + 1
-    print(f"{right} right, {sum(refused.values())} refused, {len(wrong)} wrong: {wrong}; {time.time() - start:.0f} s")
+    others = sum(refused.values())
+    print(f"{right} right, {others} not supported, {len(wrong)} wrong: {wrong}; {time.time() - start:.0f} s")
     for reason, times in sorted(refused.items(), key=lambda item: -item[1])[:12]:
         print(f"{times:4} {reason}")
     return bool(wrong)

@@ -87,7 +87,7 @@ class Trees:
         if n % 32 == 0 and r.random() < 0.5:
             return self._shuffled(s, value, name)
         both = r.choice(["{} + {}", "{} + {}", "fmaxf({}, {})", "fminf({1}, {0})", "{1} + {0}"]).format
-        top = 1 << ((n - 1).bit_length() - 1)  # for a number of threads that is no power of two, too
+        top = 1 << ((n - 1).bit_length() - 1)  # also for a number of threads that is not a power of two
         at, to = ("{}", "{}") if r.random() < 0.9 else ("{} ^ 1", "{} ^ 1")
         inside = "" if n & (n - 1) == 0 else f" && t + k < {n}"
 

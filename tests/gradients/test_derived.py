@@ -1,4 +1,4 @@
-"""Derived backwards against torch's autograd in double, and against difference quotients."""
+"""Derived backwards against torch's autograd in double, and against finite differences."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_variables_of_the_device(device: str) -> None:
 
     derived = kernel.derive(block=32, grid=4)
     kept = module.get_global("taps", "cpu").clone()
-    for outside in (0.5, 1.5):  # a variable that changes is read anew
+    for outside in (0.5, 1.5):  # a variable that changes is read again
         module.get_global("taps", device).copy_(taps)
         module.get_global("lib::offset", device)[0] = outside
         right = torch.func.grad(formula)(x, outside)

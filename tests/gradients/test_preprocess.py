@@ -26,7 +26,7 @@ TEXTS = {
     "defined twice": "#define K 1\ny = K;\n#undef K\nz = K;\n#define K 2\nw = K;\n",
     "no argument": "#define NOW() clock()\nt = NOW() + NOW;\n",
     "commas": "#define FIRST(a, b) a\nFIRST((1, 2), 3); FIRST(f[1], {4});\n",
-    "a name behind another": "#define G H\n#define H(x) x * 2\nG(3);\n",
+    "a name after another": "#define G H\n#define H(x) x * 2\nG(3);\n",
     "conditions": "#define A 3\n#if A > 2 && !defined(B) && (A & 1) == 1\nyes\n#elif A\nno\n#else\nno\n#endif\n#ifdef A\nyes\n#endif\n#ifndef A\nno\n#else\nyes\n#endif\n",
     "nested conditions": "#if 0\n#if 1\nno\n#else\nno\n#endif\n#elif 1 << 3 == 8 || UNKNOWN\n#if -7 / 2 == -3 && -7 % 2 == -1\nyes\n#endif\n#else\nno\n#endif\n",
     "what is not compiled": "#if 0\n#define A 1\n#error no\nit's\n#endif\nA\n",

@@ -239,7 +239,7 @@ ORDERED = {
     "set in the index": "y[(k = 1)] = (k + 1) * x[i];",
     "a call on the left": "y[next(k) % 8] = x[i] * (k + 1);",
     "a call on the right": "y[k] = x[i] * next(k);",
-    "a variable behind a call": "float z = next(k) - 3 * k; y[i] = z * x[i];",
+    "a variable after a call": "float z = next(k) - 3 * k; y[i] = z * x[i];",
     "a value before a call": "float z = (k + 1) * 2 - next(k); y[i] = z * x[i];",
     "calls as operands": "float z = next(k) + 10 * next(k); y[i] = z * x[i];",
     "calls as arguments": "float z = pair(next(k), next(k)); y[i] = z * x[i];",

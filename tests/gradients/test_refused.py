@@ -1,4 +1,4 @@
-"""What has no derived backward is refused: by line, reason and way out."""
+"""What has no derived backward raises an error: with line, reason and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def kernel(body, before="", params="const float* x, float* y, int n"):
     return f'{before}\nextern "C" __global__ void k({params}) {{\n{INDEX}\n{body}\n}}\n'
 
 
-#: A loop with a tile that is loaded behind a condition which the reads do not know.
+#: A loop with a tile that is loaded under a condition that the reads do not know.
 GUARDED = kernel(
     """__shared__ float s[64]; float a = 0.f;
 for (int k = 0; k < n; k += 64) {
@@ -84,7 +84,7 @@ REFUSED = {
     "atomicSub": (kernel("atomicSub(&y[0], x[i]);"), "use atomicAdd of the negative"),
     "copies by a pipeline": (kernel("__shared__ float s[64]; __pipeline_memcpy_async(&s[i], &x[i], 4); y[i] = s[i];"), "copy by assignments"),
     "struct within": (kernel("struct S { __device__ float f() { return 1.f; } }; S s; y[i] = x[i] * s.f();"), "declare it outside of the kernel"),
-    "text that is no C": (kernel("float v = x[i];\ny[i] = v |> 3;"), r"line 5: .*its text is not understood: 'y\[i\] = v \|> 3;'"),
+    "text that is not C": (kernel("float v = x[i];\ny[i] = v |> 3;"), r"line 5: .*its text is not understood: 'y\[i\] = v \|> 3;'"),
     "?: with two parts": (kernel("y[i] = x[i] ?: 1.f;"), "without the value if it holds"),
     "pointer to one of two arrays": (kernel("const float* p = x; if (n > 3) p = w; y[i] = p[i];", params="const float* x, const float* w, float* y, int n"),
                                      "p points to one of several arrays; declare it by a choice"),
@@ -99,7 +99,7 @@ REFUSED = {
     "bytes as two types": (kernel("extern __shared__ char s[]; float* a = (float*)s; int* b = (int*)(s + 64);"
                                   "a[i] = x[i]; b[i] = n; y[i] = a[i];"), "shared_mem is 0"),
     "pointers to two arrays": (kernel("const float* p = x; for (int k = 0; k < n; ++k) { p = y; } y[i] = *p;"), "another array"),
-    "break behind a read": (kernel("float s = 0.f; for (int k = 0; x[k] > 0.f; ++k) { s += x[k]; if (s > 1.f) break; } y[i] = s;"),
+    "break after a read": (kernel("float s = 0.f; for (int k = 0; x[k] > 0.f; ++k) { s += x[k]; if (s > 1.f) break; } y[i] = s;"),
                             "a break in a loop whose condition reads memory"),
     "goto": (kernel("again: y[i] = x[i]; if (n > 5) goto again;"), "labeled statement|goto"),
     "switch that falls through": (kernel("switch (n) { case 1: y[i] = x[i]; case 2: y[i] = x[i] * 2.f; }"), "falls into the next"),
@@ -184,7 +184,7 @@ def test_is_refused_with_its_reason(what) -> None:
         assert "has no derived backward" in str(error.value) and "; " in str(error.value)
 
 
-#: What a message names as the way out, done: it has a backward, and the right one.
+#: What a message says to do, done: it has a backward, and the right one.
 WAYS_OUT = {
     "a guarded load of a tile": (
         GUARDED.replace("if (k + threadIdx.x < last[0]) s[threadIdx.x] = x[k + threadIdx.x];", "s[threadIdx.x] = x[min(k + threadIdx.x, last[0] - 1)];"),

@@ -1,4 +1,4 @@
-"""What an operator with a derived backward has no second derivative of is refused by name."""
+"""An operator with a derived backward raises an error that names what has no second derivative."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPERATORS = {
     "set twice": (made("set_twice", plain("set twice")), "k may set an element twice, or reads what it has set"),
     "a part": (made("part", lambda x, a, y: KERNELS["squares"].forall(4)(x[:4], y, 4)), "x of k is empty or a part of a tensor"),
     "by value": (made("by_value", lambda x, a, y: KERNELS["scaled"].forall(x.numel())(x, a, y, x.numel())), "k takes a by value from a tensor"),
-    "what the pipeline refuses": (made("warps", plain("product")), "k_backward has no derived backward: "),
+    "what the pipeline does not support": (made("warps", plain("product")), "k_backward has no derived backward: "),
 }  # fmt: skip
 
 

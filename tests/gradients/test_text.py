@@ -226,7 +226,7 @@ def test_a_loop_that_overwrites_what_it_reads_stays_a_loop() -> None:
 
 
 def test_order_of_floats_is_kept() -> None:
-    """x + 0.0f is no x for -0.0f; NaN is neither less nor not less; a sum is added up as it was."""
+    """x + 0.0f is not x for -0.0f; NaN is neither less nor not less; a sum is added up as it was."""
     found = body("float v = x[i] + 0.0f; if (v < 1.0f) { } else y[i] = v * v;")
     assert "+ 0.0f" in found and "if (!(v < 1.0f)) {" in found
     kept = body("float h = x[i]; for (int k = 0; k < n; ++k) h = h + w[k] - w[k + 1]; y[i] = h * h;")

@@ -13,13 +13,13 @@ LOOP = "for (int k = 0; k < m; ++k)"
 SET, AGAIN = f"{LOOP} s[t * m + k] = x[k] * q;", f"{LOOP} s[t * m + k] = sinf(s[t * m + k]);"
 SUM = f"{LOOP} sum += s[t * m + k];"
 OTHERS = f"{LOOP} sum += s[(t + 1) % 32 * m + k];"
-# What a tile's iteration does, and how many arrays there are for s; 0: it is refused.
+# What a tile's iteration does, and how many arrays there are for s; 0: it is not supported.
 CASES = {
     "twice": (f"{SET} {AGAIN} {SUM}", 2),
     "three times, read in between": (f"{SET} {SUM} {AGAIN} {SUM} {AGAIN} {SUM}", 3),
     "in one iteration": (f"{SET} {LOOP} {{ s[t * m + k] *= x[t]; sum += s[t * m + k]; s[t * m + k] += 1.0f; }} {SUM}", 3),
-    "read in another order behind the last": (f"{SET} {AGAIN} {LOOP} sum += s[t * m + m - 1 - k];", 2),
-    "of other threads behind the last": (f"{SET} {AGAIN} __syncthreads(); {OTHERS}", 2),
+    "read in another order after the last": (f"{SET} {AGAIN} {LOOP} sum += s[t * m + m - 1 - k];", 2),
+    "of other threads after the last": (f"{SET} {AGAIN} __syncthreads(); {OTHERS}", 2),
     "under one condition": (f"{SET} {AGAIN} {SUM}".replace("s[t * m + k] =", "if (k != 2) s[t * m + k] ="), 0),
     "in another order": (f"{SET} {LOOP} s[t * m + m - 1 - k] = sinf(s[t * m + k]); {SUM}", 0),
     "read in another order in between": (f"{SET} {LOOP} sum += s[t * m + m - 1 - k]; {AGAIN} {SUM}", 0),

@@ -34,7 +34,7 @@ TREES = {
     "w[t] += w[t + 4]; w[t] += w[t + 2]; w[t] += w[t + 1]; } __syncthreads();",
     "division": "for (int k = blockDim.x / 2; k >= 1; k /= 2) { if (t < k) s[t] = s[t] + s[t + k]; __syncthreads(); }",
     "barrier first": "for (int k = 32; k > 0; k >>= 1) { __syncthreads(); if (t < k) s[t] += s[t + k]; } __syncthreads();",
-    "neighbours": "for (int k = 1; k < 64; k *= 2) { if (t % (2 * k) == 0) s[t] += s[t + k]; __syncthreads(); }",
+    "neighbors": "for (int k = 1; k < 64; k *= 2) { if (t % (2 * k) == 0) s[t] += s[t + k]; __syncthreads(); }",
     "strides": "for (int k = 1; k < 64; k *= 2) { int j = 2 * k * t; if (j < 64) s[j] += s[j + k]; __syncthreads(); }",
     "by hand": "".join(f"if (t < {k}) s[t] = s[t + {k}] + s[t]; __syncthreads();" for k in (32, 16, 8, 4, 2, 1)),
     "one adds": "if (t == 0) { s[0] = s[0] + s[1]; s[0] = s[0] + (s[2] + s[3]); } __syncthreads();"

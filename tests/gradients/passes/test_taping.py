@@ -36,6 +36,14 @@ def kernel(head: str, more: str = "") -> rawkern.RawKernel:
         ("for (int j = 0; j < n / m; ++j)", [2]),
         ("for (int j = threadIdx.x; j < n; j += m)", [3]),
         ("for (int j = threadIdx.x % 4; j < n; j += m)", [3]),
+        ("for (int j = threadIdx.x / 4 * 4 + threadIdx.x % 4; j < n; j += m)", [3]),
+        ("for (int j = (int)threadIdx.x - 5; j < n; j += m)", [4]),
+        ("for (int j = ((int)threadIdx.x - 5) % 4; j < n; j += m)", [4]),
+        ("for (int j = 0; j < n; j += threadIdx.x / 4 + 1)", [10]),
+        ("for (int j = 0; j < (m + threadIdx.x) >> 1; ++j)", [5]),
+        ("for (int j = 0; j < n / (threadIdx.x + 2); ++j)", [5]),
+        ("for (int j = 0; j < n; ++j) for (int k = 0; k < j / 2; ++k)", [10, 4]),
+        ("for (int j = 0; j < (threadIdx.x & -4); ++j)", [7]),
         ("for (int j = blockIdx.x; j < n; j += gridDim.x)", [4]),
         ("for (int j = 0; j < blockIdx.x + 2; ++j)", [4]),
         ("for (int j = 0; j < n; ++j) for (int k = 0; k <= j; ++k)", [10, 10]),
@@ -73,6 +81,9 @@ def test_a_number_of_iterations_that_is_not_certain() -> None:
     found, x = kernel("for (int j = 0; j < n; j += m)").derive(block=8, grid=1), torch.rand(8)
     with pytest.raises(LaunchError, match="how many there are is not certain of n=3, m=0"):
         found(1, (x, x.clone(), 3, 0), {"y": x})
+    found = kernel("for (int j = 0; j < ((int)threadIdx.x - m) / 2; ++j)").derive(block=8, grid=1)
+    with pytest.raises(LaunchError, match="how many there are is not certain of n=3, m=2"):
+        found(1, (x, x.clone(), 3, 2), {"y": x})
 
 
 @pytest.mark.parametrize(
@@ -81,6 +92,7 @@ def test_a_number_of_iterations_that_is_not_certain() -> None:
         ("for (int j = 0; j < (int)x[i]; ++j)", ""),  # as often as memory says
         ("for (int j = 0; j < n; ++j)", "i /= 2;"),  # an element of two threads
         ("for (float j = 0; j < n; ++j)", ""),
+        ("for (int j = 0; j < ((int)threadIdx.x & -4); ++j)", ""),  # not a rest
         ("for (int j = 0; y[i] > 0.1f; ++j)", ""),  # a condition that reads what changes
     ],
 )

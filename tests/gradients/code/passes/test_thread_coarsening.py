@@ -31,7 +31,7 @@ KERNELS = {
     "data": (f"int i = {INDEX}; if (i < n) {{ if (w[i] > 0) y[i] = x[i] * x[i]; }}", 32, 7, ("w_value > 0",)),
     "hashed": (f"unsigned i = {INDEX}, h = i * 2654435761u; if (i < n && h < 0x40000000u) y[i] = x[i] * x[i];",
                32, 7, ("h < 0x40000000u",)),
-    "behind": (f"unsigned i = {INDEX}; if (i < n && i - 40u > 60u) y[i] = x[i] * x[i];", 32, 7, ("i - 40u > 60u",)),
+    "past the first elements": (f"unsigned i = {INDEX}; if (i < n && i - 40u > 60u) y[i] = x[i] * x[i];", 32, 7, ("i - 40u > 60u",)),
     "scaled": (f"int i = {INDEX}; if (3 * i < n && 2 * i + 1 > m) y[i] = x[i] * x[i];", 32, 7, ()),
     "plane": (f"{PLANE} if (c < m && r < 9) y[r * m + c] = x[r * m + c] * x[r * m + c];", (16, 4), (4, 3), ()),
     "cross": (f"{PLANE} if (c > 0 && c < m - 1 && r > 0 && r < 8)"
