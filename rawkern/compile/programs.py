@@ -19,11 +19,12 @@ from rawkern.compile import constants, layout, packages, precompiled
 from rawkern.compile.compile import Entry, Program, build, declared
 from rawkern.compile.declarations import Declaration
 from rawkern.compile.files import own_sources
+from rawkern.compile.hostcode import device_code
 from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 from rawkern.errors import UnsupportedError
 
-_FORMAT = 1  # raised when what is stored, or how it is compiled, changes
+_FORMAT = 2  # raised when what is stored, or how it is compiled, changes
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
 
 
@@ -47,8 +48,10 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
     name_expressions = tuple(dict.fromkeys(name_expressions))
     key = _key(source, arch, name_expressions)
     program = _remembered(key) or _made(source, arch, name_expressions, key)
-    # The same text from another place is the same program; its messages name their own.
-    return program if program.source.origin == source.origin else replace(program, source=source)
+    # The same device code from another place, or among other code for the host, is the same program; its messages and
+    # lines are those of its own source.
+    same = program.source == source and program.source.origin == source.origin
+    return program if same else replace(program, source=source)
 
 
 def _made(source: Source, arch: str, name_expressions: tuple[str, ...], key: str) -> Program:
@@ -161,10 +164,26 @@ def key_of(source: Source) -> str:
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
-    given = source.path, source.text, source.options, source.include_dirs, source.headers, name_expressions
-    compiler = toolchain().identity if source.binary is None else ""
-    parts = [_FORMAT, _version(), compiler, arch, *given]
+    if source.binary is None:
+        code = device_code(source)  # an edit of a host function leaves it alone
+        changed = {path for path, _ in code.headers}
+        headers = [(path, _even(text)) for path, text in code.headers]
+        headers += [one for one in source.headers if one[0] not in changed]
+        text = [_even(code.text), headers, code.names, code.default_device or source.uses_cutlass, code.light]
+        compiler = toolchain().identity
+    else:
+        text, compiler = [source.text, source.headers], ""
+    given = source.path, source.options, source.include_dirs, sorted(source.local_names), name_expressions
+    parts = [_FORMAT, _version(), compiler, arch, *given, text]
     return "program-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _even(text: str) -> str:
+    """A text without the spaces at its lines' ends, which are where code for the host was."""
+    return text if 'R"' in text else _ENDS.sub("", text)
+
+
+_ENDS = re.compile(r"(?<![ \\])[ ]+(?=\n)")
 
 
 @functools.cache

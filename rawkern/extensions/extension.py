@@ -39,6 +39,7 @@ class Host:
         self.lock = threading.RLock()
         self.translation = Translation()
         self.namespace: dict[str, Any] = {}
+        self.reads: dict[str, Any] = {}  # what the translation took of each file, once an edit has asked for it
         self.stamps: dict[str, tuple[int, int] | None] = {}
         self.next = 0.0
         self.read()
@@ -68,13 +69,15 @@ class Host:
     def _again(self) -> Translation | None:
         """The translation of before, where an edit has left what it is made of alone."""
         texts = {file: read_text(file) for file in self.translation.texts}
-        reads = [self._reads(file, text) for file, text in texts.items()]
-        if not texts or reads != [self._reads(file, text) for file, text in self.translation.texts.items()]:
-            return None
-        return replace(self.translation, texts=texts)
+        before = self.reads or self._reads(self.translation.texts)
+        self.reads = self._reads(texts)
+        if texts and self.reads == before:
+            return replace(self.translation, texts=texts)
+        self.reads = {}
+        return None
 
-    def _reads(self, file: str, text: str) -> Any:
-        return read_of(file, text, self.include_dirs)
+    def _reads(self, texts: dict[str, str]) -> dict[str, Any]:
+        return {file: read_of(file, text, self.include_dirs) for file, text in texts.items()}
 
     def look(self) -> None:
         """Read the sources again if one has changed."""

@@ -12,6 +12,8 @@ import torch
 
 import rawkern
 from rawkern import cpp_extension
+from rawkern.compile import programs
+from rawkern.errors import OutOfBoundsError
 from rawkern.extensions import extension as in_use
 from tests.extensions.kit import HEAD, load
 
@@ -248,3 +250,37 @@ void f(torch::Tensor x) { k<<<1, 1>>>(x.data_ptr<float>()); x.add_(10); }
     assert edited("#define SCALE 3", "#define SCALE 5", tmp_path / "scale.cuh") == 35 and len(done) == 2
     assert edited("more = 1", "more = 2") == 40 and len(done) == 2
     assert edited("(float* x) {", "(float* x) {\n") == 40 and len(done) == 3  # lines of host code are others
+
+
+def test_an_edit_of_a_host_function_leaves_the_kernels_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+        __global__ void add_kernel(float* x, float by) { x[threadIdx.x] += by; }
+        void add_(torch::Tensor x) {
+            add_kernel<<<1, x.numel()>>>(x.data_ptr<float>(), 2);
+        }
+    """
+    module = load(tmp_path, source)
+    module.add_(torch.zeros(4))
+    runs: list[object] = []
+    build = programs.build
+    monkeypatch.setattr(programs, "build", lambda *given: runs.append(given) or build(*given))
+    for old, new, expected in (("(), 2);", "(), 3);", 3.0), ("x.numel()", "x.numel() - 1", 0.0)):
+        source = source.replace(old, new, 1)
+        (tmp_path / "ext.cu").write_text(HEAD + source)
+        module.__dict__["_host"].next = 0
+        x = torch.zeros(4)
+        module.add_(x)
+        assert x[-1] == expected
+    assert not runs
+    (tmp_path / "ext.cu").write_text(HEAD + source.replace("+= by", "-= by"))
+    module.__dict__["_host"].next = 0
+    x = torch.zeros(4)
+    module.add_(x)
+    assert x[0] == -3 and len(runs) == 1
+    with pytest.raises(OutOfBoundsError, match=r"ext\.cu:5: thread \(2,0,0\) of block \(0,0,0\) reads x\[2\]"):
+        module.kernels.get_function("add_kernel")[1, 4](x[:2].clone(), 1.0)
+    (tmp_path / "ext.cu").write_text("\n" + HEAD + source)  # lines of messages are those of the source as it is
+    with pytest.raises(OutOfBoundsError, match=r"ext\.cu:6: "):
+        module.kernels.get_function("add_kernel")[1, 4](x[:2].clone(), 1.0)
