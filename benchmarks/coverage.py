@@ -32,12 +32,13 @@ Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @
 
 ## Notes
 
-- Matrix products (`mma`, `wmma`, `wgmma`): products are exact. In code for compute capability 9.0, sums have an H200's
-  bits: all terms of an instruction are truncated relative to the largest and added at once. In other code, and for f64,
-  sums run over k in ascending order from C, each step one fused multiply-add rounded to nearest even in f32 (f64 for
-  f64). If C and D are f16, they are rounded once, at the end. GPUs sum several products at once and truncate low bits;
-  PTX leaves that open, so last bits differ. tf32 operands are
-  truncated to their upper 19 bits. Integers are exact, modulo 2^32 or saturated once. A NaN is the hardware's.
+- Matrix products (`mma`, `wmma`, `wgmma`): products are exact, and sums are those of tensor cores: terms are truncated
+  relative to the largest and added at once. In code for compute capability 9.0 all terms of an instruction are, with an
+  H200's bits; in other code 16 bytes of K at a time, with 24 bits after the point, as the model MMA-Sim (arXiv
+  2511.10909) says of Ampere, or of Ada for fp8 (13 bits, also of the sum). tf32 operands are truncated to their upper
+  19 bits. Sums in f64, and those of `mma.m8n8k4` of f16, run over k in ascending order from C, each step one fused
+  multiply-add rounded to nearest even in f64 or f32. Integers are exact, modulo 2^32 or saturated once. A NaN is the
+  hardware's.
 - Each warp computes its rows of a `wgmma` when it executes it, but until `wait_group`, which waits for all four warps,
   an instruction that reads its sums gets NaNs, and a launch that has overwritten an operand in shared memory ends with
   an error. [In another order](checking.md#another-order) some are done at once, with the seed 0 all of them. Checks

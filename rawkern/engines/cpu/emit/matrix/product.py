@@ -1,9 +1,7 @@
 """The matrix product of ``mma`` and ``wmma.mma`` as one out-of-line function for each form that a kernel uses.
 
-Floating point: products are exact. In code for Hopper sums are those of its tensor cores, bit for bit (`fused`). Else,
-and of f64, they go over k in ascending order from C, each step a fused multiply-add rounded to nearest even in the
-accumulator's type (f32 for f16 accumulators too, which are rounded once, at the end); GPUs sum several products at once
-and cut off low bits, so results differ in the last bits. Integers are exact modulo 2^32.
+Floating point: products are exact, and sums are those of tensor cores (`fused`). Sums in f64 go over k in ascending
+order from C, each step a fused multiply-add rounded to nearest even. Integers are exact modulo 2^32.
 """
 
 from __future__ import annotations
@@ -36,11 +34,19 @@ class Product:
 
     @property
     def rule(self) -> fused.Rule | None:
-        """How floats are added as Hopper adds them; None for other types, f64, and other architectures."""
-        if self.sum_type != "float" or self.target < 90:
+        """How floats are added, as tensor cores of the code's architecture do; None for f64, other types, old GPUs.
+
+        Hopper's rule is what an H200 gave. That of GPUs before it is published: Xie, Wang, Yang, Yang, "MMA-Sim: Bit-
+        Accurate Reference Model of Tensor Cores and Matrix Cores" (arXiv 2511.10909), for Ampere and Ada.
+        """
+        if self.sum_type != "float" or self.target < 75:
             return None
-        k = self.shape.k
-        if self.a.bits == 8:  # two products of f16, each of two of four neighbors
+        k, bits = self.shape.k, self.a.bits
+        if self.target < 90:  # 16 bytes of K at once
+            at_once = 128 // bits
+            groups = tuple(tuple(range(x, min(x + at_once, k))) for x in range(0, k, at_once))
+            return fused.Rule(13, groups, mantissa=13) if bits == 8 else fused.Rule(24, groups)
+        if bits == 8:  # two products of f16, each of two of four neighbors
             groups = tuple(tuple(x for x in range(k) if x % 4 // 2 == half) for half in range(2))
             return fused.Rule(25, groups, apart=True)
         return fused.Rule(25, (tuple(range(k)),))
