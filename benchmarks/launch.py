@@ -81,9 +81,14 @@ def addresses(report: Report, rounds: int) -> None:
         tensors = [torch.randn(n) for _ in range(3)] + [torch.empty(n)]
         packed = struct.pack("<QQQQi4x", *(t.data_ptr() for t in tensors), n)
         table = torch.tensor([t.data_ptr() for t in tensors])
-        given = {"plain": (*tensors, n), "packed": (packed,), "table": (table, n)}
+        members = dict(zip("abcyn", (*tensors, n), strict=True))
+        given = {
+            "plain": ("plain", *tensors, n), "packed": ("packed", packed), "dict": ("packed", members),
+            "table": ("table", table, n), "list": ("list", tensors, n),
+        }  # fmt: skip
         runs = {
-            name: functools.partial(module.get_function(name)[-(-n // 256), 256], *args) for name, args in given.items()
+            name: functools.partial(module.get_function(kernel)[-(-n // 256), 256], *args)
+            for name, (kernel, *args) in given.items()
         }
         want = tensors[0] + tensors[1] * tensors[2]
         for name, run in runs.items():

@@ -97,4 +97,8 @@ extern "C" __global__ void table(const unsigned long long* at, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) ((float*)at[3])[i] = ((const float*)at[0])[i] + ((const float*)at[1])[i] * ((const float*)at[2])[i];
 }
+extern "C" __global__ void list(float** at, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) at[3][i] = at[0][i] + at[1][i] * at[2][i];
+}
 """

@@ -125,13 +125,14 @@ def scalar_of(ctype: CType, sized: Callable[[CType], CType]) -> CType | None:
         found = replace(found, dtypes=tuple(dtype for dtype in found.dtypes if dtype in scalar.dtypes))
         if not found.dtypes:
             return None
-        end = max(end, member.offset + _size(of, sized))
+        end = max(end, member.offset + size_of(of, sized))
     return found if end == layout.size else None
 
 
-def _size(ctype: CType, sized: Callable[[CType], CType]) -> int:
+def size_of(ctype: CType, sized: Callable[[CType], CType]) -> int:
+    """The bytes of a type, which an array of structs does not tell by itself."""
     if ctype.kind == "array" and ctype.element is not None:
-        return _size(ctype.element, sized) * ctype.lanes
+        return size_of(ctype.element, sized) * ctype.lanes
     return sized(ctype).size
 
 

@@ -6,7 +6,7 @@ but never the reverse. The slow reading raises the error that names argument, ru
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -287,6 +287,15 @@ def native_address(e: Emit, n: Native) -> str:
     return e.value(f"add i64 {e.load('i64', n.tensor)}, {e.load('i64', n.tensor, 40)}")
 
 
+def native_pointer(e: Emit, n: Native, at: str) -> str:
+    """Put the address among the parameters, and its extents after them; returns how many bytes may be read."""
+    e.do(f"store i64 {native_address(e, n)}, ptr {at}, align 1")
+    extent = e.value(f"call i64 @rk_extent(ptr {n.tensor})")
+    written = 0 if n.ctype.const else extent
+    e.do(f"call void @rk_put_extent(ptr %params, ptr %extents, ptr {at}, i64 {extent}, i64 {written})")
+    return extent
+
+
 def _aligned(call: Call, p: Pointer) -> None:
     memory, where, align = p.memory, p.where, p.target.align
     if align > 1 and memory.pointer % align:
@@ -376,6 +385,18 @@ def _native_map(e: Emit, value: str, at: str) -> None:
     e.ask("rk_put_map", "%table", "%dl", e.load("ptr", value, KNOWN_AT), at, size=MAP_SIZE)
 
 
+def member_pointers(ctype: CType, name: str = "", offset: int = 0) -> Iterator[tuple[str, int, CType]]:
+    """The pointers that native code fills in a struct of a dict: as they are named, where they stand, their types."""
+    if ctype.kind == "pointer":
+        yield name, offset, ctype
+    elif ctype.kind == "array" and ctype.element is not None:
+        for k in range(ctype.lanes if _holds_pointers(ctype) else 0):
+            yield from member_pointers(ctype.element, f"{name}[{k}]", offset + k * ctype.element.size)
+    elif ctype.layout is not None and has_plain_members(ctype):
+        for member in ctype.layout.members:
+            yield from member_pointers(parse(member.type), f"{name}.{member.name}", offset + member.offset)
+
+
 def has_plain_members(ctype: CType) -> bool:
     """Whether native code fills a struct of a dict: all members are known, and have bytes of their own."""
     layout = ctype.layout
@@ -384,6 +405,8 @@ def has_plain_members(ctype: CType) -> bool:
         and not layout.unknown
         and bool(layout.members)
         and all(not m.bits and not m.choices and _is_plain_member(parse(m.type)) for m in layout.members)
+        # Only at multiples of 8 there is an extent.
+        and not any((m.offset % 8 or layout.align % 8) and _holds_pointers(parse(m.type)) for m in layout.members)
     )
 
 
@@ -417,9 +440,10 @@ def _native_member(e: Emit, ctype: CType, value: str, at: str) -> None:
         other = e.either(e.value(f"icmp ne ptr {value}, {e.row('none')}"))
         for rule in POINTER:
             rule.native(e, pointer)
-        # The CPU engine's bounds are those of each member's tensor, which the slow path tells it.
-        e.unless(e.value(f"icmp eq i32 {e.load('i32', '%dl', 8)}, {CUDA}"))
-        e.do(f"store i64 {native_address(e, pointer)}, ptr {at}, align 1")
+        # Of a word without an extent nothing is known: the slow path tells the CPU engine of a tensor without elements.
+        some = e.value(f"icmp ne i64 {native_pointer(e, pointer, at)}, 0")
+        on_gpu = e.value(f"icmp eq i32 {e.load('i32', '%dl', 8)}, {CUDA}")
+        e.unless(e.value(f"or i1 {some}, {on_gpu}"))
         e.do(f"br label %{done}")
         e.place(other)
         e.do(f"store i64 0, ptr {at}, align 1")
@@ -433,7 +457,7 @@ def native_changes(e: Emit, ctype: CType, value: str) -> None:
     if ctype.kind in ("pointer", "reference"):
         if not ctype.const:
             e.do(f"call void @rk_bump_held(ptr %table, ptr {value})")
-    elif ctype.kind == "array" and ctype.element is not None and _has_pointers(ctype.element):
+    elif ctype.kind == "array" and ctype.element is not None and _holds_pointers(ctype.element, written=True):
         for k in range(ctype.lanes):
             item = e.value(f"call ptr @rk_held_item(ptr %table, ptr {value}, i64 {ctype.lanes}, i64 {k})")
             native_changes(e, ctype.element, item)
@@ -442,16 +466,16 @@ def native_changes(e: Emit, ctype: CType, value: str) -> None:
             e.do(f"call void @rk_bump_map(ptr %table, ptr {value}, i64 {TENSOR_AT}, i64 {READ_ONLY_AT})")
         for member in ctype.layout.members if ctype.layout is not None and has_plain_members(ctype) else ():
             of = parse(member.type)
-            if _has_pointers(of):
+            if _holds_pointers(of, written=True):
                 item = e.value(f"call ptr @rk_held_value(ptr %table, ptr {value}, ptr {e.text(member.name)})")
                 native_changes(e, of, item)
 
 
-def _has_pointers(ctype: CType) -> bool:
-    """Whether a member, or each item of one, is a pointer to what may be written."""
+def _holds_pointers(ctype: CType, written: bool = False) -> bool:
+    """Whether a member, or each item of one, is a pointer; or one to what may be `written`."""
     while ctype.kind == "array" and ctype.element is not None:
         ctype = ctype.element
-    return ctype.kind == "pointer" and not ctype.const
+    return ctype.kind == "pointer" and not (written and ctype.const)
 
 
 def _native_opaque(e: Emit, ctype: CType, value: str, at: str) -> None:

@@ -31,12 +31,16 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which argument an error is about: its words for the message, and the name to use in the call that fixes it."""
+    """Which argument an error is about: its words for the message, and the name to use in the call that fixes it.
+
+    `offset`: where its value stands among the parameters; None for what they only lead to.
+    """
 
     kernel: str
     position: int
     name: str
     path: str = ""
+    offset: int | None = None
 
     def __str__(self) -> str:
         return f"{self.kernel}: argument {self.position} '{self.name}{self.path}'"
@@ -46,11 +50,17 @@ class Where:
         """The argument as an expression: "x", "p.x" or "xs[2]"."""
         return self.name + self.path
 
-    def member(self, name: str) -> Where:
-        return Where(self.kernel, self.position, self.name, f"{self.path}.{name}")
+    def member(self, name: str, offset: int) -> Where:
+        """A member, at an offset in a struct that this is."""
+        return Where(self.kernel, self.position, self.name, f"{self.path}.{name}", self._after(offset))
 
-    def item(self, index: int) -> Where:
-        return Where(self.kernel, self.position, self.name, f"{self.path}[{index}]")
+    def item(self, index: int, size: int | None = None) -> Where:
+        """An item of an array that this is, each of `size` bytes; or of a list that makes a table elsewhere."""
+        offset = None if size is None else self._after(size * index)
+        return Where(self.kernel, self.position, self.name, f"{self.path}[{index}]", offset)
+
+    def _after(self, offset: int) -> int | None:
+        return None if self.offset is None else self.offset + offset
 
 
 def shown(value: object) -> str:

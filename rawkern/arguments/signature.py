@@ -95,7 +95,10 @@ class Signature:
     @cached_property
     def wheres(self) -> tuple[Where, ...]:
         """The words for each argument in error messages."""
-        return tuple(Where(self.name, param.index + 1, param.name) for param in self.params)
+        return tuple(
+            Where(self.name, param.index + 1, param.name, offset=offset)
+            for param, offset in zip(self.params, self.offsets, strict=True)
+        )
 
     def numbers(self, values: tuple[Any, ...]) -> list[Any]:
         """Return the bound values of parameters that are not pointers: numbers, and structs as bytes."""

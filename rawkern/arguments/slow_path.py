@@ -12,13 +12,14 @@ from rawkern.arguments.addresses import Address
 from rawkern.arguments.memory import Memory, Piece, capturing, describe, without_memory
 from rawkern.arguments.rules import DEVICE, DTYPE, POINTER, READ, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
-from rawkern.arguments.signature import Param, Signature
+from rawkern.arguments.signature import Signature
 from rawkern.arguments.structs import is_struct, struct_bytes
 from rawkern.arguments.tensor_map import SIZE, TensorMap
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
 from rawkern.base.nearest import did_you_mean
+from rawkern.base.records import extents_at
 from rawkern.errors import LaunchError, UnsupportedError
 
 # By CUDA index, -1 for the CPU; torch itself numbers devices with 8 bits.
@@ -53,7 +54,7 @@ class Bound(NamedTuple):
     keep: tuple[Any, ...]  # objects that must live until the launch has been issued
     tensors: tuple[torch.Tensor, ...]  # every torch tensor whose memory the kernel gets, for `tensors.record`
     pieces: tuple[Piece, ...] = ()  # the memory that each argument leads to
-    extents: tuple[int, ...] = ()  # for each parameter, how many bytes from its address on may be read, and be written
+    extents: tuple[int, ...] = ()  # of each word of the parameters, as `records.extents_at` has them
     index: int = -1  # CUDA device index; -1 for the CPU and for no device
     fresh: bool = False  # `bind` made GPU memory on torch's current stream; a launch on another has to wait for that
 
@@ -62,7 +63,8 @@ class Arguments:
     """The arguments of one launch on their way to C values; collects what `Bound` reports."""
 
     __slots__ = (
-        "device", "first", "fresh", "host", "keep", "layout_of", "maps", "pieces", "strided", "tensors", "written",
+        "device", "extents", "first", "fresh", "host", "keep", "layout_of", "maps", "pieces", "strided", "tensors",
+        "written",
     )  # fmt: skip
 
     def __init__(self, strided: bool, layout_of: Callable[[str], StructLayout] | None) -> None:
@@ -75,6 +77,7 @@ class Arguments:
         self.keep: list[Any] = []
         self.tensors: list[torch.Tensor] = []
         self.pieces: list[Piece] = []
+        self.extents: dict[int, tuple[int, int]] = {}  # by where the address stands among the parameters
         self.maps: list[Pointer] = []
         self.fresh = False
 
@@ -123,22 +126,18 @@ class Arguments:
         """Note down memory that has passed the rules."""
         memory = pointer.memory
         first, end = memory.reach()
-        address, reads = memory.pointer + first, not pointer.writes
-        locked = not memory.writable
-        piece = Piece(pointer.where.expr, address, end - first, memory.itemsize, reads, locked=locked, mapped=mapped)
-        self.pieces.append(piece)
+        address, offset = memory.pointer + first, None if mapped or first else pointer.where.offset
+        self.pieces.append(
+            Piece(
+                pointer.where.expr, address, end - first, memory.itemsize, not pointer.writes, offset,
+                locked=not memory.writable, mapped=mapped,
+            )
+        )  # fmt: skip
 
-    def extents(self, param: Param, address: Any) -> tuple[int, int]:
-        """How much of the memory that was found last, for a parameter, follows its address."""
-        passed = param.address
-        if passed is None or not self.pieces:
-            return 0, 0
-        if isinstance(address, bytes):  # an accessor
-            address = int.from_bytes(address[:8], "little")
-        piece = self.pieces[-1]
-        if not address or piece.address != address:
-            return 0, 0
-        return piece.size, 0 if passed.const else piece.size
+    def _stands(self, ctype: CType, where: Where, address: int, size: int) -> None:
+        """Note down how many bytes follow an address, if it stands among the parameters."""
+        if address and where.offset is not None:
+            self.extents[where.offset] = size, 0 if ctype.const else size
 
     def _address(self, ctype: CType, value: Any, where: Where) -> int:
         target = ctype.target
@@ -148,12 +147,14 @@ class Arguments:
                 raise TypeError(f"{where} is None, and {ctype.spell()} is a reference; pass a one-element tensor")
             return 0
         if target.kind == "pointer" and isinstance(value, (list, tuple)):
-            return self._table(target, value, where)
+            return self._table(ctype, target, value, where)
         pointer = Pointer(ctype, describe(value, where, ctype.spell(), not ctype.const), where)
         for rule in POINTER:
             rule.slow_path(self, pointer)
         self.found(pointer)
         self._take(pointer.memory, pointer.writes)
+        if (piece := self.pieces[-1]).parameter is not None:
+            self._stands(ctype, where, piece.address, piece.size)
         return pointer.memory.pointer
 
     def _take(self, memory: Memory, writes: bool) -> None:
@@ -167,7 +168,7 @@ class Arguments:
             live = memory.owner.tensor if isinstance(memory.owner, Address) else None
             self.written.append(memory.tensor if live is None else live)
 
-    def _table(self, target: CType, items: list[Any] | tuple[Any, ...], where: Where) -> int:
+    def _table(self, ctype: CType, target: CType, items: list[Any] | tuple[Any, ...], where: Where) -> int:
         """The address of a table of the items' addresses, made where the items are."""
         if not items:
             return 0
@@ -187,6 +188,7 @@ class Arguments:
             self.fresh = True
         self.keep.append(table)
         self.pieces.append(Piece(where.expr, table.data_ptr(), 8 * len(items), 8, True))
+        self._stands(ctype, where, table.data_ptr(), 8 * len(items))
         return table.data_ptr()
 
 
@@ -253,15 +255,19 @@ def bind(
         if private.jit_tracing():
             raise traced(f"{signature.name}:", "torch.jit.trace is active")
     call = call or Arguments(strided, signature.struct_layout)
-    values, extents = [], []
-    for param, value, where in zip(signature.params, args, signature.wheres, strict=True):
-        values.append(call.value(param.ctype, value, where))
-        extents += call.extents(param, values[-1])
+    values = [
+        call.value(param.ctype, value, where)
+        for param, value, where in zip(signature.params, args, signature.wheres, strict=True)
+    ]
     for one in call.maps:
         if one.memory.device != call.device:  # of pinned memory, which a pointer to would do
             raise ValueError(f"{one.where} maps a tensor on {one.memory.place}; map one on cuda:{call.device}")
     if call.written:
         private.increment_version(tuple(call.written))
+    extents = [0] * (extents_at(signature.size) // 4)
+    for offset, row in call.extents.items():
+        if offset % 8 == 0:
+            extents[offset // 4 : offset // 4 + 2] = row
     device = None if call.device is None else DEVICES[call.device]
     index = -1 if call.device is None else call.device
     return Bound(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from rawkern.arguments.accessors import accessor_bytes
-from rawkern.arguments.records import check_ctypes, check_names, check_record, listed
+from rawkern.arguments.records import check_ctypes, check_names, check_record, listed, size_of
 from rawkern.arguments.rules import Call
 from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown, single
 from rawkern.arguments.tensor_map import TensorMap
@@ -88,7 +88,7 @@ def _of_members(call: Call, ctype: CType, value: Mapping[Any, Any], where: Where
         raise TypeError(f"{where} has no '{missing[0]}'; {ctype.name} has the members{listed(ctype)}")
     block = bytearray(ctype.size)
     for member in members:
-        of, item, place = parse(member.type), value[member.name], where.member(member.name)
+        of, item, place = parse(member.type), value[member.name], where.member(member.name, member.offset)
         if member.bits is not None:
             _bit_field(block, of, member.bits, item, place)
             continue
@@ -143,4 +143,5 @@ def _array(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
         value = list(value.tolist())
     if not isinstance(value, (list, tuple)) or len(value) != ctype.lanes:
         raise TypeError(f"{where} is {shown(value)}, the kernel takes {ctype.name}; pass a list of {ctype.lanes}")
-    return b"".join(_member(call, element, item, where.item(i)) for i, item in enumerate(value))
+    size = size_of(element, call.sized)
+    return b"".join(_member(call, element, item, where.item(i, size)) for i, item in enumerate(value))

@@ -227,6 +227,15 @@ def _parse(text: str) -> tuple[CType, bool]:
     if match := _TO_ARRAY.match(text):  # "float (*) [32]", "float (&) [32]": where rows of 32 floats lie, floats do
         element, element_const = _parse(match.group(1))
         return CType(text, "pointer", 8, 8, "Q", target=element, const=element_const), const
+    if match := _ARRAY.match(text):
+        inner, lanes = match.group(1), int(match.group(2))
+        # "int [2][3]" is two arrays of three: the first bracket is the outermost dimension.
+        if outer := re.match(r"([^\[]+?)\s*\[(\d+)\]((?:\[\d+\])+)$", text):
+            inner, lanes = f"{outer.group(1)} {outer.group(3)}", int(outer.group(2))
+        element, element_const = _parse(inner)
+        size = element.size * lanes
+        array = CType(text, "array", size, element.align, f"{size}s", element=element, lanes=lanes)
+        return array, const or element_const
     while match := _LEADING.match(text):
         const |= match.group(1) == "const"
         text = text[match.end() :].lstrip()
@@ -242,14 +251,6 @@ def _base(text: str) -> CType:
         size = 2 * element.size
         dtype = _COMPLEX_OF.get(element.name)
         return CType(name, "complex", size, size, f"{size}s", (dtype,) if dtype else (), element=element, lanes=2)
-    if match := _ARRAY.match(name):
-        inner, lanes = match.group(1), int(match.group(2))
-        # "int [2][3]" is two arrays of three: the first bracket is the outermost dimension.
-        if outer := re.match(r"([^\[]+?)\s*\[(\d+)\]((?:\[\d+\])+)$", name):
-            inner, lanes = f"{outer.group(1)} {outer.group(3)}", int(outer.group(2))
-        element = _parse(inner)[0]
-        size = element.size * lanes
-        return CType(name, "array", size, element.align, f"{size}s", element=element, lanes=lanes)
     if match := _OPAQUE.match(name):
         size = int(match.group(1))
         return CType(name, "opaque", size, int(match.group(2) or size), f"{size}s")

@@ -235,6 +235,19 @@ none:
 }
 
 ; Whether there is exactly one element.
+; Note down after the parameters how many bytes may be read, and be written, from an address on that stands among them.
+define internal void @rk_put_extent(ptr %params, ptr %extents, ptr %at, i64 %read, i64 %written) alwaysinline {
+  %from = ptrtoint ptr %params to i64
+  %to = ptrtoint ptr %at to i64
+  %offset = sub i64 %to, %from
+  %twice = mul i64 %offset, 2
+  %row = getelementptr i8, ptr %extents, i64 %twice
+  store i64 %read, ptr %row, align 8
+  %second = getelementptr i64, ptr %row, i64 1
+  store i64 %written, ptr %second, align 8
+  ret void
+}
+
 define internal i1 @rk_one(ptr %dl) {
   %pndim = getelementptr i8, ptr %dl, i64 16
   %ndim = load i32, ptr %pndim

@@ -126,8 +126,14 @@ DONE, DECLINED, ROOM, UNFINISHED = range(4)
 CPU, CUDA = 1, 2  # DLPack's kinds of devices
 
 
-def extents_at(size: int) -> int:
-    """Where after `size` bytes of parameters their extents begin, two words of 64 bits for each.
+def extents_at(size: int, offset: int = 0) -> int:
+    """Where after `size` bytes of parameters the extents are of an address at a multiple of 8 in them.
 
-    They say how many bytes from its address on may be read, and how many be written."""
-    return -(-size // 8) * 8
+    Each word of 64 bits has two: how many bytes from that address on may be read, and how many be written. Those of
+    numbers, and of addresses of which nothing else is known, are 0."""
+    return -(-size // 8) * 8 + 2 * offset
+
+
+def block_size(size: int) -> int:
+    """`size` bytes of parameters with the extents of all words."""
+    return 3 * extents_at(size)

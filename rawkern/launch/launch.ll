@@ -46,6 +46,8 @@ source:                                           ; as it was read, or not long 
   %unchanged = call i1 @rk_unchanged(ptr %table, ptr %until)
   br i1 %unchanged, label %arguments, label %slow_path
 arguments:
+  %extents = getelementptr i8, ptr %params, i64 {extents}
+  call void @llvm.memset.p0.i64(ptr align 8 %extents, i8 0, i64 {extents_size}, i1 false)
 {arguments}
   br label %packed
 packed:

@@ -15,12 +15,12 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rawkern.arguments.accessors import native_accessor
-from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address, native_changes
+from rawkern.arguments.rules import POINTER, SCALARS, Native, native_changes, native_pointer
 from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
 from rawkern.base.forking import WAIT_SECONDS, Lock
 from rawkern.base.llvm import FULL, QUICK, LoadedObject, stored_object
-from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, extents_at, filled
+from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, block_size, extents_at, filled
 from rawkern.base.table import ITER, TABLE, TYPE_OFFSET, field, keep, preamble, readings
 from rawkern.errors import UnsupportedError
 
@@ -150,12 +150,10 @@ def _text(signature: Signature) -> str:
         at = e.value(f"getelementptr i8, ptr %params, i64 {offset}")
         e.do(f"store ptr {at}, ptr {e.value(f'getelementptr ptr, ptr %pointers, i64 {param.index}')}")
         value = e.load("ptr", "%args", 8 * param.index)
-        extents = e.value(f"getelementptr i8, ptr %params, i64 {extents_at(signature.size) + 16 * param.index}")
         if (passed := param.address) is not None:
-            _memory(e, param, passed, value, at, extents)
+            _memory(e, param, passed, value, at)
         else:
             SCALARS[param.ctype.kind](e, param.ctype, value, at)
-            e.do(f"store <2 x i64> zeroinitializer, ptr {extents}, align 8")
     for param in signature.params:
         value = written.load("ptr", "%args", 8 * param.index)
         if (passed := param.address) is None:
@@ -169,7 +167,9 @@ def _text(signature: Signature) -> str:
         "constants": "\n".join((*e.constants, *written.constants)),
         "arguments": "\n".join(e.lines),
         "written": "\n".join(written.lines),
-        "size": extents_at(signature.size) + 16 * max(len(signature.params), 1),
+        "extents": extents_at(signature.size),
+        "extents_size": block_size(signature.size) - extents_at(signature.size),
+        "size": max(block_size(signature.size), 1),
         "count": max(len(signature.params), 1),
         "given": len(signature.params),
         "DONE": DONE,
@@ -179,7 +179,7 @@ def _text(signature: Signature) -> str:
     return filled("\n".join(line for line in text.splitlines() if not line.startswith(";")), _RECORDS, parts)
 
 
-def _memory(e: Emit, param: Param, passed: CType, value: str, at: str, extents: str) -> None:
+def _memory(e: Emit, param: Param, passed: CType, value: str, at: str) -> None:
     """A tensor for a pointer or an accessor, which begins with one: its address, what follows it, its extents."""
     done = e.label("passed")
     if param.ctype.kind == "pointer":
@@ -188,7 +188,6 @@ def _memory(e: Emit, param: Param, passed: CType, value: str, at: str, extents: 
         e.do(f"br i1 {absent}, label %{null}, label %{some}")
         e.place(null)
         e.do(f"store i64 0, ptr {at}, align 1")
-        e.do(f"store <2 x i64> zeroinitializer, ptr {extents}, align 8")
         e.do(f"br label %{done}")
         e.place(some)
     accessor = accessor_of(param.ctype)
@@ -197,9 +196,5 @@ def _memory(e: Emit, param: Param, passed: CType, value: str, at: str, extents: 
         rule.native(e, pointer)
     if accessor is not None:
         native_accessor(e, param.ctype, accessor, pointer.tensor, at)
-    e.do(f"store i64 {native_address(e, pointer)}, ptr {at}, align 1")
-    extent = e.value(f"call i64 @rk_extent(ptr {pointer.tensor})")
-    e.do(f"store i64 {extent}, ptr {extents}, align 8")
-    written = e.value(f"getelementptr i64, ptr {extents}, i64 1")
-    e.do(f"store i64 {0 if passed.const else extent}, ptr {written}, align 8")
+    native_pointer(e, pointer, at)
     e.place(done)

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from rawkern.arguments.signature import make_signature
+from rawkern.arguments.slow_path import bind
+from rawkern.base.ctype import Member, StructLayout
 from rawkern.errors import UnsupportedError
 from tests.arguments.kit import one, pack, refuse
 
@@ -95,6 +97,17 @@ def test_struct_from_dict() -> None:
     assert bound.written == (y,) and y._version == before + 1
     assert bound.tensors == (x, y) and bound.device == torch.device("cpu")
     assert one("ns::Params", {"n": 4, "a": 0.5, "x": None, "y": None}).values == (struct.pack("<ifQQ", 4, 0.5, 0, 0),)
+
+
+@pytest.mark.parametrize("text", ["const float* [2]", "float const * [2]", "const float* [2][3]"])
+def test_arrays_of_pointers_to_const_are_only_read(text: str) -> None:
+    """The qualifier belongs to what the items lead to."""
+    layout = StructLayout(48 if "[3]" in text else 16, 8, (Member("in", text, 0),))
+    signature = make_signature(SimpleNamespace(name="k", params=("S",)), (), lambda name: layout)
+    x = torch.ones(4, requires_grad=True)
+    items: Any = [x, None, None] if "[3]" in text else x
+    bound = bind(signature, ({"in": [items, items]},))
+    assert not bound.written and [piece.read_only for piece in bound.pieces] == [True, True]
 
 
 def test_struct_from_bytes_and_the_like() -> None:

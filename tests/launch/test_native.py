@@ -26,7 +26,7 @@ from rawkern.base import table
 from rawkern.base.ctype import Member, StructLayout
 from rawkern.base.forking import Lock
 from rawkern.base.operator_state import inside_op
-from rawkern.base.records import CPU, DECLINED, DONE, TARGET
+from rawkern.base.records import CPU, DECLINED, DONE, TARGET, block_size, extents_at
 from rawkern.launch import intercept, native
 from rawkern.launch.launcher import Plan
 
@@ -54,6 +54,7 @@ class Repeated:
 
         def go(target: int, x: int, y: int, z: int, params: int, pointers: int) -> int:
             if self.answer == DONE:
+                self.block = ctypes.string_at(params, block_size(signature.size))
                 self.launched.append(struct.unpack(signature.format, ctypes.string_at(params, signature.size)))
             return self.answer
 
@@ -341,18 +342,50 @@ def test_launches_without_tensors(known: bool) -> None:
 
 
 def test_structs_of_dicts() -> None:
-    """Members as parameters of their types are; with tensors, only on a GPU."""
-    y = torch.ones(3)
+    """Members as parameters of their types are; without elements a tensor of the CPU tells the slow path more."""
+    y, empty = torch.ones(3), torch.ones(3)[:0]
     structs = warmed(make("ns::Params", "float*"), {"n": 7, "x": None, "y": None}, y)
     assert structs.launched[-1][0] == struct.pack("<i4xQQ", 7, 0, 0)
     assert structs.takes({"y": None, "x": None, "n": -1}, y)
+    version = y._version
+    assert structs.takes({"n": 7, "x": y, "y": None}, y) and y._version == version + 1
+    assert structs.takes({"n": 7, "x": y, "y": y}, y) and y._version == version + 3
+    assert structs.launched[-1][0] == struct.pack("<i4xQQ", 7, y.data_ptr(), y.data_ptr())
     for bad in (
         {"n": 7, "x": None}, {"n": 7, "x": None, "z": None}, {"n": 7, "x": None, "y": None, "_": 0},
         {"n": 7.5, "x": None, "y": None}, {"n": 1 << 31, "x": None, "y": None}, {"n": 7, "x": 0, "y": None},
-        {"n": 7, "x": y, "y": None}, {"n": 7, "x": None, "y": y.double()}, {}, [7, None, None],
+        {"n": 7, "x": empty, "y": None}, {"n": 7, "x": None, "y": y.double()}, {}, [7, None, None],
         OrderedDict(n=7, x=None, y=None),
     ):  # fmt: skip
         assert not structs.takes(bad, y), bad
+
+
+def test_extents_of_dicts_are_those_of_the_slow_path() -> None:
+    """After the parameters each word of them has two numbers of bytes, those of members as well."""
+    members = (Member("at", "float const* [2]", 8), Member("y", "float*", 24), Member("n", "int", 0))
+    signature = make_signature(
+        SimpleNamespace(name="k", params=("char", "S", "int", "float*")), (), lambda name: StructLayout(32, 8, members)
+    )
+    x, y = torch.ones(3), torch.ones(5)
+    args = (1, {"at": [x, None], "y": y, "n": 2}, 3, y[1:])
+    structs, size = warmed(signature, *args), block_size(signature.size)
+    for given in (args, (1, {"at": [y, x], "y": None, "n": 2}, 3, None)):
+        assert structs.takes(*given)
+        found = struct.unpack(
+            f"<{(size - extents_at(signature.size)) // 8}Q", structs.block[extents_at(signature.size) :]
+        )
+        assert found == bind(signature, given).extents and sum(found)
+
+
+def test_packed_structs_with_pointers_take_the_slow_path() -> None:
+    """A word that is not at a multiple of 8 has no extents."""
+    members = (Member("n", "int", 0), Member("x", "float*", 4))
+    signature = make_signature(
+        SimpleNamespace(name="k", params=("S", "float*")), (), lambda name: StructLayout(12, 4, members)
+    )
+    x = torch.ones(3)
+    assert not warmed(signature, bytes(12), x).takes({"n": 1, "x": x}, x)
+    assert not any(bind(signature, ({"n": 1, "x": x}, x)).extents[:4])
 
 
 def test_structs_of_objects_with_members() -> None:
@@ -379,7 +412,7 @@ def test_structs_of_objects_with_members() -> None:
     assert after == before
     given.n = -1
     assert structs.takes(given, y) and structs.launched[-1][0] == struct.pack("<i4xQQ", -1, 0, 0)
-    for bad in (Params(n=7, x=None, y_=None), Params(n=7, x=None), Params(n=7, x=y, y=None), Params(), Slotted()):
+    for bad in (Params(n=7, x=None, y_=None), Params(n=7, x=None), Params(n=7, x=y, y=3), Params(), Slotted()):
         assert not structs.takes(bad, y)
 
 
@@ -391,7 +424,9 @@ def test_arrays_in_structs_of_dicts() -> None:
     y = torch.ones(3)
     structs = warmed(signature, {"size": [1, 2, 3], "at": (None, None), "rows": [[4, 5], (6, 7)]}, y)
     assert structs.launched[-1][0] == struct.pack("<3i4xQQ4h", 1, 2, 3, 0, 0, 4, 5, 6, 7)
-    for name, bad in (("size", (1, 2)), ("size", "123"), ("at", [None, y]), ("rows", [[4, 5], 6]), ("rows", None)):
+    assert structs.takes({"size": [1, 2, 3], "at": (None, y), "rows": [[4, 5], (6, 7)]}, y)
+    assert structs.launched[-1][0] == struct.pack("<3i4xQQ4h", 1, 2, 3, 0, y.data_ptr(), 4, 5, 6, 7)
+    for name, bad in (("size", (1, 2)), ("size", "123"), ("at", [None, 5]), ("rows", [[4, 5], 6]), ("rows", None)):
         good: dict[str, Any] = {"size": [1, 2, 3], "at": (None, None), "rows": [[4, 5], (6, 7)]}
         assert not structs.takes(good | {name: bad}, y), (name, bad)
 

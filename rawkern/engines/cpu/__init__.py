@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rawkern.base import gpus
 from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.forking import Lock
-from rawkern.base.records import extents_at
+from rawkern.base.records import block_size, extents_at
 from rawkern.compile import diagnostics
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.mode import FIRST, Mode
@@ -153,8 +153,8 @@ class EngineKernel:
         self.architecture = self.gpu.name
         self.instrument = instrument if mode.guarded else Instrument
         extents = extents_at(signature.size)
-        self.params_size = extents + 16 * len(signature.params)
-        self.pack = Struct(f"{signature.format}{extents - signature.size}x{2 * len(signature.params)}Q").pack
+        self.params_size = block_size(signature.size)
+        self.pack = Struct(f"{signature.format}{extents - signature.size}x{extents // 4}Q").pack
         self._shapes: dict[str, tuple] = {}
         self._set: dict[str, int] = {}
 

@@ -118,12 +118,13 @@ MEMORY = Record(
 )  # fmt: skip
 #: A tensor that an address has led to: `ref` is Python's weak reference to it, its storage has `size` bytes from
 #: `start` on. The address is `offset` bytes past that which `base` points to, where there are as many as `extent`
-#: points to; or past `base` itself, if `extent` is null. `live` is its size in launches that may touch it, else 0.
+#: points to; or past `base` itself, if `extent` is null, unless what `known` points to says how much memory that
+#: address leads to. `live` is its size in launches that may touch it, else 0.
 LED_TO = Record(
     "LedTo",
     (
         ("ref", "ptr"), ("start", "i64"), ("size", "i64"), ("base", "ptr"), ("extent", "ptr"), ("offset", "i64"),
-        ("live", "i64"),
+        ("known", "ptr"), ("live", "i64"),
     ),
 )  # fmt: skip
 #: Their device heap: `table` has `count` pieces in order, each a start and its bytes, none where it is free; free

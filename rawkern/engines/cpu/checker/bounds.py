@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.memory import Piece
+from rawkern.arguments.rules import member_pointers
 from rawkern.base.records import Filled, extents_at
 from rawkern.base.table import table
 from rawkern.engines.cpu.checker import recall
@@ -24,6 +25,7 @@ from rawkern.errors import LaunchError
 # What writes code is imported by what does: launches of code from the disk cache do not need it.
 if TYPE_CHECKING:
     from rawkern.arguments.signature import Param
+    from rawkern.base.ctype import CType
     from rawkern.engines.cpu.analysis.plan import Plan
     from rawkern.engines.cpu.checker.guard import Guard
     from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -94,13 +96,17 @@ class Memory(Session):
         self._recalled: list[recall.Recalled] = []  # the last is that of the record
         self._led = False  # whether an answer has asked the host for tensors
         self._heads: list[Any] = []  # of the chains of calls of each block's warps
-        extents = extents_at(owner.signature.size)
-        self._pointers = {
-            offset: (param, extents + 16 * param.index)
-            for param, offset in zip(owner.signature.params, owner.signature.offsets, strict=True)
-            if param.address is not None
-        }
-        rows = [(offset, at) for offset, (_, at) in self._pointers.items()]
+        #: Where among the parameters addresses stand, as they are named and their types; the members of structs.
+        self._pointers: dict[int, tuple[str, CType]] = {}
+        self._members: set[int] = set()
+        for param, offset in zip(owner.signature.params, owner.signature.offsets, strict=True):
+            if param.address is not None:
+                self._pointers[offset] = param.name, param.address
+                continue
+            for name, at, passed in member_pointers(param.ctype, param.name, offset):
+                self._pointers[at] = name, passed
+                self._members.add(at)
+        rows = [(offset, extents_at(owner.signature.size, offset)) for offset in self._pointers]
         self._variables = {
             name: Piece(name, owner.globals_address + at, size, 0, space == "const")
             for name, (at, size, space) in self.table["variables"].items()
@@ -135,9 +141,10 @@ class Memory(Session):
     def usual(self, pieces: Sequence[Piece]) -> bool:
         """Whether what addresses lead to is what it is for native launches.
 
-        Not if a list or struct of tensors tells more, or if a tensor map is for reads alone.
+        Not if a list of tensors tells more, or if a tensor map is for reads alone.
         """
-        return not any(p.locked or (p.mapped and p.read_only) or "[" in p.name or "." in p.name for p in pieces)
+        listed = any(p.parameter is None and ("[" in p.name or "." in p.name) for p in pieces)
+        return not listed and not any(p.locked or (p.mapped and p.read_only) for p in pieces)
 
     def ask(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
         """Tell a worker of memory that its lanes may touch after all, or raise what they have done."""
@@ -155,6 +162,7 @@ class Memory(Session):
     def _answer(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
         target = self._target
         workers = target.workers
+        pieces = pieces or [self._argument(offset) for offset in self._members if self._extent(offset)]
         site = self.table["sites"][workers.get(worker, "request_site", "=i")]
         meant, known = self._meant(site, pieces)
         writes = site["what"] != READ
@@ -227,12 +235,13 @@ class Memory(Session):
         start, signature = self._target.params_address, self._owner.signature
         for param, offset in zip(signature.params, signature.offsets, strict=True):
             if param.address is None:
-                yield recall.Words(recall.words_at(start + offset, param.ctype.size), start + offset)
+                known = 0 if offset % 8 else start + extents_at(signature.size, offset)
+                yield recall.Words(recall.words_at(start + offset, param.ctype.size), start + offset, known=known)
             elif _may_hold(param):
-                piece = self._argument(offset)
+                piece, extent = self._argument(offset), extents_at(signature.size, offset)
                 if piece.address:
                     words = recall.words_at(piece.address, piece.size)
-                    yield recall.Words(words, start + offset, start + self._pointers[offset][1])
+                    yield recall.Words(words, start + offset, start + extent)
         for piece in self._variables.values():
             yield recall.Words(recall.words_at(piece.address, piece.size), piece.address)
 
@@ -292,7 +301,7 @@ class Memory(Session):
         """The memory that a site's addresses are made for, and whether native code knows all of it."""
         kind, name = site["root"] or (site["space"], None)
         if kind == "param" and name is not None:
-            if name in self._pointers:
+            if name in self._pointers and (name not in self._members or self._extent(name)):
                 found = self._argument(name)
                 whole = next((p for p in pieces if p.name == found.name), found)
                 return whole, whole.address == found.address
@@ -310,14 +319,15 @@ class Memory(Session):
         return None, kind in ("shared", "local")
 
     def _argument(self, offset: int) -> Piece:
-        """The memory of a pointer argument, as it stands among the parameters."""
-        param, at = self._pointers[offset]
-        start = self._target.params_address
-        address, size = _word(start + offset), _word(start + at)
-        passed = param.address
-        assert passed is not None
+        """The memory of an argument's address, as it stands among the parameters."""
+        name, passed = self._pointers[offset]
+        address, size = _word(self._target.params_address + offset), self._extent(offset)
         itemsize = passed.target.size if passed.target is not None and address else 0
-        return Piece(param.name, address, size, itemsize, passed.const, offset)
+        return Piece(name, address, size, itemsize, passed.const, offset)
+
+    def _extent(self, offset: int) -> int:
+        """How many bytes may be read from an address on that stands there among the parameters."""
+        return _word(self._target.params_address + extents_at(self._owner.signature.size, offset))
 
     def _fault(
         self, reason: str, site: dict[str, Any], address: int, start: int, piece: Piece | None

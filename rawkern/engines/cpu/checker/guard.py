@@ -1,7 +1,7 @@
 """Ordinary launches stay inside their memory: comparisons of addresses with ranges before each access.
 
-Where an address comes from is known of most (`analysis.provenance`): from a parameter, whose extent follows the
-parameters (`records.extents_at`), or from a variable. One comparison then covers a warp's neighboring addresses. Any
+Where an address comes from is known of most (`analysis.provenance`): from a word of the parameters, whose extent
+follows them (`records.extents_at`), or from a variable. One comparison then covers a warp's neighboring addresses. Any
 other address is compared with memory that Python has told of, that in which the access was found before. What a
 comparison does not let pass is looked at out of line (`guard.ll`), at last lane by lane; what is not memory of the
 launch there either goes to Python, which knows it or ends the launch.
@@ -231,19 +231,18 @@ class Guard(Watch):
         return None
 
     def _parameter(self, offset: int, writes: bool) -> Range | None:
-        """What a kernel's parameter, or the first word of one, leads to; None where its extent does not stand there.
+        """What a kernel's parameter, or a word of one, leads to; None where no extent stands there.
 
-        That of a struct has an extent if it is a tensor's accessor.
+        That of a word of a struct is 0 unless it was filled with a tensor.
         """
         f = self.f
         offsets, size = laid_out(f.function.params)
-        whole = [p.size == 8 or (p.size > 8 and p.align >= 8) for p in f.function.params]
-        index = next((k for k, p in enumerate(f.function.params) if offsets[p.name] == offset and whole[k]), None)
-        if index is None:
+        at_word = (p for p in f.function.params if 0 <= offset - offsets[p.name] <= p.size - 8)
+        param = None if offset % 8 else next(at_word, None)
+        if param is None:
             return None
-        at = extents_at(size) + 16 * index + 8 * writes
-        param = f.function.params[index]
-        low = f.parameters.load(param.name, 0, 8)
+        at = extents_at(size, offset) + 8 * writes
+        low = f.parameters.load(param.name, offset - offsets[param.name], 8)
 
         def extent(e: Emitter) -> Val:
             pointer = e.let("ptr", 1, f"getelementptr i8, {f.frame.field(LAUNCH, 'params')}, i64 {at}")

@@ -69,7 +69,16 @@ word:
   %poffset = &LedTo.offset %this
   %offset = load i64, ptr %poffset
   %direct = icmp eq ptr %extent, null
-  br i1 %direct, label %read, label %inside
+  br i1 %direct, label %own, label %inside
+own:                                              ; an argument may tell what its address leads to
+  %pknown = &LedTo.known %this
+  %known = load ptr, ptr %pknown
+  %tells_none = icmp eq ptr %known, null
+  br i1 %tells_none, label %read, label %told
+told:
+  %size_told = load i64, ptr %known
+  %open = icmp eq i64 %size_told, 0
+  br i1 %open, label %read, label %next
 inside:
   %there = load i64, ptr %extent
   %end = add i64 %offset, 8
@@ -79,7 +88,7 @@ follow:
   %holding = load ptr, ptr %base
   br label %read
 read:
-  %from = phi ptr [ %base, %word ], [ %holding, %follow ]
+  %from = phi ptr [ %base, %own ], [ %base, %told ], [ %holding, %follow ]
   %at = getelementptr i8, ptr %from, i64 %offset
   %address = load i64, ptr %at, align 1
   %beyond = sub i64 %address, %start
@@ -87,7 +96,7 @@ read:
   %reached = select i1 %leads, i64 %size, i64 0
   br label %next
 next:
-  %live = phi i64 [ 0, %clear ], [ 0, %referred ], [ 0, %storage ], [ 0, %inside ], [ %reached, %read ]
+  %live = phi i64 [ 0, %clear ], [ 0, %referred ], [ 0, %storage ], [ 0, %told ], [ 0, %inside ], [ %reached, %read ]
   %plive = &LedTo.live %this
   store i64 %live, ptr %plive
   br label %row

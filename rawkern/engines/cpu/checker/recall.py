@@ -33,6 +33,7 @@ class Words(NamedTuple):
     words: np.ndarray
     base: int
     extent: int = 0
+    known: int = 0
 
 
 class Row(NamedTuple):
@@ -44,6 +45,7 @@ class Row(NamedTuple):
     base: int
     extent: int
     offset: int
+    known: int
 
 
 class Recalled:
@@ -71,7 +73,9 @@ class Recalled:
                     here = at + LED_TO.size * len(self._rows)
                     address, extent = (here + LED_TO.offset(field) for field in ("start", "live"))
                     work.append(Words(words_at(start, size), address, extent))
-                self._rows.append(Row(ref, start, size, place.base, place.extent, 8 * int(hits[0])))
+                offset = 8 * int(hits[0])
+                known = place.known and place.known + 2 * offset
+                self._rows.append(Row(ref, start, size, place.base, place.extent, offset, known))
         if before is not None:
             self._keep(before, left)
         for k, row in enumerate(self._rows):

@@ -260,7 +260,7 @@ class Target:
         LaunchError
             If the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
-        params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (2 * len(bound.values))))
+        params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (self.owner.params_size // 12)))
         token = id(params) + (not self.session.usual(bound.pieces))  # no launch of another one has it meanwhile
         while True:
             if self.owner.mode.ordered:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.launch import intercept, native
 from tests.engines.cpu.checker import random_wild, wild
 
 N, ZONE = 64, 4096  # elements, and bytes of the zone on each side of an array
@@ -129,6 +130,47 @@ def test_what_addresses_lead_to_is_found_anew_in_each_launch() -> None:
     chain[0] = gone
     with pytest.raises(rawkern.OutOfBoundsError):
         launch(b, c, chain)
+
+
+MEMBERS = r"""
+struct P { const float* x; float* y; const float* in[2]; int k, at, to; };
+extern "C" __global__ void direct(P p) { if (p.k < 0) ((float*)p.x)[0] = 1; else p.y[p.to] = p.x[p.at]; }
+extern "C" __global__ void indexed(P p) { p.y[p.to] = p.in[p.k][p.at]; }
+"""
+
+
+@pytest.mark.parametrize("name", ["direct", "indexed"])
+@pytest.mark.parametrize("before", [False, True])
+def test_members_of_dicts_are_the_slices_that_are_given(
+    name: str, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In native launches, too, and also after bytes have led to all of the storage."""
+    whole, y = torch.arange(64.0), torch.zeros(4)
+    given = {"x": whole[8:16], "y": y, "in": [whole[8:16], whole[24:32]], "k": 0, "at": 7, "to": 3}
+    launch = rawkern.RawModule(MEMBERS).get_function(name)[1, 1]
+    if before:
+        words = [t.data_ptr() for t in (given["x"], y, *given["in"])]
+        launch(struct.pack("<4Q3i4x", *words, 0, 40, 1))
+        assert y[1] == 48
+    wrongs = [({"at": 8}, "OutOfBoundsError"), ({"at": -1}, "OutOfBoundsError"), ({"at": 40}, "OutOfBoundsError")]
+    wrongs += [({"to": 4}, "OutOfBoundsError")]
+    wrongs += [({"k": -1}, "ReadOnlyError"), ({"x": None}, "OutOfBoundsError")] if name == "direct" else []
+    for wrong, error in wrongs:
+        for _ in range(3):  # launches after an error take the slow path
+            launch(given)
+            native.wait()
+        assert y[3] == 15
+        with monkeypatch.context() as patched:
+            patched.setattr(intercept, "start", lambda *args: pytest.fail("the slow path"))
+            launch(given | {"at": 0})
+            assert y[3] == 8
+            with pytest.raises(
+                getattr(rawkern, error), match=r"p\.[xy]" if name == "direct" and "x" not in wrong else None
+            ):
+                launch(given | wrong)
+    launch(given | {"k": 1})
+    assert y[3] == (15 if name == "direct" else 31)
+    assert torch.equal(whole, torch.arange(64.0))
 
 
 def test_strides_of_any_sign_reach_where_they_do() -> None:
