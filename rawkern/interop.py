@@ -144,8 +144,7 @@ def _check_array(a: Any, dtype: np.dtype) -> None:
     """What an array of NumPy's kind must not be, so that torch can hold it."""
     if not dtype.isnative:
         raise TypeError(
-            f"to_torch: the array has the byte order of another machine ({dtype.str}); "
-            "pass a.astype(a.dtype.newbyteorder('='))"
+            f"to_torch: the array has a foreign byte order ({dtype.str}); pass a.astype(a.dtype.newbyteorder('='))"
         )
     if not isinstance(getattr(torch, dtype.name, None), torch.dtype):
         what = "structured" if dtype.fields else dtype.name

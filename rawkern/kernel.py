@@ -431,7 +431,9 @@ class RawKernel(OfUnit, Attributes, Derivable):
         with self.unit.lock:
             state = self.state()
             if state.build.source.binary is not None:
-                raise UnsupportedError(f"{self.name} was loaded from {self.file_path}, as it is compiled there")
+                raise UnsupportedError(
+                    f"{self.name} was loaded from {self.file_path}, which is already compiled; use that file"
+                )
             return state.build.program(lookup.architecture_name(arch, "sm"), state.asked).code
 
     # Finding it in the source -------------------------------------------------------------------------------------

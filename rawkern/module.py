@@ -13,7 +13,7 @@ from rawkern.base.api_boundary import api_boundary
 from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
 from rawkern.compile.files import own_sources
-from rawkern.engines.devices import default_device, normalised
+from rawkern.engines.devices import default_device, normalized
 from rawkern.errors import CompileError, RawkernError
 from rawkern.kernel import RawKernel
 from rawkern.launch import variables
@@ -231,7 +231,7 @@ class RawModule(OfUnit):
         ValueError
             There is no such variable.
         """
-        where = default_device() if device is None else normalised(device)
+        where = default_device() if device is None else normalized(device)
         with self.unit.lock:
             return variables.view(self.unit.current(), name, where)
 
@@ -264,7 +264,7 @@ class RawModule(OfUnit):
         """
         if not isinstance(expression, str):
             raise TypeError(f"constant takes a C++ expression as a string, got {type(expression).__name__}")
-        where = default_device() if device is None else normalised(device)
+        where = default_device() if device is None else normalized(device)
         with self.unit.lock:
             build = self.unit.current()
             return programs.constant(build.source, build.architecture(where), expression)
@@ -324,5 +324,5 @@ def find_source(path: PathLike, caller: str | None) -> PathLike:
         return folder / f"{text}.cu"
     there = ", ".join(sorted(file.stem for file in folder.glob("*.cu")))
     own = f", nor one of rawkern's own sources ({there or 'none'}); a file's name ends in .cu" if bare else ""
-    places = f"{os.getcwd()}, or in {os.path.dirname(beside)}, where the call stands" if beside else os.getcwd()
+    places = f"{os.getcwd()}{f', or in {os.path.dirname(beside)}, the folder of the calling file' if beside else ''}"
     raise FileNotFoundError(f"there is no file {text!r} in {places}{own}")

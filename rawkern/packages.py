@@ -57,7 +57,7 @@ def _folder(place: PathLike, caller: str | None) -> Path:
     for base in (Path.cwd(), beside):
         if base is not None and (base / text).is_dir():
             return base / text
-    places = f"{os.getcwd()}{f', or in {beside}, where the call stands' if beside else ''}"
+    places = f"{os.getcwd()}{f', or in {beside}, the folder of the calling file' if beside else ''}"
     raise FileNotFoundError(f"there is no folder {text!r} in {places}")
 
 
@@ -68,7 +68,7 @@ def _package(name: str) -> Path:
         raise ModuleNotFoundError(f"there is no package {name!r} to import{hint}", name=name)
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     if not folders:
-        raise ValueError(f"{name!r} is a module and no package, which has a folder for kernels{hint}")
+        raise ValueError(f"{name!r} is a module, not a package; only a package has a folder for kernels{hint}")
     found = next((folder for folder in folders if folder.is_dir()), None)
     if found is None:
         raise ValueError(f"the package {name!r} is in {folders[0]}, which is not a folder on disk; install it unzipped")
@@ -79,7 +79,7 @@ def _manifest(folder: Path, name: str | None) -> Path:
     there = sorted(file for file in folder.glob("*.json") if source.from_path(file).kind == "manifest")
     names = ", ".join(file.stem for file in there) or "none"
     if name is None and len(there) != 1:
-        what = "has several modules; say which one" if there else "has no module that rawkern build --package wrote"
+        what = "has several modules; name one" if there else "has no module that rawkern build --package wrote"
         raise ValueError(f"{folder} {what}{f': {names}' if there else ''}")
     found = there if name is None else [file for file in there if file.stem == name]
     if not found:

@@ -165,7 +165,7 @@ class TemplateKernel:
             if spelled is None:
                 example = one.instance(found) or f"{one.name}<...>"
                 raise TypeError(
-                    f"{self.name}: the arguments do not tell its template parameter '{text}'; name an instance, "
+                    f"{self.name}: the arguments do not determine its template parameter '{text}'; name an instance, "
                     f'such as get_function("{example}")'
                 )
             found.append(spelled)

@@ -114,7 +114,7 @@ def test_to_torch_refuses() -> None:
         (
             a.astype(">f8"),
             TypeError,
-            "the array has the byte order of another machine (>f8); pass a.astype(a.dtype.newbyteorder('='))",
+            "the array has a foreign byte order (>f8); pass a.astype(a.dtype.newbyteorder('='))",
         ),
         (pairs, TypeError, "torch has no dtype for structured; pass a.view(numpy.uint8) for the bytes"),
         (pairs["b"], ValueError, "a stride is not a multiple of the element size; pass a.copy()"),

@@ -150,10 +150,10 @@ def test_what_is_not_there(built: Path) -> None:
         (lambda: module.get_function("add<double>"), "rebuild with --kernel 'add<double>'"),
         (lambda: module.get_function("missing"), "there is no kernel 'missing'"),
         (lambda: module.get_global("tables"), "has these variables: table, calls"),
-        (lambda: rawkern.load_package(built), "has several modules; say which one: kernels, other"),
+        (lambda: rawkern.load_package(built), "has several modules; name one: kernels, other"),
         (lambda: rawkern.load_package(built, "third"), "has no module 'third'; it has kernels, other"),
         (lambda: rawkern.load_package(built.parent), "has no module that rawkern build --package wrote"),
-        (lambda: rawkern.load_package("json.decoder"), "is a module and no package"),
+        (lambda: rawkern.load_package("json.decoder"), "is a module, not a package"),
     ):
         with pytest.raises(ValueError, match=message):
             ask()
@@ -167,10 +167,10 @@ def test_files_that_were_changed(built: Path, tmp_path: Path) -> None:
     shutil.copytree(built, tmp_path / "made")
     ptx, manifest = tmp_path / "made" / "other.compute_80.ptx", tmp_path / "made" / "other.json"
     ptx.write_text(ptx.read_text().replace("+", "-") + "// more\n")
-    with pytest.raises(RawkernError, match=r"is not the file that .*other\.json was written for"):
+    with pytest.raises(RawkernError, match=r"is not the file that .*other\.json lists"):
         rawkern.load_package(tmp_path / "made", "other").see.ptx()
     ptx.unlink()
-    with pytest.raises(RawkernError, match=r"other\.compute_80\.ptx cannot be read"):
+    with pytest.raises(RawkernError, match=r"cannot read .*other\.compute_80\.ptx"):
         rawkern.load_package(tmp_path / "made", "other").see.ptx()
     found = json.loads(manifest.read_text())
     for changed, message in (

@@ -94,7 +94,7 @@ def check_gpu(where: str) -> None:
     """Reject GPU memory if torch, and so rawkern, has no GPU."""
     if not torch.cuda.is_available():
         why = "this torch is built without CUDA" if torch.version.cuda is None else "torch sees no GPU"
-        raise LaunchError(f"{where} is GPU memory, and {why}; `rawkern doctor` says more; pass an array on the CPU")
+        raise LaunchError(f"{where} is GPU memory, and {why}; `rawkern doctor` shows details; pass an array on the CPU")
 
 
 def take_dlpack(value: Any, where: str) -> tuple[torch.Tensor, bool]:

@@ -249,7 +249,7 @@ def _numpy_dtype(dtype: np.dtype) -> str:
 def _of_numpy(a: np.ndarray, where: Where) -> Memory:
     if not a.dtype.isnative:
         raise TypeError(
-            f"{where} has the byte order of another machine ({a.dtype.str}); "
+            f"{where} has a foreign byte order ({a.dtype.str}); "
             f"pass {where.expr}.astype({where.expr}.dtype.newbyteorder('='))"
         )
     if isinstance(a, np.ma.MaskedArray):

@@ -20,7 +20,7 @@ _FLOATS = ("float", "half", "bfloat16", "float8")
 def check_record(ctype: CType, dtype: np.dtype, where: Where) -> None:
     """A NumPy record's members against the compiler's: names, places, sizes, and numbers that are read as others."""
     if not dtype.isnative:
-        raise TypeError(f"{where} has the byte order of another machine; make it in this one's")
+        raise TypeError(f"{where} has a foreign byte order; convert it to the native one")
     fields = {name: entry for name, entry in (dtype.fields or {}).items() if name in (dtype.names or ())}
     members = ctype.layout.members if ctype.layout is not None else ()
     if len(fields) == 1 and not fields.keys() & {m.name for m in members}:

@@ -320,11 +320,11 @@ def _check_parent(path: Path, parent: Path) -> None:
         return
     if status.st_uid not in (0, os.geteuid()) and status.st_mode & 0o200:
         raise RawkernError(
-            f"the cache directory {path} lies in {parent}, which belongs to user {status.st_uid}; {_WAY_OUT}"
+            f"the cache directory {path} is in {parent}, which belongs to user {status.st_uid}; {_WAY_OUT}"
         )
     # With the sticky bit (/tmp) only owners rename their entries, so ours stays ours.
     if status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX:
-        raise RawkernError(f"the cache directory {path} lies in {parent}, which others can write to; {_WAY_OUT}")
+        raise RawkernError(f"the cache directory {path} is in {parent}, which others can write to; {_WAY_OUT}")
 
 
 def _path(key: str, suffix: str = _SUFFIX) -> Path:

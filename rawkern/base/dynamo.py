@@ -10,7 +10,7 @@ from torch.torch_version import TorchVersion
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_REASON = "a raw kernel launch is not recorded in a graph; wrap it in rawkern.op to have it there"
+_REASON = "a raw kernel launch is not recorded in a graph; wrap it in rawkern.op"
 # Dynamo's table of what to do with frames. It is there without importing Dynamo, which takes long.
 _frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
 

@@ -277,7 +277,7 @@ def tensor_layout() -> tuple[int, int, int]:
     keys = places(lambda t: t._cdata, keys_of, 192)  # an implementation has more bytes than that
     storage = places(lambda t: t._cdata, lambda t: t.untyped_storage()._cdata, 192)
     if any(len(found) != 1 for found in (impl, keys, storage)):
-        raise UnsupportedError(f"torch {torch.__version__} keeps the dispatch keys of tensors where they are not found")
+        raise UnsupportedError(f"torch {torch.__version__} stores the dispatch keys of tensors at an unknown offset")
     return impl.pop(), keys.pop(), storage.pop()
 
 
@@ -292,7 +292,7 @@ def storage_layout() -> tuple[int, int]:
         for name, places in found.items():
             places &= {8 * k for k, word in enumerate(words) if word == getattr(storage, name)()}
     if any(len(places) != 1 for places in found.values()):
-        raise UnsupportedError(f"torch {torch.__version__} keeps the memory of storages where it is not found")
+        raise UnsupportedError(f"torch {torch.__version__} stores the memory of storages at an unknown offset")
     return found["data_ptr"].pop(), found["nbytes"].pop()
 
 

@@ -68,7 +68,7 @@ def parse(text: str) -> Any:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{text[max(error.start - 20, 0) : error.end + 20]!r} has half of a surrogate pair") from None
+        raise ValueError(f"{text[max(error.start - 20, 0) : error.end + 20]!r} has an unpaired surrogate") from None
     while True:
         root = read(data)
         places = doubtful(root)

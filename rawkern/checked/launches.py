@@ -127,9 +127,9 @@ class check(SettingScope):
         given = {"volatile": volatile, "acquire": acquire, "equal_writes": equal_writes}
         self.rules = {name: levels.one_of(levels.RULES[name], value, name) for name, value in given.items()}
         if isinstance(inputs, bool) or not isinstance(inputs, int) or inputs < 0:
-            raise ValueError(f"inputs is {inputs!r}; it is how many values to try, an int, 0 or more")
+            raise ValueError(f"inputs is {inputs!r}; pass the number of values to try, an int of 0 or more")
         if isinstance(orders, (int, str)):
-            raise TypeError(f"orders is {orders!r}; it is a sequence of seeds, as (0, 1, 2)")
+            raise TypeError(f"orders is {orders!r}; pass a sequence of seeds, such as (0, 1, 2)")
         seeds = tuple(modes.parse_seed(seed, "orders") for seed in orders)
         self.trials = levels.Trials(bool(optimized), seeds, inputs)
         asked = (levels.setting, self.level), (levels.lent, also), (levels.rules, self.rules)

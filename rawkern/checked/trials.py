@@ -60,7 +60,7 @@ def made(launch: Launch, asked: level.Trials) -> Iterator[tuple[str, Run]]:
         with launch.undone(), modes.order(seed):
             yield f"in the order rawkern.order({seed})", launch.run()
     if not asked.optimized:
-        yield "in code that is not optimized", _as_written(launch)
+        yield "in unoptimized code", _as_written(launch)
     if asked.inputs:
         yield from _inputs(launch, asked)
 

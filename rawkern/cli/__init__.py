@@ -55,7 +55,7 @@ def _finished(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "rawkern").partition(".")[0] == "rawkern":
             raise
-        return _failed(f"{error}; `rawkern doctor` says what is missing and how to install it")
+        return _failed(f"{error}; `rawkern doctor` shows what is missing and how to install it")
     return status
 
 

@@ -124,7 +124,7 @@ def device_named(name: str | None) -> torch.device:
     """The device of an option, by default a GPU if there is one; CommandError for other devices."""
     import torch
 
-    from rawkern.engines.devices import default_device, normalised
+    from rawkern.engines.devices import default_device, normalized
 
     if name is None:
         return default_device()
@@ -135,7 +135,7 @@ def device_named(name: str | None) -> torch.device:
     with user_errors(ValueError):
         if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
             raise CommandError(f"device {name} does not exist: torch finds {plural(torch.cuda.device_count(), 'GPU')}")
-        return normalised(wanted)
+        return normalized(wanted)
 
 
 def _run(options: argparse.Namespace, device: torch.device) -> int:

@@ -60,13 +60,13 @@ def _error(source: Source, arch: str, expression: str, type_of: str, log: str) -
     says = found[0].text if found else "it cannot be parsed"
     return ValueError(
         f"{expression!r} is not a constant expression of {source.title}; the compiler says: {says}\n"
-        "  name what is constexpr, an enumerator or a macro in full, such as 'ns::Traits<float, 4>::kSize'; "
-        "variables are read by get_global"
+        "  pass a constexpr value, an enumerator or a macro by its full name, such as 'ns::Traits<float, 4>::kSize'; "
+        "get_global reads variables"
     )
 
 
 def _no_number(source: Source, expression: str, type_name: str) -> ValueError:
     return ValueError(
         f"{expression!r} is of type {type_name} in {source.title}, a constant is a number; "
-        "ask for a number in it, such as an element or a member"
+        "pass an expression for a number in it, such as an element or a member"
     )

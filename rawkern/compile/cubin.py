@@ -46,7 +46,7 @@ def resources(cubin: bytes, arch: str) -> dict[str, Resources]:
     reserved = _RESERVED if int(arch.strip("sm_af")) >= _RESERVED_FROM else 0
     of_functions: dict[int, dict[str, int]] = {_REGISTERS: {}, _FRAME: {}, _MIN_STACK: {}}
     if ".nv.info" not in by_name:
-        raise RawkernError("this cubin tells nothing of its kernels: it has no section .nv.info")
+        raise RawkernError("this cubin does not describe its kernels: it has no section .nv.info")
     for attribute, data in elf.records(cubin, by_name[".nv.info"]):
         if attribute in of_functions:
             if len(data) < 8:

@@ -23,7 +23,7 @@ def unpack(layout: str, data: bytes, at: int) -> tuple[int, ...]:
     """Return the numbers at a place; RawkernError where the data has none."""
     end = at + struct.calcsize(layout)
     if end > len(data):
-        raise damaged(at, f"what stands there ends at byte {end}, and the file at {len(data)}")
+        raise damaged(at, f"the data there ends at byte {end}, the file at {len(data)}")
     return struct.unpack_from(layout, data, at)
 
 
@@ -43,7 +43,7 @@ def sections(cubin: bytes) -> list[Section]:
     start, count, names = *unpack("<Q", cubin, 40), *unpack("<2H", cubin, 60)
     headers = [unpack("<IIQQQQIIQQ", cubin, start + 64 * i) for i in range(count)]
     if names >= count:
-        raise damaged(62, f"the names of its {count} sections are in section {names}")
+        raise damaged(62, f"it has {count} sections, and their names are in section {names}")
     strings = headers[names][4]
     return [Section(text(cubin, strings + h[0]), h[4], h[5], h[6], h[2]) for h in headers]
 
@@ -52,7 +52,7 @@ def text(cubin: bytes, at: int) -> str:
     """Return the string that starts at a place."""
     end = cubin.find(b"\0", at)
     if end < 0:
-        raise damaged(at, "a name has no end")
+        raise damaged(at, "a name is not terminated")
     try:
         return cubin[at:end].decode()
     except UnicodeDecodeError:
@@ -63,7 +63,7 @@ def symbol(cubin: bytes, of: list[Section], index: int) -> str:
     """Return the name of a symbol by its number."""
     table = next((section for section in of if section.name == ".symtab"), None)
     if table is None or table.link >= len(of):
-        raise damaged(0, "it has no table of symbols")
+        raise damaged(0, "it has no symbol table")
     (name,) = unpack("<I", cubin, table.offset + 24 * index)
     return text(cubin, of[table.link].offset + name)
 
@@ -100,7 +100,7 @@ def records(cubin: bytes, section: Section) -> Iterator[tuple[int, bytes]]:
     """Yield attribute and bytes of each record of an information section."""
     at, end = section.offset, section.offset + section.size
     if end > len(cubin):
-        raise damaged(at, f"section {section.name} ends at byte {end}, and the file at {len(cubin)}")
+        raise damaged(at, f"section {section.name} ends at byte {end}, the file at {len(cubin)}")
     while at < end:
         form, attribute, value = unpack("<BBH", cubin, at)
         at += 4

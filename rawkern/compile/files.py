@@ -36,7 +36,7 @@ def read_patiently(path: str) -> bytes:
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
-        raise ValueError(f"{path!r} is not a path: it has half of a surrogate pair") from None
+        raise ValueError(f"{path!r} is not a path: it has an unpaired surrogate") from None
     for pause in (0.005, 0.02, 0.05, 0.1):
         try:
             return Path(path).read_bytes()

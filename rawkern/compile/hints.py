@@ -46,12 +46,12 @@ _HEADERS = (
 # Of a namespace that is not known, or lacks a name.
 _GROUPS = "#include <cooperative_groups.h>"
 _NO_THRUST = (
-    "Thrust is for host code, which is not compiled here; in a kernel, take cuda::std::complex of <cuda/std/complex>\n"
+    "Thrust is for host code, which is not compiled here; in a kernel, use cuda::std::complex (<cuda/std/complex>)\n"
     "  for complex numbers, and CUB's block and warp primitives (<cub/cub.cuh>) for algorithms"
 )
 _TORCH = (
-    "of PyTorch's C++ library, device code has types of numbers, accessors, atomic functions and launch bounds; its\n"
-    "  headers bring them (<torch/extension.h>, <ATen/cuda/Atomic.cuh>); what has tensors is for the host"
+    "device code can use PyTorch's number types, accessors, atomic functions and launch bounds; include its headers\n"
+    "  (<torch/extension.h>, <ATen/cuda/Atomic.cuh>); functions on tensors are host code"
 )
 _SPACES = {
     "cooperative_groups": _GROUPS, "cg": f"{_GROUPS} and write namespace cg = cooperative_groups;",
@@ -80,12 +80,12 @@ _HINTS = (
      "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
      "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),
     ("requires --extended-lambda|annotation on lambda is not allowed",
-     "leave out the lambda's __device__: in device code it is the device's anyway"),
+     "remove the lambda's __device__: a lambda in device code is device code"),
     ("device-side kernel launch could not be processed",
      "a kernel cannot launch kernels here, where no device runtime is linked; launch one after the other from Python,\n"
      "  or make the inner one a __device__ function"),
     ("__cluster_dims__ is not supported for this GPU architecture",
-     "clusters are for GPUs from sm_90 on, and the CPU engine has none; put __cluster_dims__ between\n"
+     "clusters need compute capability 9.0, and this code is for an older GPU; put __cluster_dims__ between\n"
      "  #if __CUDA_ARCH__ >= 900 and #endif"),
     (r'identifier "(u?int(?:8|16|32|64))" is undefined',
      "neither nvcc nor this compiler declares \\1; #include <cstdint> and write \\1_t"),
@@ -104,7 +104,7 @@ _HINTS = (
      r'|incomplete type "cuda::std::(?:\w+::)*(vector|basic_string)\b',
      "std::\\1\\2 is for host code, which is not compiled here: put that between #ifndef __CUDACC_RTC__ and #endif"),
     (r'namespace "std" has no member "(\w+)"',
-     "of the C++ library, device code has what cuda::std has; std::\\1 needs its header, or is not there"),
+     "device code has the part of the C++ library that is in cuda::std; include the header of std::\\1 if it is there"),
     *((f'namespace "cub" has no member "{name}"', f"since CUDA 13, CUB has no cub::{name}; write {now}")
       for name, now in _OLD_CUB.items()),
     (r'identifier "(?P<runtime>cuda[A-Z]\w*)" is undefined|identifier "std::cout" is undefined',
@@ -118,13 +118,13 @@ _HINTS = (
     ("initializer not allowed for __shared__ variable",
      "set it in the kernel: if (threadIdx.x == 0) s = ...; and then __syncthreads();"),
     ("uses too much shared data",
-     "static shared memory of a block ends at 48 KiB; more is dynamic: extern __shared__ float s[]; with\n"
+     "static shared memory is limited to 48 KiB per block; declare more as extern __shared__ float s[]; and pass\n"
      "  the bytes in the launch, kernel[grid, block, bytes](...)"),
     ("uses too much global constant data",
-     "the __constant__ variables of a source end at 64 KiB on every GPU; make large ones __device__, or pass tensors"),
+     "__constant__ variables of a source are limited to 64 KiB; make large ones __device__, or pass tensors"),
     ("uses too much parameter space|Formal parameter space overflowed",
-     "parameters end at 32764 bytes on every GPU, in PTX before 8.1 (CUDA 12.1) at 4352; pass a pointer to large ones"),
-    ("ptxas application ptx input", "the assembler reads the text of asm statements; it is their PTX that is wrong"),
+     "parameters are limited to 32764 bytes, in PTX before 8.1 (CUDA 12.1) to 4352; pass a pointer to large ones"),
+    ("ptxas application ptx input", "the error is in the PTX of an asm statement"),
 )  # fmt: skip
 
 
@@ -243,7 +243,7 @@ def _with_headers_at_hand(words: str, searched: tuple[str, ...]) -> str:
         if other := _other_name(name):
             words = words.replace(f"<{name}>", f"<{other}>")
         else:
-            words += f"\n  <{name}> is not among the CUDA headers at hand: {_way_to(name)}"
+            words += f"\n  <{name}> is not among the installed CUDA headers: {_way_to(name)}"
     return words
 
 
@@ -281,7 +281,7 @@ def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
     where = "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
     way = "add its directory with include_dirs=[...], or -I DIR"
     if other := _other_name(name):
-        way = f"the CUDA headers at hand do not have it under that name: #include <{other}>"
+        way = f"the installed CUDA headers have it under another name: #include <{other}>"
     elif name.startswith("curand"):
         way = _way_to(name)
     elif name.startswith(("cute/", "cutlass/")):

@@ -177,4 +177,4 @@ def _encoded(text: str) -> bytes:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
         part = text[max(error.start - 40, 0) : error.end + 40]
-        raise ValueError(f"{part!r} has half of a surrogate pair, which is not a character") from None
+        raise ValueError(f"{part!r} has an unpaired surrogate, which is not a character") from None

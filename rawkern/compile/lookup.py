@@ -20,7 +20,7 @@ def architecture_name(arch: str | int, kind: str) -> str:
     """Read "sm_90", "compute_90", "90", 90 or 90a as an architecture of the kind that is asked for."""
     number = str(arch).removeprefix("sm_").removeprefix("compute_").replace(".", "")
     if not number.rstrip("af").isdigit():
-        raise ValueError(f"architecture {arch!r} is not one; pass one such as '{kind}_90'")
+        raise ValueError(f"unknown architecture {arch!r}; pass one such as '{kind}_90'")
     return f"{kind}_{number}"
 
 
@@ -31,7 +31,7 @@ def entry(program: Program, name: str | None) -> Entry | None:
         if len(entries) == 1:
             return entries[0]
         raise ValueError(
-            f"the source has {len(entries)} kernels ({_listed(program)}); say which one: RawKernel(code, name=...)"
+            f"the source has {len(entries)} kernels ({_listed(program)}); name one: RawKernel(code, name=...)"
         )
     symbol = dict(program.symbols).get(name)
     if symbol is not None:
@@ -48,12 +48,10 @@ def entry(program: Program, name: str | None) -> Entry | None:
     if len(found) > 1:
         names = [one.name for one in found]
         if len(set(names)) == len(names):
-            raise ValueError(
-                f"there is more than one kernel {name!r}: {', '.join(names)}; ask for one by its full name"
-            )
+            raise ValueError(f"there is more than one kernel {name!r}: {', '.join(names)}; name it in full")
         raise ValueError(
             f"there is more than one kernel {name!r}: {', '.join(map(full_name, found))}; "
-            "ask for one by its parameter types"
+            "name it with its parameter types"
         )
     return found[0] if found else None
 
@@ -65,7 +63,7 @@ def unknown(program: Program, name: str | None) -> str:
         found = programs.template_declarations(program.source, name)
         example = next((one.instance() for one in found), None)
         such = f", such as {example!r}" if example else ""
-        return f"{name!r} is a template, {' or '.join(one.form for one in found)}; ask for an instance of it{such}"
+        return f"{name!r} is a template, {' or '.join(one.form for one in found)}; name an instance of it{such}"
     if program.source.kind == "manifest" and name is not None and "<" in name:
         return (
             f"there is no kernel {name!r} here: rebuild with --kernel {name!r} "

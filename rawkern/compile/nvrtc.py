@@ -65,8 +65,8 @@ def _run(
             found = helper.compiled(toolchain().library or nvrtc().library, options, *program)
         except helper.Crashed:
             raise CompileError(
-                f"{source.title}: NVRTC crashed on this source; there is inline assembly that it cannot take, such as "
-                'the address of a shared variable made one of global memory: leave out one "asm" after the other to '
+                f"{source.title}: NVRTC crashed on this source; it may not support its inline assembly, such as a "
+                "shared variable's address converted to global memory: remove one asm statement after the other to "
                 "find which",
                 file=source.title,
             ) from None

@@ -11,9 +11,9 @@ _REJECTED = (
     (re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)\b"),
      "the tensors' device decides the architecture; leave it out"),
     (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
-     "a kernel is loaded as it is, without a link step; leave it out, and launch from Python what a kernel launches"),
+     "kernels are loaded without a link step; leave it out, and launch from Python what a kernel would launch"),
     (re.compile(r"--?(?:time|fdevice-time-trace|create-pch|use-pch|pch)\b"),
-     "the compiler would write files, or read such as the key of what is kept does not tell of; leave it out"),
+     "the compiler would write files, or read files that the cache key does not cover; leave it out"),
     (re.compile(r"(?:-Xptxas|--?ptxas-options)\b.*?(?:^|[=, ])--?(?:o|output-file|optf|options-file)\b"),
      "the assembler's input and output are rawkern's; leave it out"),
 )  # fmt: skip
@@ -63,5 +63,5 @@ def _joined(options: Iterable[str]) -> list[str]:
         elif option:
             joined.append(option)
     if waiting:
-        raise ValueError(f"option {waiting!r} lacks its value")
+        raise ValueError(f"option {waiting!r} has no value")
     return joined

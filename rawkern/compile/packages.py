@@ -76,7 +76,7 @@ def _read(path: str, data: bytes) -> Package:
         if version != FORMAT:
             raise RawkernError(
                 f"{path} is a manifest of format {version!r}, written by rawkern {found.get('rawkern', '?')}; "
-                f"rawkern {__version__} reads format {FORMAT}: build it again, or install that version"
+                f"rawkern {__version__} reads format {FORMAT}: rebuild it, or install that version"
             )
         for key, shape in _SHAPES.items():
             _check(found[key], shape, key)
@@ -88,7 +88,7 @@ def _read(path: str, data: bytes) -> Package:
             tuple(_code(**code) for code in found["codes"]),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RawkernError(f"{path} is not a valid manifest ({error!r}): build it again") from None
+        raise RawkernError(f"{path} is not a valid manifest ({error!r}): rebuild it") from None
 
 
 #: What is in a manifest: lists of one shape, dicts of one shape by names, dicts with these keys, or one of some types.
@@ -164,11 +164,11 @@ def program(source: Source, arch: str, key: str) -> Program:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise RawkernError(f"{file} cannot be read ({error.strerror}), which {source.name} lists: install it again, or "
-                           "build it again") from None  # fmt: skip
+        raise RawkernError(f"cannot read {file}, which {source.name} lists ({error.strerror}): reinstall or rebuild "
+                           "the package") from None  # fmt: skip
     if sha256(data) != code.sha256:
-        raise RawkernError(f"{file} is not the file that {source.name} was written for, its SHA-256 is another: "
-                           "install it again, or build it again")  # fmt: skip
+        raise RawkernError(f"{file} is not the file that {source.name} lists, because its SHA-256 differs: "
+                           "reinstall or rebuild the package")  # fmt: skip
     return Program(source, code.arch, data, code.kernels, tuple(code.instances.items()), "", key)
 
 
@@ -222,7 +222,7 @@ def struct_layout(source: Source, type_name: str) -> StructLayout:
     """Return the layout of a struct; UnsupportedError where the compiler told none."""
     found = package(source).structs.get(type_name)
     if found is None:
-        raise UnsupportedError(f"{source.name} does not tell the layout of {type_name}")
+        raise UnsupportedError(f"{source.name} does not have the layout of {type_name}")
     return found
 
 

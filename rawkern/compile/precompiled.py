@@ -136,12 +136,12 @@ def _cubin_in(source: Source) -> bytes:
     while data[:4] == FATBIN and at + 64 <= len(data):
         header, size = elf.unpack("<4xIQ", data, at)
         if not header:
-            raise elf.damaged(at, "what is said of a part of the fatbin takes no bytes")
+            raise elf.damaged(at, "an entry of the fatbin has a size of 0")
         part = data[at + header : at + header + size]
         if part[:4] == elf.MAGIC:
             return part
         at += header + size
     raise UnsupportedError(
-        f"{source.path} holds no cubin that can be read: its code is compressed, or it has PTX alone; "
+        f"{source.path} has no readable cubin: its code is compressed, or it has only PTX; "
         "make it with nvcc's --no-compress, or pass a .cubin or .ptx"
     )

@@ -44,7 +44,7 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
     not compile, has no kernel, or lacks one of the instances.
     """
     if not _ARCH.match(arch):
-        raise ValueError(f"architecture {arch!r} is not one; use 'sm_90' for a cubin or 'compute_80' for PTX")
+        raise ValueError(f"unknown architecture {arch!r}; use 'sm_90' for a cubin or 'compute_80' for PTX")
     name_expressions = tuple(dict.fromkeys(name_expressions))
     key = _key(source, arch, name_expressions)
     program = _remembered(key) or _made(source, arch, name_expressions, key)
@@ -144,7 +144,7 @@ def struct_layout(program: Program, type_name: str) -> StructLayout:
     if program.source.kind == "manifest":
         return packages.struct_layout(program.source, type_name)
     if program.source.binary is not None:
-        raise UnsupportedError(f"{program.source.name} does not tell the layout of {type_name}")
+        raise UnsupportedError(f"{program.source.name} does not have the layout of {type_name}")
     return layout.struct_layout(program.source, type_name, key_of(program.source))
 
 
@@ -153,7 +153,7 @@ def constant(source: Source, arch: str, expression: str) -> bool | int | float:
     if source.kind == "manifest":
         return packages.constant(source, arch, expression)
     if source.binary is not None:
-        raise UnsupportedError(f"{source.name} is compiled already; constants need the CUDA source")
+        raise UnsupportedError(f"{source.name} is already compiled; constants need the CUDA source")
     arch = arch.replace("sm_", "compute_")  # the same to the source, and no machine code is made
     return constants.value(source, arch, expression, _key(source, arch, ()))
 

@@ -125,7 +125,7 @@ def from_text(
     code = code.removeprefix("\ufeff")  # the byte-order mark of a file that was read as plain UTF-8
     _check_text(code, origin)
     if code.rstrip().endswith((".cu", ".cuh")) and len(code.split()) == 1:
-        raise ValueError(f"code is {code!r}, the name of a file and no CUDA source; pass path={code.strip()!r}")
+        raise ValueError(f"code is {code!r}, the name of a file, not CUDA source; pass path={code.strip()!r}")
     kept, directories = settings(options, include_dirs)
     text = " ".join([code, *kept])
     if "include" not in text or not re.search(r'include(?:=|\s*)"|-include', text):
@@ -162,7 +162,7 @@ def _compiled(data: bytes) -> str | None:
 def _precompiled(path: str, data: bytes, options: tuple[str, ...], include_dirs: tuple[str, ...]) -> Source:
     if options or include_dirs:
         given = "options" if options else "include_dirs"
-        raise ValueError(f"{given} is given for {path}, which is compiled already; leave it out, or pass the source")
+        raise ValueError(f"{given} is given for {path}, which is already compiled; leave it out, or pass the source")
     if _compiled(data) != "PTX":
         return Source(f"// sha256 {sha256(data)}", path, (), (), (), binary=data)
     data = data.rstrip(b"\0")
@@ -254,4 +254,4 @@ def _check_text(text: str, found: frames.Place | str | None) -> None:
     except UnicodeEncodeError as error:
         name = frames.spelled(found) if isinstance(found, tuple) else found or STRING_NAME
         line = text.count("\n", 0, error.start) + 1
-        raise ValueError(f"{name} has half of a surrogate pair in line {line}, {text[error.start]!r}") from None
+        raise ValueError(f"{name} has an unpaired surrogate in line {line}, {text[error.start]!r}") from None

@@ -120,7 +120,7 @@ def _cuda() -> Any:
         count, reason = 0, f" ({error})"
     if not count:
         raise MissingDependencyError(
-            f"the tensors are on a GPU, but CuPy {cupy.__version__} finds none{reason}; its CUDA version has to fit "
+            f"the tensors are on a GPU, but CuPy {cupy.__version__} finds none{reason}; its CUDA version must match "
             f"the driver, as torch's does (CUDA {torch.version.cuda}); run: {fix}"
         )
     return cuda
@@ -136,7 +136,7 @@ def set_limit(device: torch.device, name: str, value: int) -> None:
         _on_device(runtime, index, runtime.deviceSetLimit, getattr(runtime, _LIMITS[name]), value)
     except RuntimeError as error:
         heap = "; set it before the first kernel that uses malloc" if name == "malloc_heap_size" else ""
-        raise LaunchError(f"cuda:{index} does not take {value} bytes as its {name}: {error}{heap}") from None
+        raise LaunchError(f"cannot set {name} of cuda:{index} to {value} bytes: {error}{heap}") from None
 
 
 def get_limit(device: torch.device, name: str) -> int:
@@ -180,7 +180,7 @@ class Module:
             try:
                 self.handle = self._load(program)
             except self.driver.CUDADriverError as why:
-                raise LaunchError(f"the driver does not load code for {program.arch} on cuda:{index}: {why}") from None
+                raise LaunchError(f"the driver cannot load code for {program.arch} on cuda:{index}: {why}") from None
         #: Variables that another program of the module has had before, by symbol.
         self.copies = variables.add(self, program) if variables is not None else {}
 

@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 def engine(device: torch.device) -> Any:
     """The engine of a device: a module with ``load_module``; LaunchError for a GPU where torch sees none."""
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise LaunchError(f"an argument is on {device}, and torch sees no GPU; `rawkern doctor` says why")
+        raise LaunchError(f"an argument is on {device}, and torch sees no GPU; `rawkern doctor` shows why")
     return importlib.import_module("rawkern.engines.cuda" if device.type == "cuda" else "rawkern.engines.cpu")
 
 
@@ -34,7 +34,7 @@ def default_device() -> torch.device:
     return CPU
 
 
-def normalised(device: torch.device | str | int) -> torch.device:
+def normalized(device: torch.device | str | int) -> torch.device:
     """The device with its index; only "cpu" and "cuda" run kernels."""
     if type(device) is int:
         device = f"cuda:{device}"  # torch itself cannot tell where there is no GPU

@@ -89,7 +89,7 @@ def card_named(name: str) -> Card:
     """The card of a name such as ``"h100"``, with the figures that were measured here if there are any."""
     found = CARDS.get(gpu_named(name).name)
     if found is None:
-        raise ValueError(f"device is {name!r}, of which no time is estimated; pass one of {', '.join(CARDS)}")
+        raise ValueError(f"device is {name!r}, for which there are no estimates; pass one of {', '.join(CARDS)}")
     figures = cache.get(_key(found.name))
     return calibrated(found, json.loads(figures)) if figures else found
 

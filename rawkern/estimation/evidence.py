@@ -89,14 +89,12 @@ def gathered(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[
     shape = config.grid, config.block, config.shared_mem, config.attributes, bound
     if config.attributes.cooperative or config.attributes.together > 1:
         how = "cooperatively" if config.attributes.cooperative else "in clusters"
-        raise UnsupportedError(f"{name} is launched {how}; no time is estimated where blocks wait for each other")
+        raise UnsupportedError(f"{name} is launched {how}; launches whose blocks wait for each other are not estimated")
     total = math.prod(config.grid)
     with reachable.as_before(memory):
         blocks = [total // 2]
         if kernel.waits(config.block, config.shared_mem, config.attributes):
-            raise UnsupportedError(
-                f"{name} waits for other blocks or for the host; of such kernels no time is estimated"
-            )
+            raise UnsupportedError(f"{name} waits for other blocks or for the host; such kernels are not estimated")
         trace = kernel.trace(*shape, memory, blocks)
         instructions = trace.counts.instructions()
         _reject(name, instructions)
@@ -122,6 +120,6 @@ def _reject(name: str, instructions: Sequence[dict[str, Any]]) -> None:
     for one in instructions:
         if one["ptx"].startswith(UNKNOWN):
             raise UnsupportedError(
-                f"{name} has {one['ptx']}: of matrix instructions, bulk copies and sleeps no time is estimated, "
+                f"{name} has {one['ptx']}: matrix instructions, bulk copies and sleeps are not estimated, "
                 "since none was measured"
             )

@@ -147,7 +147,7 @@ def _named(
             return found
     instead = library_call(name)
     if instead is not None:
-        raise NotTranslated(f"{name}, a function of a library for the host", node, f"call {instead}")
+        raise NotTranslated(f"{name}, a function of a host library", node, f"call {instead}")
     limit = limits_value(f, node, called)
     if limit is not None:
         return limit

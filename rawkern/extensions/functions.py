@@ -63,7 +63,7 @@ def read_signature(unit: Unit, function: Function, node: Any) -> None:
         if one.type == "variadic_parameter_declaration":
             pack = type_of(f, one.child_by_field_name("type"))
             if pack.kind != "pack":
-                raise NotTranslated("parameters of any number", node)
+                raise NotTranslated("a parameter pack", node)
             name_ = text_of(named(one.child_by_field_name("declarator"))[-1]).removeprefix("...").strip()
             made = f.declare(name_, Type("pack", pack.name))
             function.pack, function.pack_name, function.pack_types = made.python, name_, pack.name

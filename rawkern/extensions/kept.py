@@ -52,6 +52,6 @@ def read_variable(unit: Unit, name: str, python: str, node: Any, declarator: Any
     f = Context(unit, Function(name, ""))
     type_, first = _first(f, node, declared_type(f, node.child_by_field_name("type"), declarator, node), value)
     if f.out:
-        raise NotTranslated(f"`{short(node)}`: its first value", node)
+        raise NotTranslated(f"`{short(node)}`: its initial value", node)
     unit.variables[name] = Variable(python, type_, depth=OF_MODULE)
     unit.late[python] = first.code

@@ -23,7 +23,7 @@ def parameters_of(f: Context, node: Any) -> list[tuple[str, Type, Any]]:
     found = []
     for one in named(declarator.child_by_field_name("parameters")) if declarator is not None else []:
         if one.type not in ("parameter_declaration", "optional_parameter_declaration"):
-            raise NotTranslated(f"`{short(one)}`: parameters of any number", one)
+            raise NotTranslated(f"`{short(one)}`: a parameter pack", one)
         inner = one.child_by_field_name("declarator")
         type_ = declared_type(f, one.child_by_field_name("type"), inner, one)
         while inner is not None and inner.type != "identifier":

@@ -229,7 +229,7 @@ def _first(f: Context, node: Any, type_: Type) -> str:
     """The first value of a member from what follows its name."""
     values = [f.value(one) for one in named(node)] if node.type in ("argument_list", "initializer_list") else None
     if type_.kind == "array" and (values is None or values):
-        raise NotTranslated(f"`{short(node)}`: the first value of an array", node)
+        raise NotTranslated(f"`{short(node)}`: the initial value of an array", node)
     if type_.kind == "array":
         return _default(f, node, type_)
     if values is None:

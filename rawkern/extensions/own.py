@@ -158,7 +158,7 @@ def template_codes(
     for k, parameter in enumerate(one.template):
         if parameter.keyword == "pack":
             if k < len(given):
-                raise NotTranslated(f"`{short(node)}`: template arguments of any number", node)
+                raise NotTranslated(f"`{short(node)}`: a pack of template arguments", node)
             codes.append(f"[{', '.join(_pack_code(f, value) for value in values[len(one.parameters) :])}]")
             continue
         if k < len(given):

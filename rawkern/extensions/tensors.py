@@ -78,7 +78,7 @@ def method(f: Context, node: Any, value: Value, name: str, of: list[Any] | None,
     if name in _BY_ATEN or (not hasattr(torch.Tensor, name) and _schema(name) is not None):
         return _of_aten(f, node, name, [value, *(f.value(one) for one in nodes)])
     if name.startswith("toLegacy") or not hasattr(torch.Tensor, name):
-        raise NotTranslated(f"`{short(node)}`: a tensor's method {name}, which torch has not in Python", node)
+        raise NotTranslated(f"`{short(node)}`: a tensor's method {name}, which torch does not have in Python", node)
     arguments = [f.value(one) for one in nodes]
     codes = arguments_of(f, node, name, arguments, function=False)
     return Value(f"{code}.{name}({', '.join(codes)})", _returned(name, arguments, 0))

@@ -83,7 +83,7 @@ def derive(
         tuple(f"memory_{x}" for x in wanted), taken, lambda kernel: _of_one_thread(kernel, where),
     )  # fmt: skip
     if helped := tree.called(lines) & helpers.HELPERS.keys() - _SPELLED:
-        raise where.refuse(1, f"CUDA has no {', '.join(sorted(helped))}(), which its derivative is made of", "")
+        raise where.refuse(1, f"its derivative needs {', '.join(sorted(helped))}(), which CUDA does not have", "")
     of = {f"{a}{x}": Name(f"{b}{x}") for x in kinds if kinds[x] not in INTEGERS for a, b in _MEMORY.items()}
     lines = _set_at_once(_by_name(lines, of, {p: p for p in of.values()}), [Name(f"grad_{x}") for x in wanted])
     text = "\n".join(rendered(_of_type(lines, real), 0))

@@ -240,7 +240,7 @@ def make_unit(
     # The first reading checks the settings; it is compiled later, if it still holds then.
     first = _read(code, path, options, include_dirs, cupy, origin)
     if first.binary is not None and expressions:
-        raise ValueError(f"name_expressions are for CUDA source; {first.name} is compiled already")
+        raise ValueError(f"name_expressions are for CUDA source; {first.name} is already compiled")
     folders = (*(os.path.abspath(os.fspath(folder)) for folder in include_dirs), *_implied(first, include_dirs))
     settings = Settings(code, first.path, first.options, folders, expressions, cooperative, strided, cupy, origin)
     return Unit(settings, first)

@@ -121,7 +121,7 @@ def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, attributes: Attributes 
     if blocks > MAX_GRID[0]:
         raise ValueError(
             f"{name}: forall({n}) needs {blocks} blocks of {size} threads, a grid has at most {MAX_GRID[0]}; "
-            f"let each thread do several elements (a grid-stride loop) and launch with kernel[grid, block](...)"
+            f"let each thread process several elements (a grid-stride loop) and launch with kernel[grid, block](...)"
         )
     return LaunchConfig((blocks, 1, 1), (size, 1, 1), 0, attributes)
 
@@ -135,8 +135,8 @@ def check_kernel_limits(name: str, config: LaunchConfig, kernel: Limited) -> Non
     most = attributes["max_threads_per_block"]
     if config.threads > most:
         raise ValueError(
-            f"{name}: block {_show(config.block)} has {config.threads} threads, this kernel runs with at most "
-            f"{most} a block on {where} (its registers or __launch_bounds__ set that); use a smaller block"
+            f"{name}: block {_show(config.block)} has {config.threads} threads, this kernel supports at most "
+            f"{most} per block on {where} (limited by its registers or __launch_bounds__); use a smaller block"
         )
     static = attributes["shared_size_bytes"]
     room = max(kernel.max_shared_mem - static, 0)
@@ -162,8 +162,7 @@ def cluster_of(name: str, attributes: Attributes, kernel: Clustered) -> Dim3 | N
     if not any(own):
         if asked is None:
             raise ValueError(
-                f"{name}: the source has clusters whose size the launch has to tell; "
-                f"launch {name}.configured(cluster=(2, 1, 1))"
+                f"{name}: the source has clusters but not their size; launch {name}.configured(cluster=(2, 1, 1))"
             )
         return asked
     if asked is not None:
@@ -184,14 +183,14 @@ def check_cluster(name: str, config: LaunchConfig, kernel: Clustered) -> None:
     if not most:
         what = "programmatic dependent launch" if asked is None else "clusters"
         raise UnsupportedError(
-            f"{name}: this kernel needs compute capability 9.0: {what}; {where} has none of that; "
+            f"{name}: this kernel needs compute capability 9.0: {what}; {where} does not support that; "
             "use a newer GPU (on the CPU, RAWKERN_ARCH names it)"
         )
     if asked is not None and blocks > most:
         raise ValueError(
-            f"{name}: cluster {_show(asked)} has {blocks} blocks; of {config.threads} threads and {config.shared_mem} "
-            f"bytes of dynamic shared memory each, at most {most} of this kernel's fit into a cluster on {where}; "
-            f"use a smaller cluster or smaller blocks"
+            f"{name}: cluster {_show(asked)} has {blocks} blocks; with {config.threads} threads and "
+            f"{config.shared_mem} bytes of dynamic shared memory each, a cluster of this kernel has at most {most} on "
+            f"{where}; use a smaller cluster or smaller blocks"
         )
 
 
@@ -244,7 +243,7 @@ def _smaller(what: str, number: int, limits: Dim3) -> str:
         return "put the longest axis on x"
     if what == "block":
         return "use a smaller block and a larger grid"
-    return "let each thread do several elements (a loop with a step of gridDim.x * blockDim.x)"
+    return "let each thread process several elements (a loop with a step of gridDim.x * blockDim.x)"
 
 
 def _shared_mem(name: str, value: Any) -> int:

@@ -9,7 +9,7 @@ import torch
 from rawkern.base.api_boundary import api_boundary
 from rawkern.base.dynamo import untraced
 from rawkern.base.scoped_setting import SettingScope
-from rawkern.engines.devices import default_device, engine, normalised
+from rawkern.engines.devices import default_device, engine, normalized
 
 _NAMES = ("malloc_heap_size", "stack_size")
 
@@ -49,7 +49,7 @@ def set_limit(name: str, nbytes: int, device: torch.device | str | int | None = 
         raise TypeError(f"{name} is {nbytes!r}, a limit is an int, in bytes") from None
     if isinstance(nbytes, bool) or value <= 0:
         raise ValueError(f"{name} is {nbytes!r}, a limit is a positive number of bytes")
-    where = default_device() if device is None else normalised(device)
+    where = default_device() if device is None else normalized(device)
     engine(where).set_limit(where, name, value)
 
 
@@ -76,7 +76,7 @@ def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
         There is no such limit.
     """
     _check_name(name)
-    where = default_device() if device is None else normalised(device)
+    where = default_device() if device is None else normalized(device)
     return engine(where).get_limit(where, name)
 
 

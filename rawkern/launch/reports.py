@@ -222,7 +222,7 @@ def _misaligned(it: _Case, f: Finding) -> str:
 
 def _uninitialized(it: _Case, f: Finding) -> str:
     if it.space == "register":
-        return "uses a variable that it has not set"
+        return "uses a variable that it has not initialized"
     if it.space == "local":
         return f"{it.does} byte {f.offset} of its local variables, which it has not written"
     what = it.what if f.piece is not None else f"byte {f.offset} of shared memory"
@@ -238,7 +238,7 @@ def _race(it: _Case, f: Finding) -> str:
         order = "a wait for the copy, and a barrier before other threads use it"
     nothing = f"nothing orders the two ({order})"
     if f.extra:
-        nothing = "what orders the two is who took a lock first, and not both hold it"
+        nothing = "only the order in which a lock was taken orders the two, and one of them does not hold it"
     return f"{it.does} {what}, which {it.other.who} {theirs} at {it.other.where}; {nothing}"
 
 
@@ -252,7 +252,7 @@ def _not_here(it: _Case, f: Finding) -> str:
 def _bad_free(it: _Case, f: Finding) -> str:
     if f.piece is not None and f.offset:
         return f"frees an address {f.offset} bytes inside a piece of memory from malloc"
-    return "frees memory a second time" if f.piece is not None else "frees what malloc did not give"
+    return "frees memory a second time" if f.piece is not None else "frees memory that malloc did not return"
 
 
 #: What warp instructions are in CUDA.
@@ -280,28 +280,28 @@ KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding],
         "waits at this barrier while {it.other.who} waits at the one of {it.other.where}; all threads of the block "
         "must reach the same one"),
     "NOT_BEGUN": (errors.BarrierError,
-        "accesses shared memory of another block of its cluster before that block runs; the blocks have to meet at the "
+        "accesses shared memory of another block of its cluster before that block runs; all blocks must wait at the "
         "barrier of the cluster first (cluster.sync())"),
     "ENDED": (errors.BarrierError,
-        "accesses shared memory of another block of its cluster after that block has ended; it has to wait at the "
-        "barrier of the cluster (cluster.sync()) until the others need it no more"),
+        "accesses shared memory of another block of its cluster after that block has ended; every block must wait at "
+        "the barrier of the cluster (cluster.sync()) while others use its memory"),
     "EARLY_READ": (errors.RaceError,
-        "uses sums of the product of its warp group (wgmma) that is started at {it.other.where} before it has waited "
-        "for that (wgmma.wait_group)"),
+        "uses sums of its warp group's product (wgmma), started at {it.other.where}, without waiting for it "
+        "(wgmma.wait_group)"),
     "NO_PROXY_FENCE": (errors.RaceError,
         "reads {it.what} asynchronously, which {it.other.who} writes at {it.other.where}, without fence.proxy.async "
-        "after that: bulk copies and wgmma need not see ordinary writes before"),
+        "in between: without it, bulk copies and wgmma may not see ordinary writes"),
     "INITIALIZED": (errors.BarrierError,
-        "initializes an mbarrier that is initialized at {it.other.where} already; mbarrier.inval ends its use"),
+        "initializes an mbarrier that was already initialized at {it.other.where}; call mbarrier.inval first"),
     "UNSEEN_PHASE": (errors.BarrierError,
-        "arrives at an mbarrier whose phase before no thread has waited for: at least one has to see that it is "
+        "arrives at an mbarrier for whose previous phase no thread has waited: at least one thread must see that phase "
         "complete (mbarrier.try_wait) before the next arrival"),
     "DESCRIPTORS": (errors.BarrierError,
-        "gives wgmma other matrix descriptors than {it.other.who}, which is of the same warp group; all four warps "
-        "have to give the same"),
+        "passes wgmma other matrix descriptors than {it.other.who} of the same warp group; all four warps must pass "
+        "the same"),
     "OPERATION_LEFT": (errors.RaceError,
-        "ends while the copy that it starts here may still run: wait for it before (cp.async.bulk.wait_group, or the "
-        "mbarrier)"),
+        "ends while the copy that it starts here may still run: wait for the copy first (cp.async.bulk.wait_group, or "
+        "the mbarrier)"),
     "DEADLOCK": (errors.BarrierError, "waits at a barrier that the others never reach"),
     "MASK_WITHOUT_SELF": (errors.WarpSyncError,
         "executes {it.instruction} with a mask that does not name its own lane, {it.lane}"),

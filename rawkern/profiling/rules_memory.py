@@ -53,18 +53,18 @@ def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
             structs.setdefault((str(a["root"]), stride), set()).add(f"{one['ptx']} {a['at']}")
     for one, a in rows:
         extra, stride = a["sectors"] - a["ideal"], _stride(a)
-        neighbours = stride is not None and abs(stride) == a["size"]
-        if extra <= 0 or a["sectors"] < (SHIFTED if neighbours else MUCH) * a["ideal"]:
+        neighbors = stride is not None and abs(stride) == a["size"]
+        if extra <= 0 or a["sectors"] < (SHIFTED if neighbors else MUCH) * a["ideal"]:
             continue
         line, cost = launch.line_of(one), extra * SECTOR
         seen = f"{LOADS[a['what']]}{_of(launch, a)} touch {a['sectors']:,} sectors where {a['ideal']:,} would do"
-        if (neighbours or stride is None) and extra <= a["requests"]:  # lanes are contiguous, at least in most warps
+        if (neighbors or stride is None) and extra <= a["requests"]:  # lanes are contiguous, at least in most warps
             if a["misaligned"]:
                 yield (
                     "misaligned", line, cost, f"{seen}: warps do not start at a multiple of 32 bytes",
                     "start rows and arrays at multiples of 32 bytes, or load whole sectors and shift in registers",
                 )  # fmt: skip
-        elif neighbours:
+        elif neighbors:
             yield (
                 "uncoalesced", line, cost, f"{seen}: inactive lanes leave gaps",
                 "make the active lanes contiguous",

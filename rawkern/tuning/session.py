@@ -119,7 +119,7 @@ class Session:
                 self.broken = self.over = True
                 raise LaunchError(
                     f"autotune of {self.name}: the GPU failed in the configuration {shown(config)}: {error}; "
-                    "rawkern.check() says where"
+                    "rawkern.check() shows where"
                 ) from error
 
     def _bound(self, state: State) -> tuple[Saved, Reference | None]:

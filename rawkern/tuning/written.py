@@ -61,7 +61,7 @@ def _as_tensor(memory: Memory, where: Where) -> torch.Tensor:
     if memory.tensor is not None:
         return memory.tensor.detach()
     if not memory.contiguous:
-        raise LaunchError(f"{where} is a {memory.kind} that is not contiguous, and tuning puts back what was in it; "
+        raise LaunchError(f"{where} is a {memory.kind} that is not contiguous, and tuning restores its contents; "
                           "pass a torch tensor")  # fmt: skip
     nbytes = memory.count * memory.itemsize
     if not nbytes:

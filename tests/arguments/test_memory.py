@@ -265,7 +265,7 @@ def test_numpy() -> None:
     refuse(
         "float const*",
         a.astype(">f4"),
-        "has the byte order of another machine (>f4); pass x.astype(x.dtype.newbyteorder('='))",
+        "has a foreign byte order (>f4); pass x.astype(x.dtype.newbyteorder('='))",
     )
     refuse("void*", np.array([None]), "is a NumPy array of Python objects; give it a numeric dtype")
     assert one("double const*", np.ones(3)[::-1][:1]).values  # one element has no direction

@@ -169,7 +169,7 @@ def test_struct_refused() -> None:
         "has member 'd' at byte 1, Padded has it at byte 8; align it as C does (numpy.dtype(..., align=True))",
     )
     # A pointer whose bytes are in reverse ends the process.
-    foreign = "has the byte order of another machine; make it in this one's"
+    foreign = "has a foreign byte order; convert it to the native one"
     refuse("ns::Params", np.zeros((), [("n", ">i4"), ("a", ">f4"), ("x", ">u8"), ("y", ">u8")]), foreign)
     refuse("ns::Params", ForeignParams(), foreign)
     read = "ns::Params has it as {}; give its dtype the kernel's members"

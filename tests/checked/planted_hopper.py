@@ -77,7 +77,7 @@ extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + 
     for (int i = 0; i < 4; i++)
         d[threadIdx.x * 4 + i] = c[i];               // defect
     WAIT(0);
-}""", ("// wait", "WAIT(0);"), 128, halves, says=r"uses sums of the product .* before it has waited for that"),
+}""", ("// wait", "WAIT(0);"), 128, halves, says=r"uses sums of its warp group's product .* without waiting for it"),
     _pair("product_wrong_group", "RaceError", r"""// a loop of wgmma that leaves its last group pending
 extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + FILL + r"""
     PROXY_FENCE;
@@ -92,7 +92,7 @@ extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + 
     // wait
     for (int i = 0; i < 4; i++)
         d[threadIdx.x * 4 + i] = c[i];               // defect
-}""", ("// wait", "WAIT(0);"), 128, halves, says=r"uses sums of the product"),
+}""", ("// wait", "WAIT(0);"), 128, halves, says=r"uses sums of its warp group's product"),
     _pair("operand_overwritten", "RaceError", r"""// an operand of a wgmma overwritten before wgmma.wait_group
 extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + FILL + r"""
     PROXY_FENCE;
@@ -121,7 +121,7 @@ extern "C" __global__ void k(const __half* a, const __half* b, float* d) {
     COMMIT;
     WAIT(0);
     for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = c[i];
-}""", ("// fence", "PROXY_FENCE;"), 128, halves, says="without fence.proxy.async after"),
+}""", ("// fence", "PROXY_FENCE;"), 128, halves, says="without fence.proxy.async in between"),
     _pair("no_proxy_fence_for_store", "RaceError", r"""// shared memory written for a bulk store without fence.proxy.async
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ __align__(16) float s[64];
@@ -132,7 +132,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         STORE(out, shared(s), 256);                  // defect
         WAIT_STORES;
     }
-}""", ("// fence", "PROXY_FENCE;"), 64, floats(64), says="without fence.proxy.async after"),
+}""", ("// fence", "PROXY_FENCE;"), 64, floats(64), says="without fence.proxy.async in between"),
     _pair("store_without_wait", "RaceError", r"""// a kernel that ends while its bulk store may still read shared memory
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ __align__(16) float s[64];
@@ -171,7 +171,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     }
     out[threadIdx.x] = x[threadIdx.x];
 }""", ("// inval", r"""if (threadIdx.x == 0) ASM("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(shared(&bar)) : "memory");"""),
-          32, floats(32), says="is initialized at .* already"),
+          32, floats(32), says="was already initialized at"),
     _pair("barrier_not_visible", "RaceError", r"""// an mbarrier that another warp uses before it has to be initialized
 extern "C" __global__ void k(int n, const float* x, float* out) {
     __shared__ u64 bar;
@@ -193,7 +193,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         // wait
     }
     out[threadIdx.x] = x[threadIdx.x];
-}""", ("// wait", "WAIT_PHASE(shared(&bar), i & 1);"), 32, floats(32), says="no thread has waited for"),
+}""", ("// wait", "WAIT_PHASE(shared(&bar), i & 1);"), 32, floats(32), says="for whose previous phase no thread has waited"),
     _pair("descriptors_differ", "BarrierError", r"""// warps of a group that give wgmma different operands
 extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + FILL + r"""
     PROXY_FENCE;

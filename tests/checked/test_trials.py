@@ -75,7 +75,7 @@ def test_accesses_that_the_compiler_deletes(kernels):
     with rawkern.check(optimized=False):
         with pytest.raises(rawkern.RaceError, match="writes s") as caught:
             kernels.dead[1, 64](zeros(64))
-        assert caught.value.__notes__ == ["found in code that is not optimized, not in the launch as it is"]
+        assert caught.value.__notes__ == ["found in unoptimized code, not in the launch as it is"]
         x = zeros(1)
         kernels.swapped[2, 64](x)
     assert x.item() == 128

@@ -128,7 +128,7 @@ def test_a_mistake_is_shown_with_its_place(file: Path, capsys: pytest.CaptureFix
             ["{file}", "--kernel", "half_of<nothing>"],
             "has no kernel 'half_of<nothing>'; kernels: saxpy; templates: half_of",
         ),
-        (["{file}", "--arch", "hopper"], "architecture 'hopper' is not one; pass one such as 'sm_90'"),
+        (["{file}", "--arch", "hopper"], "unknown architecture 'hopper'; pass one such as 'sm_90'"),
         (["{file}", "--arch", "sm_10"], "--arch sm_10: this compiler knows sm_"),
         (["{file}", "--option=-arch=sm_70"], "option '-arch=sm_70' cannot be used"),
         (["{file}", "-I", "/nowhere"], "include directory /nowhere is not a directory"),

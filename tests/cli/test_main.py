@@ -91,7 +91,7 @@ def test_a_library_that_is_missing_is_named(arguments: tuple[str, ...]) -> None:
     name = "platformdirs" if arguments == ("cache",) else "torch"
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"rawkern: No module named '{name}'; `rawkern doctor` says what is missing and how to install it\n"
+        f"rawkern: No module named '{name}'; `rawkern doctor` shows what is missing and how to install it\n"
     )
 
 

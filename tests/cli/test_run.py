@@ -278,7 +278,7 @@ def test_save_and_load(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "1.5", "--block", "32"], "grid is an int or a tuple"),
         (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "m", "--block", "32"], "unknown name m in 'm'; choose from"),
         (["missing", "--forall", "1"], "there is no kernel 'missing'"),
-        (["fill", "--forall", "1"], "'fill' is a template, fill<class T, int N>; ask for an instance of it"),
+        (["fill", "--forall", "1"], "'fill' is a template, fill<class T, int N>; name an instance of it"),
         (["saxpy", "--device", "tpu"], "--device tpu: choose cpu, cuda"),
         (["saxpy", "a=n", "n=a", "ones(1)", "ones(1)", "--forall", "1"], "n=a, a=n: they depend on each other"),
         (["saxpy", "n=n", "1", "ones(1)", "ones(1)", "--forall", "1"], "n=n: they depend on each other"),

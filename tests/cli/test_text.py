@@ -51,7 +51,7 @@ def test_plural() -> None:
     ]
 
 
-def test_progress_and_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_and_color_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "30")

@@ -58,7 +58,7 @@ def test_what_cupy_is_told(backend: str, jitify: bool | None) -> None:
         ({"translate_cucomplex": "no"}, "translate_cucomplex is 'no'; pass True or False"),
         ({"path": "kernel.cubin"}, "give the CUDA source as code, or path= for a file; got both"),
         ({"code": None}, "give the CUDA source as code, or path= for a file; got neither"),
-        ({"options": ("-dc",)}, "option '-dc' cannot be used: a kernel is loaded as it is, without a link step"),
+        ({"options": ("-dc",)}, "option '-dc' cannot be used: kernels are loaded without a link step"),
     ],
 )
 def test_what_cannot_be(named: dict[str, Any], message: str) -> None:

@@ -62,7 +62,7 @@ def test_cubin_without_a_gpu() -> None:
 
 @pytest.mark.parametrize("arch", ["90", "sm90", "sm_", "compute_80;", ""])
 def test_bad_architecture(arch: str) -> None:
-    with pytest.raises(ValueError, match="is not one; use 'sm_90'"):
+    with pytest.raises(ValueError, match=r"unknown architecture .*; use 'sm_90'"):
         _compile(SQUARE, arch=arch)
 
 

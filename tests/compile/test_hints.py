@@ -50,11 +50,11 @@ def test_missing_header(tmp_path: Path) -> None:
         (
             "template <class F> __device__ int call(F f) { return f(3); }\n"
             "__device__ int f() { return call([] __device__ (int a) { return a; }); }",
-            "leave out the lambda's __device__: in device code it is the device's anyway",
+            "remove the lambda's __device__: a lambda in device code is device code",
         ),
         (
             "#include <torch/all.h>\n__device__ void f() { at::Generator g; }",
-            "of PyTorch's C++ library, device code has types",
+            "device code can use PyTorch's number types",
         ),
         ("__device__ half x;", "#include <cuda_fp16.h>"),
         ("__global__ void k(const __nv_bfloat16* x, int n) {}", "#include <cuda_bf16.h>"),
@@ -62,7 +62,7 @@ def test_missing_header(tmp_path: Path) -> None:
         ("__device__ void f() { std::vector<int> s; int n = std::min(1, 2); }", "std::vector is for host code"),
         (
             "__device__ float f() { return std::lerp(1, 2, 3); }",
-            "what cuda::std has; std::lerp needs its header, or is not",
+            "that is in cuda::std; include the header of std::lerp",
         ),
         ("__device__ void f() { cudaMalloc(0, 0); }", "calls to the CUDA runtime are host code"),
     ],
@@ -123,7 +123,7 @@ K = 'extern "C" __global__ void k'
         (
             K + "(at::Half* x) {}",
             'namespace or class "at" is undefined, in at::Half',
-            "bring them (<torch/extension.h>",
+            "include its headers\n  (<torch/extension.h>",
         ),
         (K + "() { mine::f(); }", 'namespace or class "mine" is undefined, in mine::f', "or a name is misspelled"),
         (K + '() { printf("a\n"); }', "missing closing quote", "make it a raw string"),
@@ -189,7 +189,7 @@ def test_a_hint_whose_header_is_nowhere(tmp_path: Path) -> None:
         ('namespace "cuda" has no member "ceil_div"', "cuda/cmath"),
     ):
         words = hints.hint(text, source.name, source, (str(tmp_path),))
-        assert f"<{header}> is not among the CUDA headers at hand" in words
+        assert f"<{header}> is not among the installed CUDA headers" in words
         (tmp_path / header).parent.mkdir(exist_ok=True)
         (tmp_path / header).write_text(text.split('"')[-2])
         assert hints.hint(text, source.name, source, (str(tmp_path),)) == f"hint: #include <{header}>"

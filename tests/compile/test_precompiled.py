@@ -93,7 +93,7 @@ def test_what_is_asked_of_the_source_alone(tmp_path: Path) -> None:
         lambda: programs.struct_layout(program, "Range"),
         lambda: programs.constant(source, CPU_ARCH, "1 + 1"),
     ):
-        with pytest.raises(UnsupportedError, match=r"Range|compiled already"):
+        with pytest.raises(UnsupportedError, match=r"Range|already compiled"):
             ask()
 
 
@@ -103,7 +103,7 @@ def test_files_that_are_no_code(tmp_path: Path) -> None:
         entries(tmp_path / "cut.cubin")
     part = struct.pack("<HHIQ48x", 1, 0x101, 64, len(PTX)) + PTX.encode()  # PTX alone
     (tmp_path / "ptx.fatbin").write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(part)) + part)
-    with pytest.raises(UnsupportedError, match="holds no cubin that can be read"):
+    with pytest.raises(UnsupportedError, match="has no readable cubin"):
         entries(tmp_path / "ptx.fatbin")
     (tmp_path / "k.cu").write_text("/* a * header **/\n" * 200 + "// .version 8.0\nint version;")
     assert from_path(tmp_path / "k.cu").kind == "CUDA"

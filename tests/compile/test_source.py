@@ -86,7 +86,7 @@ def test_include_directories_in_options_are_taken_out(tmp_path: Path) -> None:
         ([4], TypeError, "pass a tuple of strings"),
         (None, TypeError, "options is None; pass a tuple of strings"),
         ((option for option in ("-DN=4",)), TypeError, "pass a tuple of strings"),  # it can be read only once
-        (["-D"], ValueError, "'-D' lacks its value"),
+        (["-D"], ValueError, "'-D' has no value"),
         (["-I/not/there"], ValueError, "include directory /not/there is not a directory"),
     ],
 )
@@ -112,7 +112,7 @@ def test_bad_sources(tmp_path: Path) -> None:
     (tmp_path / "wide.cu").write_bytes("// one".encode("utf-16-le"))
     with pytest.raises(ValueError, match=r"wide.cu has a NUL character in line 1; .*save a file as UTF-8"):
         from_path(tmp_path / "wide.cu")
-    with pytest.raises(ValueError, match=r"kernel.cu has half of a surrogate pair in line 2"):
+    with pytest.raises(ValueError, match=r"kernel.cu has an unpaired surrogate in line 2"):
         from_text("// one\n// \ud800")
 
 
@@ -290,14 +290,14 @@ def test_declarations() -> None:
         lambda code: rawkern.elementwise("T x", "T y", "y = x + \ud800", "half")(torch.ones(1)),
     ],
 )
-def test_half_a_surrogate_pair_is_refused_in_words(use) -> None:
-    with pytest.raises(ValueError, match=r"half of a surrogate pair") as caught:
+def test_an_unpaired_surrogate_raises_an_error_in_words(use) -> None:
+    with pytest.raises(ValueError, match=r"an unpaired surrogate") as caught:
         use('extern "C" __global__ void f(float* y) { *y = 1; }')
     assert type(caught.value) is ValueError
 
 
 def test_names_of_files_that_are_not_text(tmp_path: Path) -> None:
-    """The bytes of a path are what they are; Python has them as halves of surrogate pairs."""
+    """The bytes of a path are what they are; Python has them as unpaired surrogates."""
     folder = tmp_path / os.fsdecode(b"\xff")
     folder.mkdir()
     (folder / "two.h").write_text("#define TWO 2")

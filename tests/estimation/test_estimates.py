@@ -98,7 +98,7 @@ def test_refusals_name_what_they_refuse(module, memory):
     copy = module.get_function("copy")
     with pytest.raises(ValueError, match="unknown device"):
         copy.forall(N).estimate(x, y, N, 1, device="h1000")
-    with pytest.raises(ValueError, match="no time is estimated; pass one of h100"):
+    with pytest.raises(ValueError, match="there are no estimates; pass one of h100"):
         copy.forall(N).estimate(x, y, N, 1, device="v100")
     with pytest.raises(ValueError, match="launches nothing"):
         copy.forall(0).estimate(x, y, 0, 1, device="h100")

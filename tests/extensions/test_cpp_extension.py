@@ -90,13 +90,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     assert e.combine.__doc__ == "Adds."
     assert e.half_int(7) == 3 and e.half_double(7.0) == 3.5 and e.minus(2, 5) == -3
     assert e.div([2, 3]) == 6 and e.print(-7) == -3  # names that mean something else in the module
-    with pytest.raises(TypeError, match="misses its argument 'a'"):
+    with pytest.raises(TypeError, match="is missing its argument 'a'"):
         e.print()
     for arguments, text in [
         (("x",), r"combine\(\): the argument 'first' is str 'x', C\+\+ takes an integer"),
         ((1.5,), "the argument 'first' is float 1.5"),
         ((2**40,), "an integer from -2147483648 to 2147483647"),
-        ((), "misses its argument 'first'"),
+        ((), "is missing its argument 'first'"),
     ]:
         with pytest.raises(TypeError, match=text):
             e.combine(*arguments)

@@ -88,7 +88,7 @@ def test_files_are_found_here_and_beside_the_caller(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(here)
     for name in ("kernels/k.cu", Path("kernels/k.cu"), there / "kernels/k.cu"):
         assert caller["load"](name) == str(there / "kernels" / "k.cu")
-    message = f"there is no file 'gone.cu' in {here}, or in {there}, where the call stands"
+    message = f"there is no file 'gone.cu' in {here}, or in {there}, the folder of the calling file"
     with pytest.raises(FileNotFoundError, match=f"{re.escape(message)}$"):
         caller["load"]("gone.cu")
     (here / "kernels").mkdir()

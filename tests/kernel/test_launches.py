@@ -68,13 +68,13 @@ def test_clusters_that_source_and_device_do_not_take(recorder: Recorder) -> None
             kernel.configured(**attributes)[16, 64, 128](*arguments)  # type: ignore[arg-type]
 
     needs = "saxpy: this kernel needs compute capability 9.0: "
-    refused(UnsupportedError, f"{needs}clusters; sm_80 has none of that", cluster=2)
+    refused(UnsupportedError, f"{needs}clusters; sm_80 does not support that", cluster=2)
     refused(UnsupportedError, f"{needs}programmatic dependent launch; sm_80", programmatic=True)
     recorder.architecture, recorder.most_of_cluster = "sm_90", 8
-    most = r"cluster \(16, 1, 1\) has 16 blocks; of 64 threads and 128 bytes .* at most 8 of this kernel's fit .* sm_90"
+    most = r"cluster \(16, 1, 1\) has 16 blocks; with 64 threads and 128 bytes .* a cluster .* has at most 8 on sm_90"
     refused(ValueError, most, cluster=16)
     recorder.cluster = (0, 0, 0)
-    refused(ValueError, r"the launch has to tell; launch saxpy\.configured\(cluster=\(2, 1, 1\)\)")
+    refused(ValueError, r"but not their size; launch saxpy\.configured\(cluster=\(2, 1, 1\)\)")
     rawkern.RawKernel(SAXPY).configured(cluster=4)[16, 64](*arguments)
     assert recorder.launches[-1]["attributes"] == Attributes((4, 1, 1))
     recorder.cluster = (2, 2, 1)
@@ -114,10 +114,10 @@ def test_forall_picks_a_block_the_kernel_can_run_with(recorder: Recorder) -> Non
     kernel.forall(1000)(37, 2.0, x, y)
     assert recorder.configurations() == [((11, 1, 1), (96, 1, 1), 0)]
     with pytest.raises(
-        ValueError, match=r"saxpy: block \(128, 1, 1\) has 128 threads, this kernel runs with at most 100"
+        ValueError, match=r"saxpy: block \(128, 1, 1\) has 128 threads, this kernel supports at most 100"
     ):
         kernel.forall(1000, block=128)(37, 2.0, x, y)
-    with pytest.raises(ValueError, match=r"this kernel runs with at most 100 a block"):
+    with pytest.raises(ValueError, match=r"this kernel supports at most 100 per block"):
         kernel[1, 101](37, 2.0, x, y)
     assert len(recorder.launches) == 1
 

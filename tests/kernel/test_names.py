@@ -41,7 +41,7 @@ def test_kernels_are_found_by_name(recorder: Recorder, name: str, signature: str
         (
             "axpy",
             ValueError,
-            "'axpy' is a template, axpy<class T, int N>; ask for an instance of it, such as 'axpy<float, 4>'",
+            "'axpy' is a template, axpy<class T, int N>; name an instance of it, such as 'axpy<float, 4>'",
         ),
         (
             "nope",
@@ -65,7 +65,7 @@ def test_names_that_are_not_there_list_those_that_are(
 
 def test_kernels_of_one_name_in_two_namespaces(recorder: Recorder) -> None:
     spaces = rawkern.RawModule("".join(f"namespace {s} {{ __global__ void k(int* x) {{}} }}\n" for s in "ab"))
-    with pytest.raises(ValueError, match="more than one kernel 'k': a::k, b::k; ask for one by its full name"):
+    with pytest.raises(ValueError, match="more than one kernel 'k': a::k, b::k; name it in full"):
         spaces.get_function("k")
     assert spaces.get_function("b::k").signature == "void b::k(int *x)"
 
@@ -73,7 +73,7 @@ def test_kernels_of_one_name_in_two_namespaces(recorder: Recorder) -> None:
 def test_one_kernel_needs_no_name_and_two_do(recorder: Recorder) -> None:
     assert rawkern.RawKernel(SAXPY).signature == "void saxpy(int n, float a, const float *x, float *y)"
     two = "__global__ void first(int* x) { *x = 1; }\n__global__ void second(int* x) { *x = 2; }"
-    with pytest.raises(ValueError, match=re.escape("the source has 2 kernels (first, second); say which one")):
+    with pytest.raises(ValueError, match=re.escape("the source has 2 kernels (first, second); name one")):
         rawkern.RawKernel(two).forall(1)(torch.zeros(1, dtype=torch.int32))
 
 
@@ -118,7 +118,7 @@ def test_inline_namespaces_may_be_left_out(recorder: Recorder) -> None:
         assert module.get_function(name).signature == "void a::v1::b::k(int *x)"
     assert module.get_function("c::k").signature == "void c::v2::k(int *x)"
     assert module.get_function("k").signature == "void v3::k(float *x)"  # as in C++
-    with pytest.raises(ValueError, match="'a::b::t' is a template, a::v1::b::t<typename T>; ask for an instance"):
+    with pytest.raises(ValueError, match="'a::b::t' is a template, a::v1::b::t<typename T>; name an instance"):
         module.get_function("a::b::t")
     with pytest.raises(ValueError, match="there is no kernel 'b::k'"):
         module.get_function("b::k")
@@ -142,7 +142,7 @@ def test_templates_alone_are_listed() -> None:
         ({"path": "/nowhere/at/all.cu"}, FileNotFoundError, "/nowhere/at/all.cu"),
         ({"code": SAXPY, "name_expressions": "axpy<int>"}, TypeError, "pass a sequence of strings"),
         ({"code": SAXPY, "name_expressions": (3,)}, TypeError, "name_expressions is (3,); pass a sequence of strings"),
-        ({"code": " saxpy.cu\n"}, ValueError, "the name of a file and no CUDA source; pass path='saxpy.cu'"),
+        ({"code": " saxpy.cu\n"}, ValueError, "the name of a file, not CUDA source; pass path='saxpy.cu'"),
     ],
 )
 def test_settings_that_cannot_work(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -155,7 +155,7 @@ def test_ptx_and_cubin_need_no_gpu() -> None:
     assert ".target sm_80" in kernel.ptx()
     assert ".target sm_90" in kernel.ptx("compute_90") and ".entry saxpy" in kernel.ptx("sm_90")
     assert kernel.cubin("sm_90")[:4] == b"\x7fELF"
-    with pytest.raises(ValueError, match="architecture 'hopper' is not one; pass one such as 'sm_90'"):
+    with pytest.raises(ValueError, match="unknown architecture 'hopper'; pass one such as 'sm_90'"):
         kernel.cubin("hopper")
 
 

@@ -160,7 +160,7 @@ def test_a_specialization_does_not_stand_for_its_template(device: str) -> None:
     module.size[1, 1](d)
     assert (x.item(), d.item()) == (-1, 4)
     for name in ("fill", "size"):
-        with pytest.raises(ValueError, match=f"{name!r} is a template, .*; ask for an instance of it"):
+        with pytest.raises(ValueError, match=f"{name!r} is a template, .*; name an instance of it"):
             module.get_function(name)
 
 
@@ -217,10 +217,10 @@ def test_examples_of_instances_compile() -> None:
     module = RawModule(f"#include <cstdint>\n#include <cstddef>\n{kernels}{other}__global__ void plain(int* x) {{}}")
     examples = []
     for i, form in enumerate(FORMS):
-        with pytest.raises(ValueError, match=re.escape(f"is a template, k{i}<{form}>; ask for an instance")) as caught:
+        with pytest.raises(ValueError, match=re.escape(f"is a template, k{i}<{form}>; name an instance")) as caught:
             module.get_function(f"k{i}")
         examples.append(str(caught.value).rpartition("such as ")[2].strip("'"))
-    with pytest.raises(ValueError, match=r"'other' is a template, other<M m>; ask for an instance of it$"):
+    with pytest.raises(ValueError, match=r"'other' is a template, other<M m>; name an instance of it$"):
         module.get_function("other")
     again = RawModule(module.unit.settings.code, name_expressions=examples)
     assert [again.get_function(name).name for name in examples] == examples

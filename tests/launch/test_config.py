@@ -45,7 +45,13 @@ def test_accepted(grid: Any, block: Any, expected: LaunchConfig) -> None:
         (-3, 1, 0, ValueError, "k: grid.x is -3, it must be positive"),
         (1, 0, 0, ValueError, "k: block.x is 0, it must be positive"),
         (1, (1, 1, -1), 0, ValueError, "k: block.z is -1, it must be positive"),
-        (2**31, 1, 0, ValueError, "k: grid.x is 2147483648, the maximum is 2147483647; let each thread do several"),
+        (
+            2**31,
+            1,
+            0,
+            ValueError,
+            "k: grid.x is 2147483648, the maximum is 2147483647; let each thread process several",
+        ),
         ((1, 65536), 1, 0, ValueError, "k: grid.y is 65536, the maximum is 65535; put the longest axis on x"),
         ((1, 1, 70000), 1, 0, ValueError, "k: grid.z is 70000, the maximum is 65535"),
         (1, 1025, 0, ValueError, "k: block.x is 1025, the maximum is 1024; use a smaller block and a larger grid"),
@@ -72,7 +78,7 @@ def test_refused(grid: Any, block: Any, shared_mem: Any, error: type[Exception],
 @given(n=st.integers(0, 2**40), block=st.integers(1, 1024))
 def test_forall_covers_n_and_wastes_less_than_a_block(n: int, block: int) -> None:
     if -(-n // block) > 2**31 - 1:
-        with pytest.raises(ValueError, match="a grid has at most 2147483647; let each thread do several"):
+        with pytest.raises(ValueError, match="a grid has at most 2147483647; let each thread process several"):
             launch.cover("k", n, block)
         return
     config = launch.cover("k", n, block)
@@ -139,7 +145,7 @@ def test_limits_of_the_compiled_kernel() -> None:
     config = make_config("k", 1, (16, 16), 40000)
     launch.check_kernel_limits("k", config, limited(256, 9152))
     with pytest.raises(
-        ValueError, match=re.escape("k: block (16, 16, 1) has 256 threads, this kernel runs with at most 255")
+        ValueError, match=re.escape("k: block (16, 16, 1) has 256 threads, this kernel supports at most 255")
     ):
         launch.check_kernel_limits("k", config, limited(255, 0))
     expected = (

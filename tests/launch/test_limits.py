@@ -256,11 +256,11 @@ def test_what_cudas_runtime_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime.refuse = "cudaErrorInvalidValue: invalid argument"
     with pytest.raises(
         LaunchError,
-        match=r"cuda:0 does not take 5 bytes as its malloc_heap_size: cudaErrorInvalidValue.*; set it before the",
+        match=r"cannot set malloc_heap_size of cuda:0 to 5 bytes: cudaErrorInvalidValue.*; set it before the",
     ):
         rawkern.set_limit("malloc_heap_size", 5, "cuda:0")
     with pytest.raises(
-        LaunchError, match=r"does not take 5 bytes as its stack_size: cudaErrorInvalidValue: invalid argument$"
+        LaunchError, match=r"cannot set stack_size of cuda:0 to 5 bytes: cudaErrorInvalidValue: invalid argument$"
     ):
         rawkern.set_limit("stack_size", 5, "cuda:0")
 

@@ -158,7 +158,7 @@ def test_what_depends_on_the_order_of_warps_is_found() -> None:
 def test_errors_that_cancellation_leaves_are_small_beside_the_sample() -> None:
     """Equal weights make a gradient zero that is not zero in float32."""
 
-    def normalised(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    def normalized(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         x, w = x / 3 * 3, w / 3 * 3  # three roundings
         return (x - x.mean(1, keepdim=True)) * w
 
@@ -166,7 +166,7 @@ def test_errors_that_cancellation_leaves_are_small_beside_the_sample() -> None:
         return (x - x.mean(1, keepdim=True)) * w
 
     skip = [c for c in CHECKS if c not in ("reference", "layout", "size", "gradient", "dtype")]
-    check_kernel(normalised, numbers(9, 33), numbers(33), reference=reference, skip=skip, devices=["cpu"])
+    check_kernel(normalized, numbers(9, 33), numbers(33), reference=reference, skip=skip, devices=["cpu"])
 
 
 def test_no_derivative_at_the_samples_is_no_failure() -> None:

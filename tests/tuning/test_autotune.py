@@ -91,7 +91,7 @@ def test_arrays_that_cannot_be_restored(device: str) -> None:
     kernel = rawkern.RawKernel(SOURCE, strided=True)
     tuned = rawkern.autotune(kernel, {"block": [32, 64]})
     wide = pytest.importorskip("cupy").zeros(200, np.float32) if device == "cuda" else np.zeros(200, np.float32)
-    with pytest.raises(rawkern.LaunchError, match="not contiguous, and tuning puts back"):
+    with pytest.raises(rawkern.LaunchError, match="not contiguous, and tuning restores"):
         tuned.forall(100)(100, 1.0, torch.ones(100, device=device), wide[::2])
     assert not wide.any()
 

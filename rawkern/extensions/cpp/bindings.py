@@ -168,7 +168,7 @@ def bind(
             elif one in given:
                 values.append(given[one])
             else:
-                raise Unfit(f"{shown}() misses its argument {one!r}; it takes ({', '.join(named)})")
+                raise Unfit(f"{shown}() is missing its argument {one!r}; it takes ({', '.join(named)})")
         if unknown or len(values) > count:
             raise Unfit(
                 f"{shown}() takes ({', '.join(named)}), it was called with {len(arguments)} arguments"

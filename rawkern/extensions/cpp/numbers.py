@@ -355,7 +355,7 @@ def character(string: str, index: int) -> int:
     """``text[index]`` of a pointer to characters, whose end is a zero."""
     data = string.encode()
     if not 0 <= index <= len(data):
-        raise IndexError(f"character {index} of a text of {len(data)}")
+        raise IndexError(f"index {index} of a string of {len(data)} characters")
     return signed(data[index], 8) if index < len(data) else 0
 
 

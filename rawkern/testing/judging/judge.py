@@ -17,7 +17,7 @@ import torch
 
 from rawkern.base.api_boundary import api_boundary
 from rawkern.base.nearest import did_you_mean
-from rawkern.engines.devices import default_device, normalised
+from rawkern.engines.devices import default_device, normalized
 from rawkern.testing.judging import plan, rating, wire
 from rawkern.testing.judging.rating import Answer
 from rawkern.testing.judging.task import SPECIAL, Configuration, Task, runs_on, sized
@@ -147,7 +147,7 @@ def judge(
         raise ValueError("judge: inputs is a function of a size, but sizes is empty")
     if (grid is None and shared_mem) or (grid is not None and (block is None or forall is not None)):
         raise ValueError("judge: pass grid and block (optionally shared_mem), or forall (optionally block)")
-    place = default_device() if device is None else normalised(device)
+    place = default_device() if device is None else normalized(device)
     task = Task(
         runs_on(reference, init_inputs, place, seed), inputs, tuple(outputs), tuple(mutates),
         init_inputs, Configuration(grid, block, forall, shared_mem), place, tolerance, seed,
@@ -260,7 +260,7 @@ def _tried(
         except UnicodeEncodeError as error:  # from the source: nothing else is encoded here
             line = text.count("\n", 0, error.start) + 1
             verdict.settle(
-                "compiles", f"it is not Unicode text: {text[error.start]!r} in line {line} is half a surrogate pair"
+                "compiles", f"it is not Unicode text: {text[error.start]!r} in line {line} is an unpaired surrogate"
             )
             return []
         except wire.Late:

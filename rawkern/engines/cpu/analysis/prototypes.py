@@ -51,7 +51,7 @@ def check_calls(ptx: Ptx, function: Function) -> None:
             continue
         passed, name = of_call(function, item), callee(item)
         if passed is None:
-            raise function.unsupported(item, "it passes something else than parameters")
+            raise function.unsupported(item, "it passes something other than parameters")
         if name is None or (name not in ptx.functions and name not in SYSTEM):
             continue  # through a pointer, compared when it runs; or of nothing, which lowering tells
         called = ptx.functions.get(name)

@@ -96,7 +96,7 @@ class CheckedLaunch(Session):
         if self._get("nreports"):
             self.found_at = self.found_at or perf_counter()
             if perf_counter() - self.found_at > PATIENCE:
-                return "stopped, as it does not end after what was found"
+                return "stopped, because it does not end after this finding"
         return None
 
     def readable(self, worker: int, lane: int, address: int, pieces: Sequence[Piece]) -> int:

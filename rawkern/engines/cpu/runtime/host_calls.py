@@ -36,11 +36,11 @@ _FAILURES = {
 _TENSOR = {
     1: "with an address that is not a tensor map's; pass rawkern.tensor_map(...) by value, as "
     "const __grid_constant__ CUtensorMap map, and &map to the copy",
-    2: "with another number of dimensions than its tensor map has",
+    2: "with a number of dimensions that differs from its tensor map's",
     3: "elements of a type that this reduction does not support",
     4: "from or to an address in shared memory that is not a multiple of 128 bytes",
     5: "with a first coordinate that is not a multiple of 16 bytes when multiplied by the element size",
-    6: "in another mode, im2col or not, than its tensor map is for",
+    6: "in a mode (im2col or tiled) that is not its tensor map's",
     7: "to a negative coordinate, which is an illegal instruction on a GPU (only reads may start there); begin at 0",
 }
 
@@ -128,12 +128,12 @@ def failure(
     if reason == "OPERANDS":
         product = argument(workers, k, "request_a", 0) - 1
         return (
-            f"{place} waits for a product of its warp group (wgmma) that was started at {sites[product]}; what that "
-            "reads of shared memory has been overwritten since, and may be only after the wait"
+            f"{place} waits for a product of its warp group (wgmma) that was started at {sites[product]}; "
+            "shared memory that the product reads was overwritten before this wait"
         )
     if reason == "COPY":
         size = argument(workers, k, "request_a", 0)
-        return f"{place} copies with cp.async and gives a size of the source that is more than the copy's {size} bytes"
+        return f"{place} copies with cp.async and passes a source size above the copy's {size} bytes"
     if reason == "TRAP" and "cooperative_groups.h:" in site and not cooperative:
         return (
             f"{place} synchronizes a grid group, which is not valid in this launch; grid.sync() needs a kernel made "

@@ -250,7 +250,7 @@ def test_memory_of_the_device_heap(device):
     assert out.tolist() == [i * i * (i + 1) // 2 for i in range(50)]
 
 
-def test_inputs_and_neighbours_stay_untouched(device):
+def test_inputs_and_neighbors_stay_untouched(device):
     """Masked stores of every width into the middle of a buffer leave all other bytes."""
     for ctype in ("unsigned char", "short", "float", "double"):
         dtype = SIZES[ctype]
