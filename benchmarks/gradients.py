@@ -172,7 +172,7 @@ class Row:
         return self.label or self.kernel
 
 
-def _neighbours(x: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
+def _neighbors(x: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
     return 0.25 * x[:-2] + 0.5 * x[1:-1] + 0.25 * x[2:]
 
 
@@ -217,7 +217,7 @@ ROWS = (
     Row("saxpy", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (n, 2.0, *(torch.randn(n) for _ in range(3)))),
         ("x", "z"), lambda n, a, x, z, y: a * x + z),
     Row("stencil", 2.0, lambda s: (*_flat(n := (1 << 26) // s), (torch.randn(n), torch.zeros(n), n)),
-        formula=_neighbours),
+        formula=_neighbors),
     Row("stencil2d", 2.0, lambda s: ((n // 32, n // 8), (32, 8), (torch.randn(n, n), torch.zeros(n, n), n))
         if (n := 8192 // int(s**0.5)) else None, formula=_cross),
     *(Row("softmax", 2.2, partial(_softmax, n), formula=lambda x, y, n: x.softmax(-1), label=_label("softmax", n, 4096))
