@@ -72,7 +72,7 @@ def define_method(unit: Unit, struct: Struct, expanded: Expanded, path: str) -> 
 
 def _read(unit: Unit, struct: Struct, parts: tuple[Any, Any, str], expanded: Expanded, path: str) -> None:
     node, declarator, name = parts
-    bare = struct.name.rsplit("::", 1)[-1]
+    bare = struct.name.partition("<")[0].rsplit("::", 1)[-1]
     body = node.child_by_field_name("body")
     said = {child.type: text_of(child) for child in node.children}
     if name.startswith("~"):
@@ -170,6 +170,38 @@ def settle(unit: Unit) -> None:
     for struct in unit.structs.values():
         for name, found in struct.methods.items():
             unit.methods.setdefault(name, []).extend(found)
+
+
+def same_functions(some: list[Function], others: list[Function]) -> bool:
+    """Whether functions have the same names in Python, parameters and results, but for those of templates."""
+    return len(some) == len(others) and all(
+        (a.python, a.static, len(a.template), a.rebinds) == (b.python, b.static, len(b.template), b.rebinds)
+        and len(a.parameters) == len(b.parameters)
+        and _alike(a.returns, b.returns)
+        and all(_alike(p.type, q.type) for p, q in zip(a.parameters, b.parameters, strict=True))
+        for a, b in zip(some, others, strict=True)
+    )
+
+
+def _alike(a: Type, b: Type) -> bool:
+    """Whether types mean the same to a translation: lengths of arrays do not matter, nor which parameter is meant."""
+    if a.kind != b.kind or (a.reference, a.const) != (b.reference, b.const) or len(a.of) != len(b.of):
+        return False
+    if a.kind == "struct":
+        return a.struct == b.struct
+    return (a.kind in ("array", "param") or a.name == b.name) and all(map(_alike, a.of, b.of))
+
+
+def alike(template: Struct, one: Struct) -> bool:
+    """Whether objects of a specialization are used as those of its template are: by the same members."""
+    return (
+        not (one.reason or one.special or one.base or template.base)
+        and list(template.fields) == list(one.fields)
+        and all(_alike(template.fields[name], one.fields[name]) for name in one.fields)
+        and template.aliases.keys() == one.aliases.keys()
+        and not (template.aliases or template.constants or one.constants)
+        and same_functions(template.constructors, one.constructors)
+    )
 
 
 def _needed(unit: Unit, struct: Struct, seen: tuple[str, ...] = ()) -> bool:

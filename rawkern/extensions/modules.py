@@ -15,7 +15,7 @@ from rawkern.extensions.classes import settle
 from rawkern.extensions.context import bases
 from rawkern.extensions.exports import Exports, bound
 from rawkern.extensions.functions import reason_text, translate
-from rawkern.extensions.own import settle_references, settle_specializations
+from rawkern.extensions.own import settle_references, settle_specializations, settle_structs
 from rawkern.extensions.program import ClassBinding, Function, Struct, Translation, Unit
 from rawkern.extensions.structs import reached, written
 from rawkern.extensions.tidy import double_quoted
@@ -181,6 +181,7 @@ class _Writer:
         self.methods = [(struct, one) for struct in self.structs for one in struct.functions]
         settle_references([*self.own, *((one.unit or self.units[0], one) for _, one in self.methods)])
         settle_specializations(self.own)
+        settle_structs(self.units)
         for unit in self.units:
             for binding in unit.bindings:
                 self._rename(binding.name)

@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import autograd
 from rawkern.extensions import types as t
-from rawkern.extensions.classes import WITHOUT_STATE, operator_name
+from rawkern.extensions.classes import WITHOUT_STATE, operator_name, same_functions
 from rawkern.extensions.construction import argument_code, construct, default_of, fitting
 from rawkern.extensions.context import CONSTRUCTED, OVERLOADED, RUN, Context, bases, expression, short
 from rawkern.extensions.elements import struct_of
@@ -56,7 +56,15 @@ def call_method(f: Context, node: Any, value: Value, name: str, of: list[Any] | 
             return call_method(f, node, inner, "operator()", of, nodes)
         raise NotTranslated(f"`{short(node)}`: the method {name} of {value.type}", node)
     known = {one.name: type_ for one, type_ in zip(struct.parameters, value.type.of, strict=False)} if struct else {}
+    _same_in_all(node, struct, name, functions)
     return call_own(f, node, functions, of, nodes, prefix=f"{value.code}.", of=known)
+
+
+def _same_in_all(node: Any, struct: Struct | None, name: str, functions: list[Function]) -> None:
+    """Raise where specializations of a struct have other methods of a name than its template."""
+    for _, one in struct.specializations if struct is not None else ():
+        if not same_functions(functions, one.methods.get(name, [])):
+            raise NotTranslated(f"`{short(node)}`: {name} of {one.name}, which has another signature", node)
 
 
 def call_inside(f: Context, node: Any, name: str, of: list[Any] | None, nodes: list[Any]) -> Value | None:
@@ -96,7 +104,7 @@ def _static_of_template(
     functions = find_methods(f, template, name)
     if template is None or not functions or not all(one.static for one in functions):
         return None
-    if template.special == "is specialized":
+    if template.specializations:
         raise NotTranslated(f"`{short(node)}`: a function of {template.name}, which is specialized", node)
     type_ = template_struct(f, scope, template, named(scope.child_by_field_name("arguments")))
     known = {one.name: of_ for one, of_ in zip(template.parameters, type_.of, strict=False)}
@@ -113,6 +121,7 @@ def overloaded(f: Context, node: Any, operator: str, values: list[Value]) -> Val
     of_struct = find_methods(f, struct_of(f, first.type), name) if first.type.kind == "struct" else []
     fitting_ = [one for one in of_struct if len(one.parameters) == len(rest)]
     if fitting_:
+        _same_in_all(node, struct_of(f, first.type), name, of_struct)
         return _called(f, node, fitting_, rest, f"{first.code}.")
     free = [one for one in f.unit.functions.get(name, []) if len(one.parameters) == len(values)]
     if not free:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.extensions import types as t
+from rawkern.extensions.classes import alike
 from rawkern.extensions.construction import argument_code
 from rawkern.extensions.context import Context, changeable, changed_by_calls, short
 from rawkern.extensions.launches import deduce, matched
 from rawkern.extensions.overloads import chosen
-from rawkern.extensions.program import Function, Parameter, Unit
+from rawkern.extensions.program import Function, Parameter, Struct, Unit
 from rawkern.extensions.spelling import argument_of, pieces_of, quoted, spelled, type_of
 from rawkern.extensions.statements import assign
 from rawkern.extensions.types import Type
@@ -147,6 +149,50 @@ def _condition(unit: Unit, template: Function, one: Function) -> str | None:
             return None
         tests.append(f"same_type({parameter.python}, {code})")
     return " and ".join(tests)
+
+
+def settle_structs(units: Sequence[Unit]) -> None:
+    """Let templates of structs stand for their specializations, where all of those are used in the same way."""
+    for unit in units:
+        for struct in unit.structs.values():
+            if not struct.specializations or struct.special != "is specialized":
+                continue
+            found = [(_meant(unit, struct, one), one) for _, one in struct.specializations]
+            if all(said is not None and alike(struct, one) for said, one in found):
+                found.sort(key=lambda pair: -len(pair[0] or ()))  # the one with the most conditions is meant
+                struct.specializations = [(" and ".join(said or ()), one) for said, one in found]
+                struct.special = ""
+
+
+def _meant(unit: Unit, template: Struct, one: Struct) -> list[str] | None:
+    """When a template's parameters mean a specialization, in Python; None where that is not understood.
+
+    The specialization's own parameters get the names of those that they stand for.
+    """
+    if len(template.parameters) != len(one.arguments):
+        return None
+    own = {p.name: p for p in one.parameters}
+    stands: dict[str, str] = {}
+    f, tests = Context(unit, Function(one.name, "")), []
+    for parameter, node in zip(template.parameters, one.arguments, strict=True):
+        if parameter.keyword == "pack":
+            return None
+        if text_of(node) in own and text_of(node) not in stands:
+            stands[text_of(node)] = parameter.python
+            continue
+        if own.keys() & set(re.findall(r"\w+", text_of(node))):
+            return None
+        try:
+            if parameter.keyword == "value":
+                tests.append(f"{parameter.python} == {_value_code(f, node, parameter)}")
+            else:
+                tests.append(f"same_type({parameter.python}, {_type_code(f, node, type_of(f, node))})")
+        except NotTranslated:
+            return None
+    if stands.keys() != own.keys():
+        return None
+    one.standing = [stands[p.name] for p in one.parameters]
+    return tests
 
 
 def template_codes(

@@ -92,6 +92,10 @@ class Struct:
     parameters: list[Parameter] = field(default_factory=list)  # of a template
     template: bool = False
     special: str = ""  # why it cannot be made: a destructor of its own does something ...
+    arguments: list[Any] = field(default_factory=list)  # of a specialization: the nodes of its template arguments
+    standing: list[str] = field(default_factory=list)  # and the template's parameters that its own ones stand for
+    #: Of a template: its specializations, each with the condition under which it is meant once that is settled.
+    specializations: list[tuple[str, Struct]] = field(default_factory=list)
     base_type: Type | None = None
     methods: dict[str, list[Function]] = field(default_factory=dict)  # by name in C++
     constructors: list[Function] = field(default_factory=list)

@@ -202,7 +202,12 @@ def written(structs: Iterable[Struct], text: str, methods: dict[str, list[str]])
         lines = lines if len(lines) > 1 else [*lines, "    pass"]
         if struct.parameters:
             head = f"def {struct.python}({', '.join(one.python for one in struct.parameters)}):"
-            lines = ["@functools.cache", head, *(f"    {line}" for line in lines), f"    return {struct.python}"]
+            special = []
+            for condition, one in struct.specializations:
+                made = f"({', '.join(one.standing)})" if one.parameters else ""
+                special += [f"    if {condition}:", f"        return {one.python}{made}"]
+            body = [f"    {line}" for line in lines]
+            lines = ["@functools.cache", head, *special, *body, f"    return {struct.python}"]
         code = "\n".join(lines)
         try:
             ast.parse(code)
@@ -234,6 +239,7 @@ def reached(structs: Iterable[Struct], words: set[str]) -> set[str]:
             continue
         found.add(name)
         struct = by_class[name]
+        waiting += [one.python for _, one in struct.specializations]
         waiting += [by_name.get(struct.base, ""), *(one for type_ in struct.fields.values() for one in _objects(type_))]
     return found
 

@@ -253,6 +253,8 @@ class Reader:
         self.words.update(_WORD.findall(text))
         owner = next((each for each in _METHOD.findall(text.split("{")[0]) if each in self.unit.structs), "")
         if owner:
+            if self.unit.structs[owner].specializations:
+                self.unit.structs[owner].special = "is specialized in a method"
             with contextlib.suppress(NotTranslated):  # who calls it says so
                 define_method(self.unit, self.unit.structs[owner], self._expanded(text, line), path)
             return
@@ -369,10 +371,8 @@ class Reader:
         name = node.child_by_field_name("name")
         if name is None:
             return
-        if name.type != "type_identifier":  # a specialization, which has members of its own
-            primary = self.unit.structs.get(text_of(name).partition("<")[0])
-            if primary is not None:
-                primary.special = "is specialized"
+        if name.type != "type_identifier":
+            self._specialization(node, where, line, expanded)
             return
         struct = self.structs.get(where)
         known = struct is not None
@@ -394,6 +394,28 @@ class Reader:
 
         if not known:
             read_members(self.unit, struct, node, expanded, where[0], nested)
+
+    def _specialization(self, node: Any, where: tuple[str, int], line: int, expanded: Expanded) -> None:
+        """A specialization of a template of structs, which has members of its own."""
+        name = node.child_by_field_name("name")
+        bare = text_of(name).partition("<")[0]
+        primary = self.unit.structs.get(bare)
+        if primary is None:
+            return
+        primary.special = "is specialized"  # until all that are there are known to be alike
+        struct = self.structs.get(where)
+        if struct is None:
+            struct = Struct(text_of(name), self._python(bare), path=where[0], line=line, template=True)
+            struct.arguments = named(name.child_by_field_name("arguments")) if name.type == "template_type" else []
+            primary.specializations.append(("", struct))
+            self.structs[where] = struct
+            self.unit.structs[struct.python] = struct
+
+            def nested(inner: Any) -> None:
+                struct.reason = "it has types of its own"
+
+            read_members(self.unit, struct, node, expanded, where[0], nested)
+        self.unit.structs[struct.python] = struct
 
     def _binding(self, part: HostPart, text: str, path: str, line: int) -> None:
         try:

@@ -151,3 +151,87 @@ def test_traits_in_namespaces_that_macros_specialize(tmp_path: Path, device: tor
     e = load(tmp_path, IN_NAMESPACES)
     assert e.sum(torch.ones(2, device=device), True)[0] == 10
     assert e.sum(torch.ones(2, device=device), False)[0] == 6
+
+
+SPECIALIZED = """
+template <typename T, int Dim>
+struct View {
+  T* data;
+  int sizes[Dim];
+  __host__ __device__ View(T* p, const int* given) : data(p) {
+    for (int i = 0; i < Dim; i++) sizes[i] = given ? given[i] : 0;
+  }
+  __host__ __device__ int count() const {
+    int n = 1;
+    for (int i = 0; i < Dim; i++) n *= sizes[i];
+    return n;
+  }
+  __host__ __device__ View<T, Dim - 1> operator[](const int x) const {
+    View<T, Dim - 1> found(data + x * sizes[1], nullptr);
+    for (int i = 0; i < Dim - 1; i++) found.sizes[i] = sizes[i + 1];
+    return found;
+  }
+  __host__ __device__ int rank() const { return Dim; }
+};
+template <typename T>
+struct View<T, 1> {
+  T* data;
+  int sizes[1];
+  __host__ __device__ View(T* p, const int* given) : data(p) { sizes[0] = given ? given[0] : 0; }
+  __host__ __device__ int count() const { return sizes[0]; }
+  __host__ __device__ T& operator[](const int x) const { return data[x]; }
+  __host__ __device__ long rank() const { return 1; }
+};
+template <typename T, int Dim>
+static View<T, Dim> view(const at::Tensor& x) {
+  View<T, Dim> made(x.data_ptr<T>(), nullptr);
+  for (int i = 0; i < Dim; i++) made.sizes[i] = x.size(i);
+  return made;
+}
+template <typename T>
+__global__ void add_rows(View<T, 2> x, View<T, 1> row) {
+  if (threadIdx.x < row.sizes[0]) x[blockIdx.x][threadIdx.x] += row[threadIdx.x];
+}
+"""
+
+
+def test_a_struct_that_is_specialized_is_passed_by_value(tmp_path: Path, device: str) -> None:
+    e = load(
+        tmp_path,
+        SPECIALIZED
+        + """
+void add_(at::Tensor x, at::Tensor row) {
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "add_", [&] {
+    View<scalar_t, 2> all = view<scalar_t, 2>(x);
+    View<scalar_t, 1> one = view<scalar_t, 1>(row);
+    add_rows<scalar_t><<<x.size(0), 32>>>(all, one);
+  });
+}
+int counted(at::Tensor x) { return 100 * view<float, 2>(x).count() + view<float, 1>(x).count(); }
+int ranked(at::Tensor x) { return view<float, 1>(x).rank(); }
+""",
+    )
+    x, row = torch.rand(3, 5, device=device, dtype=torch.float64), torch.rand(5, device=device, dtype=torch.float64)
+    expected = x + row
+    e.add_(x, row)
+    assert torch.equal(x, expected)
+    assert e.counted(torch.zeros(3, 5)) == 1503
+    with pytest.raises(UnsupportedError, match=r"rank of View<T, 1>, which has another signature"):
+        e.ranked(torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "template <typename T> struct View<T, 1> { int sizes[1]; T* data; };",
+        "template <typename T> struct View<T*, 3> { T** data; int sizes[3]; View(T** p, const int* given) {} };",
+        "template <typename T, int Dim> struct View<T, 2 * Dim> { T* data; int sizes[Dim]; };",
+    ],
+)
+def test_a_struct_with_other_members_where_it_is_specialized_is_not_translated(tmp_path: Path, other: str) -> None:
+    text = SPECIALIZED.partition("template <typename T>\nstruct View<T, 1>")[0] + other
+    e = load(
+        tmp_path, text + "int f(at::Tensor x) { View<float, 3> v(x.data_ptr<float>(), nullptr); return v.sizes[0]; }"
+    )
+    with pytest.raises(UnsupportedError, match="the struct View, which is specialized"):
+        e.f(torch.zeros(3))
