@@ -119,6 +119,41 @@ def test_structs_in_memory_are_bytes_and_so_are_their_gradients() -> None:
     torch.testing.assert_close(grads["in"].view(torch.float32), right)
 
 
+LOCAL = """
+template <typename T> struct Point {
+    T x, y;
+    __device__ Point(const T& a = 0, const T& b = 0) : x(a), y(b) {}
+    __device__ Point operator-(const Point& p) const { return Point(x - p.x, y - p.y); }
+};
+struct Pair { float a, b; };
+template <typename T> __device__ int chosen(const T* x, int n, Point<T> (&found)[12]) {
+    int count = 0;
+    for (int k = 0; k < 11; ++k) if (x[k] > 0.4f && k < n) found[count++] = Point<T>(x[k], x[k] * x[k]);
+    return count;
+}
+template <typename T> __global__ void area(const T* x, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    Point<T> points[12];
+    Pair pairs[2][3];
+    int count = chosen<T>(x + i, n, points);
+    for (int k = 0; k < 6; ++k) pairs[k / 3][k % 3] = {x[i + k], 2.f};
+    T sum = points[11].x * x[i];
+    for (int k = 0; k + 1 < count; ++k) {
+        Point<T> d = points[k + 1] - points[k];
+        sum += d.x * points[k].y - d.y * points[k].x;
+    }
+    y[i] = sum + pairs[n % 2][count % 3].a * pairs[0][1].b;
+}"""
+
+
+def test_local_arrays_of_structs_by_an_index_that_is_not_known() -> None:
+    """They lie in memory, and begin with what their constructor sets."""
+    found = rawkern.RawKernel(LOCAL, "area<float>").derive(block=32)
+    x = torch.rand(64 + 12, generator=torch.Generator().manual_seed(2))
+    assert "?" not in found.source  # an index, not a choice among all elements
+    assert found.verify(2, (x, torch.zeros(64), 11)) < 1e-6
+
+
 def test_arrays_that_are_no_tensors_are_refused() -> None:
     found = rawkern.RawKernel(BODIES, "energy").derive(block=32)
     with pytest.raises(TypeError, match=r"in is ndarray; pass a torch\.Tensor"):

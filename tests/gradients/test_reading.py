@@ -109,6 +109,29 @@ def test_shared_memory_of_a_function_and_of_the_launch(top, inside) -> None:
     assert found.verify(1, (x.detach(), torch.empty(64))) < 1e-6
 
 
+def test_a_type_that_only_a_loop_written_out_shows() -> None:
+    """The loop is written out for the local array; only then is the cast of the bytes read."""
+    text = """extern "C" __global__ void k(const void* bytes, float* y) {
+    float v[3];
+    for (int j = 0; j < 3; ++j) { v[j] = j + 1; v[j] += ((const float*)bytes)[threadIdx.x]; }
+    y[threadIdx.x] = v[0] * v[1] * v[2];
+}"""
+    found = rawkern.RawKernel(text, "k").derive(block=64, wrt=("bytes",))
+    assert found.verify(1, (torch.rand(64), torch.empty(64))) < 1e-6
+
+
+def test_a_local_array_in_memory_after_a_loop_that_is_written_out() -> None:
+    text = """extern "C" __global__ void k(const float* x, const float* w, float* y, int n) {
+    const float* p = x;
+    float sum = 0.f, a[4] = {0.f};
+    for (int j = 0; j < 2; ++j) { sum += p[threadIdx.x] * p[0]; p = w; }
+    a[n % 4] = sum;
+    y[threadIdx.x] = a[n % 3] * sum;
+}"""
+    found, x = rawkern.RawKernel(text, "k").derive(block=64), torch.rand(64)
+    assert found.verify(1, (x, x + 1, torch.empty(64), 1)) < 1e-6
+
+
 def test_bytes_that_hold_two_types_are_refused() -> None:
     source = """extern "C" __global__ void k(const float* x, float* y) {
         extern __shared__ char bytes[];

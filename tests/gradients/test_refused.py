@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -206,17 +208,126 @@ WAYS_OUT = {
     "an accessor within a function": (accessors("auto row = x[i]; y[i] = row[0] * row[1];"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),
     "a union": (kernel("float4 v; float* f = (float*)&v; v = ((float4*)x)[i]; y[i] = f[1] * f[2];"), lambda x, y: (x.repeat(4), y, 128)),
     "a choice that is assigned to": (kernel("float a = 0.f, b = 1.f; if (n > 3) a = x[i]; else b = x[i]; y[i] = a * b;"), lambda x, y: (x, y, 128)),
+    "a member called as a parameter": (kernel("y[i] = p.x[i] * x[i];", "struct P { const float* x; };", "P p, const float* x, float* y"),
+                                       lambda x, y: ({"x": x}, x + 1, y)),
+    "the memory of an accessor": (accessors("y[i] = x[i][1] * x[i][0] * x.size(1) * x.stride(1);"), lambda x, y: (x.view(-1, 1).repeat(1, 2), y, 128)),
+    "a dimension that is not known": (accessors("if (i < x.size(0)) y[i] = x[i][0] * x[i][0];"), lambda x, y: (x.view(-1, 1), y, 128)),
+    "a list of lists": (kernel("y[i] = xs[0][i] * xs[1][i];", params="const float* const* xs, float* y"), lambda x, y: ([x, x + 1], y)),
+    "struct with a gap": (kernel("y[i] = p[i].a * p[i].b;", "struct __align__(8) P { float a, b; };", "const P* p, float* y"),
+                          lambda x, y: (x.repeat(2).view(torch.uint8), y)),
+    "half and int": (kernel("half a = h[i] * (half)n, b = __float2half(__half2float(h[i]) * __half2float(h[i])); y[i] = a * tiny() + b * __float2half(f);",
+                            "#include <cuda_fp16.h>\n__device__ half tiny() { return __float2half(4e-4f); }", "const half* h, half* y, float f, int n"),
+                     lambda x, y: (x.half(), y.half(), 0.5, 3)),
     "bits": (kernel("float v = x[i] - 0.5f; float s = signbit(v) ? 2.f : 3.f;"
                     "y[i] = isnan(v) || isinf(v) ? INFINITY : s * fabsf(v) + copysignf(v * v, x[i]) + ldexpf(v, 2);"), lambda x, y: (x, y, 128)),
 }  # fmt: skip
 
 
+#: The same in one kernel, which adds up `o` of each: declarations and a body, where there are other arrays w and z.
+BODIES = {
+    "in place, of another thread": ("", "o = x[(i + 1) % n] * x[i];"),
+    "set and added": ("", "atomicAdd(&z[i], o = x[i] * x[i]); atomicAdd(&z[(i + 64) % n], x[i]);"),
+    "a union within": ("", "float4 v = make_float4(x[i], 2.f, x[i], 1.f); float* f = (float*)&v; f[1] *= f[2]; o = v.x * v.y;"),
+    "a struct with a union": ("struct S1 { float4 v; };", "S1 s; float* f = (float*)&s.v; f[0] = x[i]; f[1] = 2.f * x[i]; o = s.v.x * s.v.y;"),
+    "a load of cub": ("", "float v[1]; v[0] = x[i]; o = v[0] * v[0];"),
+    "an array with an alignment": ("", "__shared__ float s1[64]; s1[t] = x[i]; o = s1[t] * x[i];"),
+    "volatile shared memory": ("", "__shared__ float s2[64]; s2[t] = x[i]; __syncwarp(); o = s2[t ^ 1] * x[i]; __syncwarp();"),
+    "atomicSub": ("", "atomicAdd(&z[i % 4], -(x[i] * x[i]));"),
+    "copies by a pipeline": ("", "__shared__ float s3[64]; s3[t] = x[i]; __syncthreads(); o = s3[63 - t] * s3[t];"),
+    "struct within": ("struct S2 { float v; __device__ float f() { return v * v; } };", "S2 s{x[i]}; o = s.f();"),
+    "?: with two parts": ("", "o = x[i] ? x[i] * x[i] : 1.f;"),
+    "pointer to one of two arrays": ("", "const float* p = n > 3 ? w : x; o = p[i] * p[i];"),
+    "a loop that a break ends": ("", "float v = x[i]; while (true) { v *= 0.5f; if (v < 0.2f) break; } o = v * v;"),
+    "goto by continue in a while": ("", "int k = 0; float h = 1.f; while (k < n / 32) { h = h * x[k]; ++k; } o = h;"),
+    "a number of iterations that is a float": ("", "float s = x[i], a = n * 0.03f; for (int k = 0; k < a; ++k) s = s * x[k]; o = s;"),
+    "an order that C++ leaves open": ("", "int k = i; float v = k++; v += 10 * k; o = v * x[i];"),
+    "unknown function": ("__device__ float after(float v) { return v * 1.5f + 1.f; }", "o = after(x[i]) * x[i];"),
+    "results through pointers": ("__device__ float parts(float v, int* e) { *e = 0; while (v >= 1.f) { v *= 0.5f; ++*e; } return v; }",
+                                 "int e; o = parts(x[i] * 7.f + 0.1f, &e); o *= o * e;"),
+    "unknown name": ("#define SCALE1 3.f\nconst float SCALE2 = 2.f;", "const float scale = 4.f; o = x[i] * x[i] * SCALE1 * SCALE2 * scale;"),
+    "pointer cast": ("", "o = ((const float4*)x)[i / 4].y * x[i];"),
+    "reinterpret_cast": ("", "float2 v = reinterpret_cast<const float2*>(w)[i / 2]; o = v.x * v.y;"),
+    "dynamic shared memory": ("", "extern __shared__ float s4[]; s4[t] = x[i]; __syncthreads(); o = s4[0] * x[i];"),
+    "pointers to two arrays": ("", "const float* p = x; for (int k = 0; k < 2; ++k) { o += p[i] * p[i]; p = w; }"),
+    "break after a read": ("", "float s = 0.f; for (int k = 0; k < 5; ++k) { float v = x[k]; if (v < 0.01f) break; s += v; if (s > 1.f) break; } o = s * x[i];"),
+    "goto": ("", "for (int k = 0; k < 2; ++k) o += x[i] * x[i];"),
+    "switch that falls through": ("", "switch (i % 3) { case 1: o = x[i]; o *= x[i] * 2.f; break; case 2: o = x[i] * 2.f; break; }"),
+    "break within a case": ("", "switch (i % 3) { case 1: if (i <= 9) o = x[i] * x[i]; break; case 2: o = x[i]; break; }"),
+    "if constexpr of a number": ("", "if (n > 3) o = x[i] * x[i];"),
+    "partial mask": ("", "o = __shfl_xor_sync(0xffffffff, x[i], 1) * x[i];"),
+    "volatile in parts of warps": ("", "float v = x[i]; v += __shfl_down_sync(0xffffffff, v, 16); o = v * v;"),
+    "struct in memory": ("", "o = x[i] * w[i];"),
+    "macro type": ("#define real float", "real v = x[i]; o = v * v;"),
+    "macro that pastes": ("__device__ float K(int v) { return 1.5f * v; }", "o = K(2) * x[i] * x[i];"),
+    "recursion": ("", "float v = x[i] * 3.f; while (v > 1.f) v = v * 0.5f; o = v * v;"),
+    "overloads": ("__device__ float f1(float v) { return v * v; } __device__ int f1(int v) { return v; }", "o = f1(n ? x[i] : 1.f) * f1(3);"),
+    "index of a large local array": ("", "float a[9] = {0.f}; a[n % 4] = x[i]; o = a[n % 4] * a[0];"),
+    "device variable": ("", "o = x[i] * w[0];"),
+    "device pointer": ("__constant__ float table[3] = {1.f, 2.f, 3.f};", "o = x[i] * x[i] * table[i % 3];"),
+    "mutable lambda": ("", "float s = x[i]; auto f = [&]() { s += 1.f; return s; }; o = f() * x[i];"),
+    "base class": ("struct B1 { float v, w; };", "B1 b; b.v = x[i]; b.w = 2.f * x[i]; o = b.v * b.w;"),
+    "names of two namespaces": ("namespace a1 { __device__ float fa(float v) { return v; } } namespace b1 { __device__ float fb(float v) { return 2.f * v; } }",
+                                "o = a1::fa(x[i]) * b1::fb(x[i]);"),
+    "change through a capture": ("", "float s = 0.f; auto g = [&](float v) { return v * v; }; for (int k = 0; k < 5; ++k) s += g(x[k]); o = s * x[i];"),
+    "shared array named as a gradient": ("", "__shared__ float s5[64], g5[64]; s5[t] = x[i]; g5[t] = x[i]; __syncthreads(); o = s5[63 - t] * g5[0];"),
+    "condition that calls what changes variables": ("__device__ bool next(int& k, int n) { ++k; return k < n; }",
+                                                    "int k = 0; float s = x[i]; for (int j = 0; j < 3; ++j) { next(k, n); s = s * x[k]; } o = s;"),
+    "condition with shared memory": ("", "__shared__ float s6[64]; s6[t] = x[i]; __syncthreads(); float s = 0.f; bool more = s6[0] > 0.f;"
+                                         "for (int k = 0; more; ++k) { s += x[k]; more = k < 4 && s6[k] > 0.f; } o = s * x[i];"),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("what", WAYS_OUT)
-def test_the_way_out_works(what) -> None:
+def test_what_a_message_says_to_do_works(what) -> None:
     assert what in REFUSED
     source, given = WAYS_OUT[what]
     found = rawkern.RawKernel(source, "k").derive(block=64)
     assert found.verify(2, given(torch.rand(128), torch.empty(128))) < 1e-5
+
+
+def test_what_other_messages_say_to_do_works() -> None:
+    head = 'extern "C" __global__ void k(const float* x, const float* w, float* y, float* z, int n)'
+    parts = [f"{{ float o = 0.f; {{ {body} }} sum += {k + 1} * o; }}" for k, (_, body) in enumerate(BODIES.values())]
+    lines = [f"{head} {{", INDEX, "int t = threadIdx.x; float sum = 0.f;", *parts, "y[i] = sum;", "}"]
+    source = "\n".join([*(before for before, _ in BODIES.values()), *lines])
+    found = rawkern.RawKernel(source, "k").derive(block=64, max_iterations=16, shared_mem=256)
+    assert found.verify(2, (torch.rand(128), torch.rand(128), torch.zeros(128), torch.zeros(128), 128)) < 1e-5
+
+
+#: What says to do what another message says.
+ALIKE = {
+    "what another thread wrote": "in place, of another thread",
+    "what another path wrote": "in place, of another thread",
+    "what the iteration before wrote": "in place, of another thread",
+    "bytes as two types": "dynamic shared memory",
+    "stale tiles": "the next iteration's tile",
+    "macro of a function that is not known": "unknown function",
+    "special case of a template": "unknown function",
+    "parameter named as a gradient": "shared array named as a gradient",
+    "parameter named as a function": "shared array named as a gradient",
+    "half without operators": "half and int",
+    "half by value": "half and int",
+    "bits of half": "half and int",
+}
+#: What other tests do.
+ELSEWHERE = {
+    "a reduction of vectors": "cases_groups.py: cub::WarpReduce<float, 8>",
+    "another generator": "test_random_numbers.py: curandStatePhilox4_32_10_t",
+}
+#: What has to be left out, or to be written by hand as a whole.
+WITHOUT = {
+    "a scan of cub", "tensor cores", "asm", "atomicMax", "value of an atomic", "text that is not C", "macro of a parameter",
+    "volatile", "static", "destructor", "#if of the compiler's", "#error",
+}  # fmt: skip
+
+
+def test_each_message_that_says_what_to_do_has_a_test_of_it() -> None:
+    known = [*BODIES, *WAYS_OUT, *ALIKE, *ELSEWHERE, *WITHOUT]
+    assert sorted(known) == sorted(REFUSED)
+    assert {*ALIKE.values()} <= {*BODIES, *WAYS_OUT}
+    for where in ELSEWHERE.values():
+        file, _, text = where.partition(": ")
+        assert text in (Path(__file__).parent / file).read_text()
 
 
 def test_names_the_line_of_the_text() -> None:

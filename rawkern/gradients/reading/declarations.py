@@ -209,6 +209,8 @@ def declare_array(ctx: Context, declared: Declared) -> None:
         ctx.scopes[-1][name] = Var(name, None, pointer)
         if value is not None:
             _fill_memory(ctx, node, pointer, sizes, value)
+        elif isinstance(kind, Aggregate):
+            _construct_memory(ctx, node, pointer, sizes, kind)
         return None
     var = local(ctx, node, name, kind, sizes)
     if value is not None:
@@ -236,6 +238,21 @@ def _fill_memory(ctx: Context, node: Any, pointer: Pointer, sizes: Sequence[int]
             _fill_memory(ctx, node, place, sizes[1:], each)
         else:
             assign(ctx, node, place, ctx.integer(node, 0) if each is None else ctx.scalar(each))
+
+
+def _construct_memory(ctx: Context, node: Any, pointer: Pointer, sizes: Sequence[int], kind: Aggregate) -> None:
+    """Give the objects of an array in memory what their constructor sets, or nothing."""
+    for k in range(sizes[0]):
+        place = cell(ctx, node, pointer, (ctx.integer(node, k),))
+        if len(sizes) > 1:
+            _construct_memory(ctx, node, place, sizes[1:], kind)
+            continue
+        begun = plainly(ctx, node, text_of(node), kind)
+        members = [leaf.value is not None for leaf in begun.leaves()]
+        if all(members):
+            assign(ctx, node, place, begun)
+        elif any(members):
+            raise ctx.refuse(node, f"{kind.name} begins with values of some members", "give all of them values")
 
 
 def _share(ctx: Context, declared: Declared, sizes: tuple[int, ...]) -> Var:

@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Place, Value
-from rawkern.gradients.reading.context import Context
+from rawkern.gradients.reading.context import MOST_LOCAL, Context
 from rawkern.gradients.reading.memory import repack
 from rawkern.gradients.reading.places import Cell, Local, NeedsType, Pointer, Var, as_pointer, overlaid
 from rawkern.gradients.reading.values import binary, convert
@@ -163,7 +163,11 @@ def _through_local(ctx: Context, node: Any, base: Local, index: tuple[Value, ...
 
 def _not_known(ctx: Context, node: Any, what: str, part: Var) -> Exception:
     """The error for an index of a local array, or of a part of it, to raise."""
-    return ctx.unrollable(node, f"{what} is not known when deriving", array=ctx.local_arrays.get(part))
+    way_out = (
+        "make the bounds of the loops around it constants; or make the array one of numbers of one type of which all "
+        f"threads of a block, with the gradients, have at most {MOST_LOCAL:,} bytes"
+    )
+    return ctx.unrollable(node, f"{what} is not known when deriving", way_out, ctx.local_arrays.get(part))
 
 
 def into(ctx: Context, element: Var) -> Any:

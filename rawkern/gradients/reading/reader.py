@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rawkern.base.tree import text_of
 from rawkern.errors import NotDifferentiable
-from rawkern.gradients.ir import Kernel, Store, Value, clone, walk
+from rawkern.gradients.ir import Item, Kernel, Store, Value, clone, walk
 from rawkern.gradients.reading.context import Context, Settings
 from rawkern.gradients.reading.lower import lowered
 from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop, ReadAgain, Unroll
@@ -21,6 +21,7 @@ from rawkern.gradients.types import Type
 
 Made = TypeVar("Made")
 Shape = tuple[int, int, int]
+Failed = NotDifferentiable | ReadAgain  # why a kernel is not read with some settings
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,14 @@ class Launched:
     units: tuple[bool, bool, bool] | None = None  # None: those that the kernel, or what it may call, does not mention
     shared_mem: int = 0  # dynamic, in bytes
     constants: Mapping[str, int] = field(default_factory=dict)  # parameters that have these values
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A kernel as it was read, which stays as it is; `views`: what its arrays are cast to."""
+
+    kernel: Kernel
+    views: Mapping[str, Any]
 
 
 @dataclass
@@ -49,7 +58,7 @@ class Reader:
     outlined: bool = False  # whether any function stays one
     assume: bool = True  # whether parameters have the values of `Launched.constants`
 
-    _read: dict[Settings, tuple[Kernel, Any]] = field(default_factory=dict)  # the readings so far
+    _read: dict[Settings, _Reading | Failed] = field(default_factory=dict)  # the readings so far
 
     def __post_init__(self) -> None:
         forced = [o for o in self.options if o.startswith(("-include", "--pre-include"))]
@@ -82,21 +91,28 @@ class Reader:
         return other
 
     def settle(self, make: Callable[[Kernel], Made | Unroll]) -> Made:
-        """Call with the kernel; loops that this asks for, or the reading, are written out."""
+        """Call with the kernel; loops that this asks for, or the reading, are written out.
+
+        Raises
+        ------
+        NotDifferentiable
+            The kernel is not read in any way.
+        """
         while True:
-            try:
-                kernel = self._typed()
-            except NeedsStart as error:
-                self.settings = replace(self.settings, starts=self.settings.starts | {error.start})
-            except NeedsUnrolling as error:
-                self.settings = self._unrolled(error.asked)
-            except OfLoop as error:
-                raise error.reason from None
+            read = self._typed()
+            found = make(clone(read.kernel)) if isinstance(read, _Reading) else read
+            if isinstance(found, NeedsStart):
+                self.settings = replace(self.settings, starts=self.settings.starts | {found.start})
+            elif isinstance(found, NeedsUnrolling):
+                self.settings = self._unrolled(found.asked)
+            elif isinstance(found, Unroll):
+                self.settings = self._unrolled(found)
+            elif isinstance(found, OfLoop):
+                raise found.reason
+            elif isinstance(found, NotDifferentiable | ReadAgain):
+                raise found
             else:
-                made = make(clone(kernel))
-                if not isinstance(made, Unroll):
-                    return made
-                self.settings = self._unrolled(made)
+                return found
 
     def _unrolled(self, asked: Unroll) -> Settings:
         """With the fewest loops written out that help; where none can be, with a local array in memory."""
@@ -112,26 +128,24 @@ class Reader:
         if asked.array is not None:
             return replace(self.settings, in_memory=self.settings.in_memory | {asked.array})
         others = [r for r in reasons if not isinstance(r, OfLoop)]  # what else is in the way says more
-        raise (others[0] if others else asked.reason) from None
+        raise others[0] if others else asked.reason
 
     def again(self, more: frozenset[int] = frozenset()) -> Kernel | None:
         """Another copy of the kernel that `settle` called with, with more loops written out; None where none can be."""
-        found = self._again(more)
-        return found and clone(found)
+        found = self._written_out(more)
+        return clone(found.kernel) if isinstance(found, _Reading) else None
 
-    def _again(self, more: frozenset[int] = frozenset()) -> Kernel | None:
-        try:
-            return self._written_out(more)
-        except (NotDifferentiable, ReadAgain):
-            return None
+    def _written_out(self, more: frozenset[int]) -> _Reading | Failed:
+        return self._reading(replace(self.settings, unroll=self.settings.unroll | more))
 
-    def _written_out(self, more: frozenset[int]) -> Kernel:
-        return self._reading(replace(self.settings, unroll=self.settings.unroll | more))[0]
+    def _items(self) -> list[Item]:
+        """What the kernel consists of; nothing where it is not read."""
+        found = self._reading(self.settings)
+        return list(walk(found.kernel.body)) if isinstance(found, _Reading) else []
 
     def added_and_read(self) -> frozenset[str]:
         """Arrays that the kernel adds to with += and reads or sets as well."""
-        kernel = self._again()
-        items = list(walk(kernel.body)) if kernel is not None else []
+        items = self._items()
         own = [i for i in items if isinstance(i, Store) and not i.place.array.shared]
         used = {i.place.array.name for i in own if not i.adds}
         used |= {i.attr.array.name for i in items if isinstance(i, Value) and i.op == "load"}
@@ -139,44 +153,35 @@ class Reader:
 
     def overwritten(self) -> bool:
         """Whether the kernel reads global memory that it writes."""
-        kernel = self._again()
-        items = list(walk(kernel.body)) if kernel is not None else []
+        items = self._items()
         written = {i.place.array for i in items if isinstance(i, Store) and not i.place.array.shared}
         return any(isinstance(i, Value) and i.op == "load" and i.attr.array in written for i in items)
 
     def _hindered(self, nodes: frozenset[int]) -> Exception | None:
         """Why loops cannot be written out: by trying."""
-        try:
-            self._written_out(nodes)
-        except NeedsStart:
-            return None
-        except NeedsUnrolling as error:
-            return None if error.asked.nodes else error.asked.reason
-        except (NotDifferentiable, OfLoop) as error:
-            return error
-        return None
+        found = self._written_out(nodes)
+        if isinstance(found, NeedsUnrolling):
+            asked = found.asked
+            return None if asked.nodes or asked.array is not None else asked.reason
+        return found if isinstance(found, NotDifferentiable | OfLoop) else None
 
-    def _typed(self) -> Kernel:
+    def _typed(self) -> _Reading | Failed:
         """The kernel with arrays of the types that it reads them as."""
-        while True:
-            try:
-                kernel, views = self._reading(self.settings)
-                break
-            except NeedsType as error:
-                if error.array in dict(self.settings.retyped):
-                    raise self.where.refuse(
-                        1, f"{error.array} is cast to several types", "give each a pointer of its own to the same type"
-                    ) from None
-                self.settings = self._retyped(error.array, error.kind)
-        for name, seen in views.items() if self.vectors else ():
+        while isinstance(found := self._reading(self.settings), NeedsType):
+            if found.array in dict(self.settings.retyped):
+                return self.where.refuse(
+                    1, f"{found.array} is cast to several types", "give each a pointer of its own to the same type"
+                )
+            self.settings = self._retyped(found.array, found.kind)
+        if not isinstance(found, _Reading):
+            return found
+        for name, seen in found.views.items() if self.vectors else ():
             view = next(iter(seen))
-            if len(seen) == 1 and view and name in kernel.arrays and name not in dict(self.settings.retyped):
-                try:
-                    kernel, _ = self._reading(self._retyped(name, view))
-                    self.settings = self._retyped(name, view)
-                except (NotDifferentiable, ReadAgain):  # then its elements are read one by one
-                    pass
-        return kernel
+            if len(seen) == 1 and view and name in found.kernel.arrays and name not in dict(self.settings.retyped):
+                viewed = self._reading(self._retyped(name, view))
+                if isinstance(viewed, _Reading):  # else its elements are read one by one
+                    found, self.settings = viewed, self._retyped(name, view)
+        return found
 
     def _retyped(self, array: str, kind: Type) -> Settings:
         return replace(self.settings, retyped=self.settings.retyped | {(array, kind)})
@@ -206,15 +211,18 @@ class Reader:
             )
         return kernels[0]
 
-    def _reading(self, settings: Settings) -> tuple[Kernel, Any]:
-        """The kernel as it is read so, which stays as it is, and the views of its arrays."""
+    def _reading(self, settings: Settings) -> _Reading | Failed:
+        """The kernel as it is read so, or why it is not."""
         if settings not in self._read:
-            self._read[settings] = self._lowered(settings)
-        kernel, views = self._read[settings]
-        self.outlined |= bool(kernel.functions)
-        return kernel, views
+            try:
+                self._read[settings] = self._lowered(settings)
+            except (NotDifferentiable, ReadAgain) as error:
+                self._read[settings] = error.with_traceback(None)
+        found = self._read[settings]
+        self.outlined |= isinstance(found, _Reading) and bool(found.kernel.functions)
+        return found
 
-    def _lowered(self, settings: Settings) -> tuple[Kernel, Any]:
+    def _lowered(self, settings: Settings) -> _Reading:
         file, where, base = self.file, self.where, self.base
         if file.keywords:
             raise where.refuse(1, f"macros redefine {', '.join(file.keywords)}", "use names of their own")
@@ -222,7 +230,7 @@ class Reader:
         if base in file.unclear:
             raise where.refuse(1, f"{base} is also something else in the source", "give it a name of its own")
         ctx = Context(file, where, settings)
-        return lowered(ctx, *definition, self.arguments), ctx.views
+        return _Reading(lowered(ctx, *definition, self.arguments), ctx.views)
 
 
 def _is_kernel(definition: Any) -> bool:

@@ -8,13 +8,11 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Place
-from rawkern.gradients.reading.context import Context
+from rawkern.gradients.reading.context import MOST_LOCAL, Context
 from rawkern.gradients.reading.kinds import in_memory
 from rawkern.gradients.reading.places import Cell, Pointer, Var
 from rawkern.gradients.reading.warps import rank, threads
 from rawkern.gradients.types import Type
-
-MOST_SHARED = 32 * 1024  # bytes of shared memory that local arrays may take, each
 
 
 def share(ctx: Context, node: Any, name: str, kind: Type, sizes: tuple[int, ...]) -> Var:
@@ -41,8 +39,9 @@ def _unused(ctx: Context, name: str) -> str:
 
 def fits(ctx: Context, kind: Type, sizes: Sequence[int]) -> bool:
     """Whether an array of each thread's own, and its gradient, can be in shared memory."""
-    plain = kind in types.VECTORS.values() or (isinstance(kind, str) and kind not in types.HALVES)
-    return plain and 2 * threads(ctx) * math.prod(sizes) * types.size(kind) <= MOST_SHARED
+    scalars = set(types.scalars(kind))
+    plain = len(scalars) == 1 and not scalars & {*types.HALVES} and not types.pointers(kind)
+    return plain and 2 * threads(ctx) * math.prod(sizes) * types.size(kind) <= MOST_LOCAL
 
 
 def private(ctx: Context, node: Any, name: str, kind: Type, sizes: Sequence[int]) -> Pointer:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -38,7 +39,8 @@ TYPICAL = {
     "a transposed image": ("if (i < w * m)", ["(i % w) * m + i / w"]),
     "pairs, one apart": ("if (i < n)", ["2 * i + i % 2"]),
 }
-#: z3 proves these, and index/ does not.
+#: z3 proves these, and index/ does not: the list is on a page, too.
+PAGE = Path(__file__).parents[3] / "docs" / "gradients-internals.md"
 MISSED = {
     "coprime steps": ("if (i < n)", ["b * 130 + 3 * (t / 3) + 2 * (t % 3)"]),
     "backwards in a block": ("if (i < n)", ["b * 64 + 63 - t"]),
@@ -68,6 +70,8 @@ def test_what_z3_proves_besides(what) -> None:
     judge, found = asked(*MISSED[what], assume=False)
     assert judge.unsatisfiable(found.denied) is True
     assert not found.claimed, "it is proved now: a typical index"
+    around, (index,) = MISSED[what]
+    assert f"| {what} | `{around}` | `{index}` |" in PAGE.read_text()
 
 
 def test_z3_contradicts_nothing() -> None:
