@@ -95,10 +95,10 @@ def emit(module: Module, form: Form, n: int) -> None:
     module.functions.append(f"define void @{name}({params}) {{\n" + "\n".join(e.lines) + "\n}")
 
 
-def host_machine(cpu: str | None = None) -> llvm.TargetMachine:
+def host_machine(cpu: str | None = None, effort: int = 2) -> llvm.TargetMachine:
     target = llvm.Target.from_default_triple()
     flags = "" if cpu else llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=cpu or llvm.get_host_cpu_name(), features=flags, opt=2, jit=True)
+    return target.create_target_machine(cpu=cpu or llvm.get_host_cpu_name(), features=flags, opt=effort, jit=True)
 
 
 def optimise(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
@@ -139,12 +139,14 @@ class Compiled:
         return out
 
 
-def build(chosen: Sequence[Form], n: int, features: frozenset[str] = frozenset(), cpu: str | None = None) -> Compiled:
-    """JIT-compile forms for this machine, or for an older `cpu` that it can run."""
+def build(
+    chosen: Sequence[Form], n: int, features: frozenset[str] = frozenset(), cpu: str | None = None, effort: int = 2
+) -> Compiled:
+    """JIT-compile forms for this machine, or for an older `cpu` that it can run; an effort of 0 takes a third as long."""
     module = Module(features=features)
     for form in chosen:
         emit(module, form, n)
-    machine = host_machine(cpu)
+    machine = host_machine(cpu, effort)
     engine = llvm.create_mcjit_compiler(optimise(module.text(), machine), machine)
     engine.finalize_object()
     return Compiled(engine)
@@ -155,9 +157,9 @@ def expected(form: Form) -> np.ndarray:
     return z.view(f"u{z.dtype.itemsize}")
 
 
-def undefined_symbols(text: str, triple: str, cpu: str) -> set[str]:
+def undefined_symbols(text: str, triple: str, cpu: str, effort: int) -> set[str]:
     """Names that the ELF object made from LLVM IR wants from elsewhere."""
-    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=2, reloc="pic")
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=effort, reloc="pic")
     obj = machine.emit_object(optimise(text, machine))
     table, size, count = struct.unpack_from("<Q", obj, 0x28)[0], *struct.unpack_from("<HH", obj, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", obj, table + i * size) for i in range(count)]

@@ -27,6 +27,7 @@ from .exact_floats import (
 # Integers -------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def width(t: str) -> int:
     sizes = {"bf16": 16, "tf32": 32, "e4m3x2": 16, "e5m2x2": 16, "f16x2": 32, "bf16x2": 32, "u16x2": 32, "s16x2": 32}
     return sizes.get(t) or int(t[1:])
