@@ -72,6 +72,8 @@ def build(source: Source, arch: str, asked: tuple[str, ...], key: str) -> Progra
     probes = {name: _probe(name) for name in (*guessed.values(), *_with_classes(source), *named)}
     result = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], append=PROBE)
     if not result.ok:
+        if not _OURS.search(result.log):
+            raise diagnostics.compile_error(source, result.log, include_path(source))
         probes = {}
         result = _plain(source, arch, wanted)
     types = _types(result, wanted, guessed, probes)
@@ -108,6 +110,7 @@ def declared(source: Source) -> tuple[declarations.Declaration, ...]:
 
 PROBE = "\n" + Path(__file__).with_name("probe.cuh").read_text()
 ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.M)
+_OURS = re.compile(r"__rawkern_|__nv_name_map\(")  # in what the compiler says of probes, or of names asked for
 _BAD_NAME = re.compile(r"^__nv_name_map\(\d+\): [^\n]*\n  #pragma nv_mangled_name (.*)$", re.M)
 
 Types = dict[str, tuple[str, tuple[str, ...] | None]]  # symbol -> (name, parameter types, None while unknown)
