@@ -9,6 +9,7 @@ from rawkern.base import cache
 from rawkern.base.ctype import Member, StructLayout
 from rawkern.compile import dwarf
 from rawkern.compile.compile import PROBE, Entry, declared, instance_of, probe_of, probe_type
+from rawkern.compile.dialect import Dialect
 from rawkern.compile.names import canonical_type, strip_anonymous
 from rawkern.compile.nvrtc import run_nvrtc
 from rawkern.compile.source import Source
@@ -100,7 +101,7 @@ def _ask_layout(source: Source, type_name: str) -> object:
     try:
         members = dwarf.members(dwarf.read(result.ptx), symbol)
         names = _names(members)
-        types = _member_types(source, spelled, names) if names else []
+        types = _member_types(source, spelled, names, result.dialect) if names else []
     except ValueError as error:
         return size, align, [], str(error)
     filled = [
@@ -123,10 +124,13 @@ def _names(members: Sequence[dwarf.DebugMember]) -> list[str]:
     return names
 
 
-def _member_types(source: Source, spelled: str, names: list[str]) -> list[str]:
-    """Ask for each member's full type; debug information leaves namespaces out. ValueError where it cannot be had."""
+def _member_types(source: Source, spelled: str, names: list[str], dialect: Dialect) -> list[str]:
+    """Ask for each member's full type; debug information leaves namespaces out. ValueError where it cannot be had.
+
+    With the `dialect` that the source needs, as no other one helps where a member is private.
+    """
     probes = [probe_of(f"decltype({spelled}::{name})") for name in names]
-    result = run_nvrtc(source, source.cpu_arch, probes, append=PROBE)
+    result = run_nvrtc(source, source.cpu_arch, probes, append=PROBE, dialect=dialect)
     if not result.ok:
         name = next((name for name, probe in zip(names, probes, strict=True) if probe in result.log), "")
         why = "is private" if "is inaccessible" in result.log else "is of a type without a name"

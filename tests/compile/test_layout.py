@@ -78,6 +78,15 @@ def test_layout_of_a_type_that_is_only_declared() -> None:
         struct_layout(_compile(STRUCTS), "Declared")
 
 
+def test_private_members_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in each dialect, the last of which includes all of libcu++."""
+    real, runs = nvrtc._run, []
+    program = _compile("#include <torch/extension.h>\nclass P { int a; };\n__global__ void k(P p, at::Half* x) {}")
+    monkeypatch.setattr(nvrtc, "_run", lambda *args: runs.append(args) or real(*args))
+    assert struct_layout(program, "P").unknown == "its member 'a' is private"
+    assert len(runs) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
