@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import rawkern
+from tests import forked
 
 from .cases import CASES, cases, leaves, numbers, outputs, unit_reference
 from .kernels import affine, descend, mul, relu_, scale, smooth_mul, square_and_cube, tracked, unit, weighted_sum
@@ -245,6 +245,8 @@ RUN = """
     import os, runpy, shutil, sys
     import torch, rawkern
     import torch._inductor.compile_fx
+    torch._inductor.config.fx_graph_cache = torch._functorch.config.enable_autograd_cache = True
+    torch._inductor.config.compile_threads = 1  # no pool of workers that the processes would share
     for file in sys.argv[1:]:
         shutil.copyfile(file, "script.py")  # the same name for all
         child = os.fork()
@@ -261,9 +263,7 @@ def run_scripts(tmp_path: Path, *scripts: dict[str, Any]) -> list[list[float]]:
         file.write_text(textwrap.dedent(SCRIPT.format(**parts)))
     root = Path(__file__).parents[2]
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(root)}
-    environment |= {"TORCHINDUCTOR_FX_GRAPH_CACHE": "1", "TORCHINDUCTOR_AUTOGRAD_CACHE": "1"}
-    environment |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # no pool of workers that the processes would share
-    command = [sys.executable, "-c", textwrap.dedent(RUN), *files]
+    command = [*forked.python(), "-c", textwrap.dedent(RUN), *files]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return list(map(eval, done.stdout.splitlines()))
