@@ -14,6 +14,10 @@ from rawkern.base.api_boundary import hide
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+#: Classes of most arguments. Their objects are tensors, or have nothing to do with them.
+_USUAL = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), torch.dtype, tuple, list))
+
+
 def stands_in(value: Any) -> bool:
     """Whether an object that is not a tensor overrides torch's functions."""
     return not isinstance(value, torch.Tensor) and hasattr(type(value), "__torch_function__")
@@ -36,8 +40,8 @@ def overridable(function: F, public: Callable[..., Any] | None = None) -> F:
         if torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
         try:
-            for value in (*args, *kwargs.values()):
-                if stands_in(value):
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                if type(value) not in _USUAL and stands_in(value):
                     return given_to_stand_in(public or call, *args, **kwargs)
             return function(*args, **kwargs)
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ class Plan:
         V, P and G of row.cuh.
     grid, block : int or tuple of ints
         At least as many groups of threads as rows.
+    launchers : dict
+        What `run` has found for the plan before.
     """
 
     width: int
@@ -38,6 +40,7 @@ class Plan:
     group: int
     grid: int
     block: int | tuple[int, int]
+    launchers: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def arguments(self) -> str:
@@ -84,7 +87,10 @@ def pack_width(n: int, *tensors: Tensor, cpu: int = CPU_WIDTH) -> int:
     if full <= 1 or symbolic(n) or n % full:
         return 1
     size = full * x.element_size()
-    return full if all(has_memory(t) and t.data_ptr() % size == 0 for t in tensors) else 1
+    for t in tensors:
+        if not has_memory(t) or t.data_ptr() % size:
+            return 1
+    return full
 
 
 @functools.lru_cache(maxsize=4096)
@@ -122,6 +128,7 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@functools.lru_cache(maxsize=4096)
 def looping(found: Plan, device: torch.device, registers: int) -> tuple[Plan, int]:
     """Return a plan with a grid that fills the device once, in which groups do several rows, and how many groups.
 
@@ -131,13 +138,17 @@ def looping(found: Plan, device: torch.device, registers: int) -> tuple[Plan, in
     threads = found.block if isinstance(found.block, int) else found.block[0] * per_block
     most = 16 if device.type == "cpu" else max(1, min(2048, 65536 // registers) // threads) * multiprocessors(device)
     grid = min(found.grid, most)
-    return replace(found, grid=grid), grid * per_block
+    return replace(found, grid=grid, launchers={}), grid * per_block
 
 
 def run(file: str, template: str, x: Tensor, found: Plan, flag: bool, *args: Any) -> None:
     """Launch ``template<dtype of x, V, P, G, flag>`` of ``cuda_src/file.cu``."""
-    arguments = f"{found.arguments}, {'true' if flag else 'false'}"
-    kernel(file, template, x.dtype, arguments)[found.grid, found.block](*args)
+    key = file, template, x.dtype, flag
+    launcher = found.launchers.get(key)
+    if launcher is None:
+        arguments = f"{found.arguments}, {'true' if flag else 'false'}"
+        launcher = found.launchers[key] = kernel(file, template, x.dtype, arguments)[found.grid, found.block]
+    launcher(*args)
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -156,13 +167,14 @@ def sizes(x: Tensor, dim: int) -> tuple[int, int, int]:
     """Return rows, n and inner for rows along a dimension (not negative) of a contiguous tensor; 0-d counts as 1-d."""
     if x.dim() == 0:
         return 1, 1, 1
-    inner = math.prod(x.shape[dim + 1 :])
-    return math.prod(x.shape[:dim]) * inner, x.shape[dim], inner
+    shape = x.shape
+    inner = 1 if dim == len(shape) - 1 else math.prod(shape[dim + 1 :])
+    return (shape[0] if dim == 1 else math.prod(shape[:dim])) * inner, shape[dim], inner
 
 
 def symbolic(*sizes: int) -> bool:
     """Whether a size stands for any: then nothing is launched, and it must not be compared."""
-    return any(isinstance(size, torch.SymInt) for size in sizes)
+    return torch.SymInt in map(type, sizes)
 
 
 def wrapped(name: str, dim: int, dims: int) -> int:
