@@ -69,6 +69,7 @@ class Call(Protocol):
     first: Where | None  # the tensor that settled it
     host: list[Memory]  # arguments so far that are on the CPU
     strided: bool
+    tracked: bool
 
     def sized(self, ctype: CType) -> CType:
         """A struct type with its layout, if the source has one."""
@@ -264,7 +265,13 @@ def _written(call: Call, p: Pointer) -> None:
         fix = f"pass {where.expr}.{_copy_call(memory)}"
         raise ValueError(f"{where} has several elements at one address (stride 0), {does}; {fix}")
     t = memory.tensor
-    if t is not None and t.requires_grad and torch.is_grad_enabled() and operator_state.state.level == 0:
+    if (
+        call.tracked
+        and t is not None
+        and t.requires_grad
+        and torch.is_grad_enabled()
+        and operator_state.state.level == 0
+    ):
         raise operator_state.not_inside_op(f"{where} requires grad, {does} and autograd would not know")
 
 

@@ -63,6 +63,7 @@ class Signature:
     name: str
     params: tuple[Param, ...]
     struct_layout: Callable[[str], StructLayout] | None = field(default=None, repr=False, compare=False)
+    tracked: bool = True  # whether autograd hears of tensors that are written
 
     def __str__(self) -> str:
         return f"void {self.name}({', '.join(map(str, self.params))})"

@@ -64,11 +64,12 @@ class Arguments:
 
     __slots__ = (
         "device", "extents", "first", "fresh", "host", "keep", "layout_of", "maps", "pieces", "strided", "tensors",
-        "written",
+        "tracked", "written",
     )  # fmt: skip
 
     def __init__(self, strided: bool, layout_of: Callable[[str], StructLayout] | None) -> None:
         self.strided = strided
+        self.tracked = True
         self.layout_of = layout_of
         self.device: int | None = None
         self.first: Where | None = None
@@ -108,7 +109,13 @@ class Arguments:
             fix = "declare the parameter const __grid_constant__ CUtensorMap"
             raise TypeError(f"{where} is a tensor map, the kernel takes {ctype.spell()}; {fix}")
         t = value.tensor
-        if t.requires_grad and not value.read_only and torch.is_grad_enabled() and operator_state.state.level == 0:
+        if (
+            self.tracked
+            and t.requires_grad
+            and not value.read_only
+            and torch.is_grad_enabled()
+            and operator_state.state.level == 0
+        ):
             raise operator_state.not_inside_op(
                 f"{where} maps a tensor that requires grad, the kernel may write it and autograd would not know; make "
                 "the map with read_only=True, if it does not"
@@ -255,6 +262,7 @@ def bind(
         if private.jit_tracing():
             raise traced(f"{signature.name}:", "torch.jit.trace is active")
     call = call or Arguments(strided, signature.struct_layout)
+    call.tracked = signature.tracked
     values = [
         call.value(param.ctype, value, where)
         for param, value, where in zip(signature.params, args, signature.wheres, strict=True)
@@ -262,7 +270,7 @@ def bind(
     for one in call.maps:
         if one.memory.device != call.device:  # of pinned memory, which a pointer to would do
             raise ValueError(f"{one.where} maps a tensor on {one.memory.place}; map one on cuda:{call.device}")
-    if call.written:
+    if call.written and signature.tracked:
         private.increment_version(tuple(call.written))
     extents = [0] * (extents_at(signature.size) // 4)
     for offset, row in call.extents.items():

@@ -69,6 +69,8 @@ class Settings:
     origin: frames.Place | None = field(default=None, compare=False)  # where in Python the code stands
     # Structs of the source whose layouts need not be asked for, by name.
     structs: Mapping[str, StructLayout] = field(default_factory=dict, compare=False, repr=False)
+    # Whether autograd hears of what launches write; C++ passes plain pointers, of which it does not.
+    tracked: bool = True
 
     @property
     def title(self) -> str:
@@ -186,6 +188,10 @@ class Unit:
     def standing(self, origin: frames.Place | None, structs: Mapping[str, StructLayout] = MappingProxyType({})) -> Unit:
         """The same source, not read yet, for another place in Python, with known structs."""
         return Unit(replace(self.settings, origin=origin, structs=dict(structs)))
+
+    def untracked(self) -> Unit:
+        """The same source, of whose launches autograd does not hear."""
+        return Unit(replace(self.settings, tracked=False), self._first)
 
     def current(self) -> Build:
         """Return the build of the source as it is now. Call it under the lock."""

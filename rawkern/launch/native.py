@@ -140,7 +140,7 @@ def function(signature: Signature) -> int | None:
 
 
 def _types(signature: Signature) -> tuple[Any, ...]:
-    return tuple(param.ctype for param in signature.params)
+    return signature.tracked, *(param.ctype for param in signature.params)
 
 
 def _text(signature: Signature) -> str:
@@ -154,7 +154,7 @@ def _text(signature: Signature) -> str:
             _memory(e, param, passed, value, at)
         else:
             SCALARS[param.ctype.kind](e, param.ctype, value, at)
-    for param in signature.params:
+    for param in signature.params if signature.tracked else ():
         value = written.load("ptr", "%args", 8 * param.index)
         if (passed := param.address) is None:
             native_changes(written, param.ctype, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -209,6 +210,7 @@ def find(build: Build, name: str | None, device: torch.device | None) -> State:
     parameters = programs.parameter_names(build.source, entry)
     known = build.settings.structs
     signature = make_signature(entry, parameters, lambda name: known.get(name) or programs.struct_layout(program, name))
+    signature = signature if build.settings.tracked else replace(signature, tracked=False)
     return State(build, entry, name, asked, signature)
 
 

@@ -6,6 +6,7 @@ import os
 import pickle
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -284,3 +285,59 @@ def test_an_edit_of_a_host_function_leaves_the_kernels_as_they_are(
     (tmp_path / "ext.cu").write_text("\n" + HEAD + source)  # lines of messages are those of the source as it is
     with pytest.raises(OutOfBoundsError, match=r"ext\.cu:6: "):
         module.kernels.get_function("add_kernel")[1, 4](x[:2].clone(), 1.0)
+
+
+SCALED = """
+#include <torch/extension.h>
+struct Params { float* x; float* y; int n; };
+__global__ void by_pointer(float* x, float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x] * 2; }
+__global__ void by_accessor(const torch::PackedTensorAccessor32<float, 1> x, torch::PackedTensorAccessor32<float, 1> y) {
+  if (threadIdx.x < x.size(0)) y[threadIdx.x] = x[threadIdx.x] * 2;
+}
+__global__ void by_struct(Params p) { if (threadIdx.x < p.n) p.y[threadIdx.x] = p.x[threadIdx.x] * 2; }
+torch::Tensor pointer(torch::Tensor x) {
+  auto y = torch::empty_like(x, x.options().requires_grad(true));
+  by_pointer<<<1, 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+  return y;
+}
+torch::Tensor accessor(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  by_accessor<<<1, 32>>>(x.packed_accessor32<float, 1>(), y.packed_accessor32<float, 1>());
+  return y;
+}
+torch::Tensor structure(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  Params p;
+  p.x = x.data_ptr<float>();
+  p.y = y.data_ptr<float>();
+  p.n = x.numel();
+  by_struct<<<1, 32>>>(p);
+  return y;
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["pointer", "accessor", "structure"])
+def test_a_saved_tensor_is_an_argument_again(tmp_path: Path, device: str, name: str) -> None:
+    """As in C++, a pointer without const does not count as a change of a tensor that autograd has saved."""
+    twice = getattr(load(tmp_path, SCALED), name)
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return twice(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            (x,) = ctx.saved_tensors
+            twice(x)
+            return twice(grad.contiguous())
+
+    x = torch.rand(8, device=device, requires_grad=True)
+    for _ in range(3):  # by the path for the first launch, and by that for the others
+        version = x._version
+        (Twice.apply(x) + Twice.apply(x)).sum().backward()
+        assert torch.equal(x.grad, torch.full_like(x, 4)) and x._version == version
+        assert torch.equal(twice(x).detach(), 2 * x.detach())
+        x.grad = None

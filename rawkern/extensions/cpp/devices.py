@@ -37,7 +37,8 @@ class Kernels(dict[str, Any]):
         super().__init__()
         if path is not None:
             path = os.path.abspath(find_source(path, sys._getframe(1).f_globals.get("__file__")))
-        self.module = RawModule(code, path=path, options=options, include_dirs=include_dirs, strided=True)
+        module = RawModule(code, path=path, options=options, include_dirs=include_dirs, strided=True)
+        self.module = RawModule.of_unit(module.unit.untracked())
 
     def __missing__(self, name: str) -> Any:
         kernel = self[name] = self.module.get_function(name)
