@@ -20,6 +20,7 @@ def default_of(f: Context, node: Any, type_: Type) -> Value:
     """The value of a variable that is declared without one."""
     defaults = t.ZEROS | {
         "text": "''", "optional": "None", "dim3": "dim3()", "tuple": "None", "dtype": "None", "stream": "None",
+        "event": "None",
         "scalar": "0", "device": "None", "kernel": "None", "options": "{}", "sizes": "()",
     }  # fmt: skip
     if type_.kind == "struct":

@@ -122,6 +122,7 @@ _NAMES |= {
     "Layout": LAYOUT,
     "dim3": DIM3,
     "cudaStream_t": STREAM,
+    "cudaEvent_t": Type("event"),
     "CUDAStream": STREAM,
     "TensorList": Type("vector", of=(TENSOR,)),
     "variable_list": Type("vector", of=(TENSOR,)),

@@ -792,3 +792,32 @@ void f(torch::Tensor n) { dim3 block, grid; around(8, block, grid); k<<<grid, bl
     n = torch.zeros(1, dtype=torch.int32, device=device)
     load(tmp_path, source).f(n)
     assert n.item() == 3 * 802
+
+
+def test_streams_and_events_of_the_source_keep_the_order_of_the_code(tmp_path: Path, device: torch.device) -> None:
+    source = """
+__global__ void add(float* x, float by) { x[threadIdx.x] += by; }
+__global__ void times(float* x, float by) { x[threadIdx.x] *= by; }
+void f(torch::Tensor x) {
+  cudaStream_t first, streams[2];
+  cudaEvent_t done;
+  C10_CUDA_CHECK(cudaStreamCreate(&first));
+  for (int i = 0; i < 2; i++) cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking);
+  cudaEventCreateWithFlags(&done, cudaEventDisableTiming);
+  add<<<1, x.numel(), 0, first>>>(x.data_ptr<float>(), 1);
+  cudaEventRecord(done, first);
+  cudaStreamWaitEvent(streams[1], done, 0);
+  times<<<1, x.numel(), 0, streams[1]>>>(x.data_ptr<float>(), 3);
+  cudaStreamSynchronize(streams[1]);
+  cudaEventSynchronize(done);
+  auto pool = at::cuda::getStreamFromPool();
+  at::cuda::CUDAStreamGuard guard(pool);
+  add<<<1, x.numel(), 0, pool.stream()>>>(x.data_ptr<float>(), 2);
+  cudaEventDestroy(done);
+  for (int i = 0; i < 2; i++) cudaStreamDestroy(streams[i]);
+  cudaStreamDestroy(first);
+}
+"""
+    x = torch.zeros(4, device=device)
+    load(tmp_path, source).f(x)
+    assert torch.equal(x, torch.full_like(x, 5))

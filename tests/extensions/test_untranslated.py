@@ -22,7 +22,7 @@ CASES = {
     "autograd": ("auto y = Scale::apply(x);", "torch::autograd::Function", "torch.autograd.Function in Python"),
     "static": ("static int calls[4]; calls[0]++;", "a static array", "write this function in Python"),
     "unknown": ("frobnicate(x);", "frobnicate", "not in these sources"),
-    "method": ("x.frobnicate();", "method frobnicate", "torch has not"),
+    "method": ("x.frobnicate();", "method frobnicate", "torch does not have"),
     "fallthrough": (
         "switch (x.dim()) { case 1: x.zero_(); case 2: int n = 3; x.fill_(n); }",
         "goes on in the next one",
@@ -30,7 +30,11 @@ CASES = {
     ),
     "reference": ("int& m = x.data_ptr<int>()[0]; m = 3;", "a reference to a number", ""),
     "goto": ("again: x.zero_(); goto again;", "again", ""),
-    "stream": ("auto s = at::cuda::getStreamFromPool();", "getStreamFromPool", "torch.cuda.stream"),
+    "event": (
+        "float ms; cudaEvent_t a, b; cudaEventElapsedTime(&ms, a, b);",
+        "cudaEventElapsedTime",
+        "torch.cuda.Event",
+    ),
     "inside": ("if (step(x) > 3) x.zero_();", "step changes what it takes by reference", ""),
     "lambda": ("int n = 1; auto g = [](int& m) { m += 1; }; g(n);", "a lambda that changes its parameter m", ""),
     "undeclared": ("x.fill_(unknown_name);", "the unknown name unknown_name", ""),
