@@ -138,7 +138,7 @@ def test_nbody_without_matplotlib_memory_and_compiler(tmp_path: Path, monkeypatc
     program = f"""
 import argparse, pathlib, sys
 from torch._inductor import config
-config.cpp.cxx = (None, "no-such-compiler")
+config.cpp.cxx, config.cpp.vec_isa_ok = (None, "no-such-compiler"), None  # instruction sets are tried, as for users
 sys.path.insert(0, {str(EXAMPLES)!r})
 import nbody
 nbody.free_memory = lambda device: 100_000
