@@ -13,10 +13,10 @@ from rawkern.errors import NotDifferentiable
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import Activity, activity, check_memory
-from rawkern.gradients.analysis.blocks import deals
+from rawkern.gradients.analysis.blocks import redistributions
 from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.backward import helpers
-from rawkern.gradients.backward.block_redistribution import Dealing, dealt
+from rawkern.gradients.backward.block_redistribution import Redistributing, redistributed
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.backward.stencil_gather import Gathering
@@ -29,7 +29,7 @@ from rawkern.gradients.code.tree import Function, Parameter, Statement
 from rawkern.gradients.index.answers import changing, unchanged
 from rawkern.gradients.index.injective import sets_once
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, clone, walk
-from rawkern.gradients.passes.grid_stride import flattened, in_strides
+from rawkern.gradients.passes.grid_stride import in_strides, without_grid_stride
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
 from rawkern.gradients.reading.places import Unroll
 from rawkern.gradients.reading.preprocess import Headers
@@ -234,8 +234,8 @@ class _Task:
         gathering = [] if simple else _gathering(copies, kernel, others, names, where, assumed)
         lines = [line for g in gathering for line in g.made]
         gathered = {g.gather.array.name: g for g in gathering}
-        found = [] if simple else deals(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
-        parts = dealt(found, copies.get, names, where)
+        found = [] if simple else redistributions(kernel, active, others, partial(sets_once, kernel, assumed=assumed))
+        parts = redistributed(found, copies.get, names, where)
         rest = active if not gathered and not parts else _left(kernel, [n for n in wrt if n not in gathered], parts)
         reverse = Reverse(kernel, rest, names, where, self.max_iterations, assumed)
         if simple:
@@ -269,7 +269,7 @@ class _Copies:
         """
         if (more, flat) not in self.made:
             with changing():
-                made = flattened(self.get()) if flat else self.unrolled(more)
+                made = without_grid_stride(self.get()) if flat else self.unrolled(more)
             if made is None:
                 return False
             self.made[more, flat] = made
@@ -280,7 +280,7 @@ class _Copies:
         return clone(self.made[more, flat])
 
 
-def _left(kernel: Kernel, wrt: Sequence[str], parts: Sequence[Dealing]) -> Activity:
+def _left(kernel: Kernel, wrt: Sequence[str], parts: Sequence[Redistributing]) -> Activity:
     """What is active without the reads whose gradients blocks deal out."""
     taken = frozenset(order for part in parts for order in part.deal.reads)
     left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}

@@ -21,9 +21,9 @@ from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import SUMS, Binary, Cast, Name, Node
 from rawkern.gradients.code.names import Names, spelling, summed_spelling
 from rawkern.gradients.code.passes.dce import set_at_once, without_unused
-from rawkern.gradients.code.passes.gradient_forwarding import handed
+from rawkern.gradients.code.passes.gradient_forwarding import forwardable
 from rawkern.gradients.code.passes.renumbering import finished
-from rawkern.gradients.code.passes.thread_coarsening import Several, several
+from rawkern.gradients.code.passes.thread_coarsening import Coarsening, coarsened
 from rawkern.gradients.code.passes.unroll import Row, assumption, resident, rows
 from rawkern.gradients.code.printing import expression, function
 from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, Function, If, Parameter, Run, Statement
@@ -195,10 +195,10 @@ class _Assembly:
             for n, a in kernel.arrays.items()
             if isinstance(a.type, str) and a not in self.reverse.exchanged and n not in kernel.before
         }
-        body, self.passed = (body, {}) if plain else handed(body, self.sets, own, names.fresh)
-        self.more: Several | None = None
+        body, self.passed = (body, {}) if plain else forwardable(body, self.sets, own, names.fresh)
+        self.more: Coarsening | None = None
         if not plain and not self.sums and not self.arrays:
-            self.more = several(kernel, body, {g.size for g in self.gathered.values()}, names.fresh)
+            self.more = coarsened(kernel, body, {g.size for g in self.gathered.values()}, names.fresh)
         self.rows: tuple[Row, ...] = ()
         if self.more is None and not plain:
             self.rows, body = rows(kernel, body, names)
@@ -498,7 +498,7 @@ def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[Sta
 
 
 def _how_to_launch(
-    sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_mem: int, more: Several | None
+    sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_mem: int, more: Coarsening | None
 ) -> list[str]:
     """Comments on what a launch of fewer blocks is to know."""
     if more:

@@ -69,7 +69,9 @@ def test_the_comparison_sees_tiles_of_another_threads_values(monkeypatch) -> Non
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_missing_barriers(monkeypatch) -> None:
-    monkeypatch.setattr(block_redistribution, "sparse", lambda lines, _: [line for line in lines if line != BARRIER])
+    monkeypatch.setattr(
+        block_redistribution, "without_redundant_barriers", lambda lines, _: [line for line in lines if line != BARRIER]
+    )
     _, _, wrong = host.outcomes(range(11, 100, 16))
     assert len(wrong) >= 2
 

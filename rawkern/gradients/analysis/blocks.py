@@ -36,7 +36,7 @@ LEAST = 8  # iterations of a loop in the loop, for which it pays to load tiles o
 
 
 @dataclass(frozen=True)
-class Deal:
+class Redistribution:
     """Arrays, and the axis of the blocks; the loop and its reads by their order, which is that of any copy."""
 
     arrays: tuple[str, ...]
@@ -45,8 +45,10 @@ class Deal:
     reads: frozenset[int]
 
 
-def deals(kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Callable[[Store], bool]) -> list[Deal]:
-    """What may be dealt out. `plain`: whether the gradient of what a store sets can be read any number of times."""
+def redistributions(
+    kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Callable[[Store], bool]
+) -> list[Redistribution]:
+    """What blocks may be dealt. `plain`: whether the gradient of what a store sets can be read any number of times."""
     loop = _over_tiles(kernel)
     if loop is None or not _each_alone(kernel, loop, active, plain):
         return []
@@ -60,7 +62,9 @@ def deals(kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Callabl
         if axis and fits[axis]:
             found.setdefault(axis, []).append((array, fits[axis]))
     return [
-        Deal(tuple(a.name for a, _ in each), axis, loop.order, frozenset(r.order for _, rs in each for r in rs))
+        Redistribution(
+            tuple(a.name for a, _ in each), axis, loop.order, frozenset(r.order for _, rs in each for r in rs)
+        )
         for axis, each in found.items()
     ]
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rawkern.gradients.analysis.activity import activity
-from rawkern.gradients.analysis.blocks import Deal
+from rawkern.gradients.analysis.blocks import Redistribution
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Cast, Name
 from rawkern.gradients.code.names import Names
-from rawkern.gradients.code.passes.barrier_elimination import sparse
+from rawkern.gradients.code.passes.barrier_elimination import without_redundant_barriers
 from rawkern.gradients.code.tree import BARRIER, Assign, If, Note, Run, Statement
 from rawkern.gradients.index import scev
 from rawkern.gradients.index.answers import changing
@@ -39,10 +39,10 @@ class _Copy(Reverse):
 
 
 @dataclass
-class Dealing:
+class Redistributing:
     """Makes the text; `again` reads the kernel once more."""
 
-    deal: Deal
+    deal: Redistribution
     again: Callable[[], Kernel]
     names: Names
     where: Where
@@ -75,7 +75,10 @@ class Dealing:
             return None
         grid = expr.special(f"gridDim.{axis}")
         each = tree.counting(
-            tree.variable("unsigned int", block, Name(turn) / count), grid, parts, sparse(inner, shared)
+            tree.variable("unsigned int", block, Name(turn) / count),
+            grid,
+            parts,
+            without_redundant_barriers(inner, shared),
         )
         turns = tree.counting(
             tree.variable(kind, turn, own[0]),
@@ -171,11 +174,13 @@ def _single(body: Block, loop: Loop, at: str, kind: str) -> None:
     body.items[where:] = [*before, *inner, *after, *rest]
 
 
-def dealt(found: list[Deal], again: Callable[[], Kernel], names: Names, where: Where) -> list[Dealing]:
-    """Those of the deals that can be made."""
-    made: list[Dealing] = []
+def redistributed(
+    found: list[Redistribution], again: Callable[[], Kernel], names: Names, where: Where
+) -> list[Redistributing]:
+    """Those of the redistributions that can be made."""
+    made: list[Redistributing] = []
     for deal in found:
-        part = Dealing(deal, again, names, where)
+        part = Redistributing(deal, again, names, where)
         lines = part.lines()
         if lines is not None:
             part.found = lines

@@ -10,7 +10,7 @@ from rawkern.gradients.backward.value_reverse import ValueReverse
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Name, Node
-from rawkern.gradients.code.passes.accumulation_sinking import defer
+from rawkern.gradients.code.passes.accumulation_sinking import sink
 from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, If, Run, Scope, Statement
 from rawkern.gradients.index import scev
 from rawkern.gradients.index.answers import unchanged
@@ -62,7 +62,7 @@ class Reverse(ValueReverse):
         readable = {self.grad(a.name) for a in self.active.outputs if a not in self.exchanged} | set(self.kernel.arrays)
         shared = {n for a in self.kernel.shared for n in (a.name, self.grad(a.name))}
         for set_here in self.set_lines.values():
-            defer(lines, set_here, readable, shared, self.names.fresh)
+            sink(lines, set_here, readable, shared, self.names.fresh)
         return [*self._replayed(lines), *lines]
 
     def _replayed(self, lines: list[Statement]) -> list[Statement]:

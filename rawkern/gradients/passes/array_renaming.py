@@ -33,7 +33,7 @@ from rawkern.gradients.ir import (
 from rawkern.gradients.passes.memory_partition import move, shared_accesses
 
 
-def with_versions(kernel: Kernel) -> Kernel:
+def with_renamed_arrays(kernel: Kernel) -> Kernel:
     """The kernel with an array for each time that such elements are set; it is changed in place."""
     found = shared_accesses(kernel)
     for array, accesses in found.items():

@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.gradients.ir import Barrier, Block, Exit, If, Kernel, Loop, Store, Value, children, operands, walk
 
 
-def pruned(kernel: Kernel, outputs: Set[str]) -> Kernel:
+def without_dead_values(kernel: Kernel, outputs: Set[str]) -> Kernel:
     """The kernel with only what these outputs depend on, and the barriers; it is changed in place."""
     stores: dict[Any, list[Store]] = {}
     left: list[Any] = []

@@ -29,7 +29,7 @@ def in_strides(kernel: Kernel) -> Carried | None:
     return c if (start, by) == (place, threads) and not more else None
 
 
-def flattened(kernel: Kernel) -> Kernel:
+def without_grid_stride(kernel: Kernel) -> Kernel:
     """A kernel `in_strides` with an ``if (i < n)`` for each place instead; it is changed in place."""
     c = in_strides(kernel)
     assert c is not None

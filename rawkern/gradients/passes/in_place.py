@@ -15,7 +15,7 @@ from rawkern.gradients.index.scev import loops_around
 from rawkern.gradients.ir import Array, Kernel, Place, Store, Value, substitute, walk
 
 
-def split(kernel: Kernel, assume: bool) -> Kernel:
+def unaliased(kernel: Kernel, assume: bool) -> Kernel:
     """The kernel with such arrays as two; it is changed in place. With `assume`, it may be right for some launches."""
     taken = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
     for name, kind, pointer in list(kernel.params):

@@ -16,7 +16,7 @@ from rawkern.gradients.index import scev
 from rawkern.gradients.ir import Carried, Kernel, Loop, Value, children, inside, operands, renumber, substitute, walk
 
 
-def evened(kernel: Kernel) -> Kernel:
+def with_induction_variables(kernel: Kernel) -> Kernel:
     """The kernel with such sums as products; it is changed in place."""
     changed = False
     for inner in [i for i in walk(kernel.body) if isinstance(i, Loop)][::-1]:  # the innermost come first

@@ -14,7 +14,7 @@ from rawkern.gradients.index.ranges import Range, bounds
 from rawkern.gradients.ir import Access, Array, Kernel, Place, Store, Value, place_of, walk
 
 
-def with_regions(kernel: Kernel) -> Kernel:
+def partitioned(kernel: Kernel) -> Kernel:
     """The kernel with such parts as arrays; it is changed in place."""
     for array, accesses in shared_accesses(kernel).items():
         if len(array.sizes) != 1:

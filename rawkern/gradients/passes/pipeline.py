@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from rawkern.gradients.index.threads import group_of
 from rawkern.gradients.ir import Kernel
-from rawkern.gradients.passes.array_renaming import with_versions
-from rawkern.gradients.passes.dce import pruned
-from rawkern.gradients.passes.in_place import split
-from rawkern.gradients.passes.induction import evened
-from rawkern.gradients.passes.memory_partition import with_regions
+from rawkern.gradients.passes.array_renaming import with_renamed_arrays
+from rawkern.gradients.passes.dce import without_dead_values
+from rawkern.gradients.passes.in_place import unaliased
+from rawkern.gradients.passes.induction import with_induction_variables
+from rawkern.gradients.passes.memory_partition import partitioned
 from rawkern.gradients.passes.prefetching import unpipelined
 from rawkern.gradients.passes.reductions import with_reductions
 from rawkern.gradients.passes.store_forwarding import forwarded
@@ -38,16 +38,16 @@ class Options:
 
 def passes(options: Options) -> Iterator[tuple[str, Callable[[Kernel], Kernel]]]:
     """The passes by name."""
-    yield "induction", evened
+    yield "induction", with_induction_variables
     yield "prefetching", unpipelined
-    yield "memory partition", with_regions
+    yield "memory partition", partitioned
     if options.rename:
-        yield "array renaming", with_versions
+        yield "array renaming", with_renamed_arrays
     yield "reductions", with_reductions
     yield "thread groups", _grouped
     if options.tape:
         yield "taping", lambda kernel: taped(kernel, options.assume)
-    yield "in place", lambda kernel: split(kernel, options.assume)
+    yield "in place", lambda kernel: unaliased(kernel, options.assume)
     yield "store forwarding", lambda kernel: forwarded(kernel, options.assume, options.shared)
 
 
@@ -61,7 +61,7 @@ def prepared(kernel: Kernel, options: Options) -> Kernel:
 
 def without_dead_code(kernel: Kernel, outputs: Set[str]) -> Kernel:
     """The kernel with what these outputs depend on, once they are known."""
-    kernel = pruned(kernel, outputs)
+    kernel = without_dead_values(kernel, outputs)
     tell("dead code", kernel)
     return kernel
 

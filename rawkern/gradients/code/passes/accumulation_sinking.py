@@ -31,7 +31,7 @@ class Added:
         return Assign(self.place, self.value, sign)
 
 
-def defer(
+def sink(
     statements: list[Statement], adds: Sequence[Added], readable: Set[str], fixed: Set[str],
     fresh: Callable[[str], str],
 ) -> None:  # fmt: skip

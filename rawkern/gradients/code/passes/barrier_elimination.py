@@ -8,7 +8,7 @@ from rawkern.gradients.code import tree
 from rawkern.gradients.code.tree import BARRIER, Barrier, Statement
 
 
-def sparse(statements: list[Statement], shared: Collection[str]) -> list[Statement]:
+def without_redundant_barriers(statements: list[Statement], shared: Collection[str]) -> list[Statement]:
     """The statements of a loop that ends with a barrier, without those barriers that keep nothing apart.
 
     A barrier is of use if an array is touched between the one before and it, and between it and the one after; the

@@ -17,7 +17,7 @@ from rawkern.gradients.ir import Array
 Element = tuple[str, tuple[Node, ...]]  # of a gradient: whose, and the indices
 
 
-def handed(
+def forwardable(
     statements: list[Statement], sets: Mapping[str, Sets], arrays: Mapping[str, Array], fresh: Callable[[str], str]
 ) -> tuple[list[Statement], dict[str, tuple[str, str]]]:
     """The statements in which such a gradient is set if a flag says so; by its name the other and the flag.

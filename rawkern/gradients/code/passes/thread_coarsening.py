@@ -32,7 +32,7 @@ TOGETHER = ("__sync", "__shfl", "__ballot", "__any", "__all", "__activemask", "w
 
 
 @dataclass(frozen=True)
-class Several:
+class Coarsening:
     """The lines, and names of what they need: how many elements a thread has, and the forward's blocks."""
 
     lines: list[Statement]
@@ -42,7 +42,9 @@ class Several:
     aligned: bool  # whether pointers are said to be multiples of 16 bytes if a thread has more than one
 
 
-def several(kernel: Kernel, lines: list[Statement], sizes: Set[str], fresh: Callable[[str], str]) -> Several | None:
+def coarsened(
+    kernel: Kernel, lines: list[Statement], sizes: Set[str], fresh: Callable[[str], str]
+) -> Coarsening | None:
     """Let a thread have several elements along x; None where threads have to do with one another, or it does not pay.
 
     `sizes`: names of integers that the backward is given beside the kernel's own.
@@ -66,7 +68,7 @@ def several(kernel: Kernel, lines: list[Statement], sizes: Set[str], fresh: Call
     each, k, blocks = (fresh(n) for n in ("each", "k", "blocks_x"))
     found = _coarsened(body, kept, free, others, bool(sizes), (each, k, blocks), fresh)
     found = tree.deep(found, lambda e: expr.substituted(e, {"gridDim.x": Name(blocks)}))
-    return Several(found, each, blocks, most, aligned=not others)
+    return Coarsening(found, each, blocks, most, aligned=not others)
 
 
 def _apart(kernel: Kernel, lines: Sequence[Statement], whole: Mapping[str, Terms]) -> bool:

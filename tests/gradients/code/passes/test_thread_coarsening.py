@@ -10,7 +10,7 @@ import torch
 import rawkern
 from rawkern.gradients import launching, text
 from rawkern.gradients.code.expressions import Name, infix, special
-from rawkern.gradients.code.passes.thread_coarsening import several
+from rawkern.gradients.code.passes.thread_coarsening import coarsened
 from rawkern.gradients.code.tree import Declare, If, Scope, assign, constant
 from rawkern.gradients.ir import Array, Block, Kernel
 
@@ -83,7 +83,7 @@ def test_any_number_of_elements(name, device, monkeypatch) -> None:
         monkeypatch.setattr(launching, "_elements", lambda _, blocks, most, each=each: each if most > 1 else 1)
         with rawkern.check() if device == "cpu" else contextlib.nullcontext():
             found.append(kernel(body).derive(block=block, grid=grid, wrt=("x",))(grid, args, {"y": weights})["x"])
-    monkeypatch.setattr(text, "several", lambda *_: None)
+    monkeypatch.setattr(text, "coarsened", lambda *_: None)
     plain = kernel(body).derive(block=block, grid=grid, wrt=("x",))
     assert not freed(plain.source)
     expected = plain(grid, args, {"y": weights})["x"]
@@ -206,5 +206,5 @@ def test_a_name_that_means_something_else_in_another_scope(again, fits) -> None:
     guarded = If(infix("t", "<", "n"), [assign(Name("grad_x")["i"], Name("x")["i"])])
     scopes = [Scope([first, guarded]) for first in (constant("int", "t", Name("i") + 1), again)]
     place = constant("int", "i", special("threadIdx.x") + special("blockIdx.x") * 64)
-    found = several(inner, [place, *scopes], set(), lambda name: name)
+    found = coarsened(inner, [place, *scopes], set(), lambda name: name)
     assert (found is not None) == fits
