@@ -57,3 +57,34 @@ def test_the_extension_of_a_setup_py(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "def _twice(x: torch.Tensor) -> None:" in out
     assert main(["port", str(tmp_path / "src")]) == 1
     assert "has no setup.py" in capsys.readouterr().err
+
+
+def test_the_extensions_of_a_setup_py_that_computes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "ops.cu").write_text(SOURCE.replace("2", "FACTOR"))
+    (tmp_path / "src" / "more.cu").write_text(SOURCE.replace("twice", "thrice").replace("2", "3"))
+    (tmp_path / "setup.py").write_text(
+        "import glob, os, torch\nfrom setuptools import setup\n"
+        "from torch.utils.cpp_extension import CUDA_HOME, BuildExtension, CUDAExtension\n"
+        "here = os.path.dirname(os.path.abspath(__file__))\n"
+        "def made(name, macros):\n"
+        "    files = glob.glob(os.path.join(here, 'src', name + '.cu'))\n"
+        "    return CUDAExtension('p.' + name, files, define_macros=macros, extra_compile_args={'nvcc': ['-O2']})\n"
+        "modules = [made('ops', [('FACTOR', '2')])]\n"
+        "if torch.cuda.is_available() and CUDA_HOME is not None:\n    modules.append(made('more', []))\n"
+        "setup(name='p', ext_modules=modules, cmdclass={'build_ext': BuildExtension})\n"
+    )
+    assert main(["port", str(tmp_path)]) == 1
+    assert "setup.py builds several extensions: p.ops, p.more; choose one with --name" in capsys.readouterr().err
+    assert main(["port", str(tmp_path), "--name", "ops"]) == 0
+    out = capsys.readouterr().out
+    assert "def _twice(x: torch.Tensor) -> None:" in out and "-DFACTOR=2" in out and "thrice" not in out
+    assert not (tmp_path / "build").exists()
+
+
+def test_a_setup_py_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "setup.py").write_text("import there_is_no_such_module\n")
+    assert main(["port", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert "does not come to call setup (ModuleNotFoundError: No module named 'there_is_no_such_module')" in error
+    assert "name the .cu and .cpp files" in error
