@@ -223,12 +223,12 @@ class RawKernel(OfUnit, Attributes, Derivable):
                     launcher.launch(form[2], {}, stream)
                 return
             except (LaunchError, TypeError, ValueError) as error:
-                mended = cupy_form.mended(self._kernel, form, error)
-                if mended is None:
+                adapted = cupy_form.adapted(self._kernel, form, error)
+                if adapted is None:
                     hide(error)
                     raise
-                self._by_address |= mended[2] is not form[2]
-            form = mended
+                self._by_address |= adapted[2] is not form[2]
+            form = adapted
 
     @untraced
     def __getitem__(self, key: Any) -> Launcher:

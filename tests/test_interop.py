@@ -65,7 +65,7 @@ def test_requires_grad_is_detached() -> None:
         assert not to_torch(from_torch(t)).requires_grad
 
 
-def test_from_torch_refuses() -> None:
+def test_from_torch_rejects() -> None:
     z = torch.ones(3, dtype=torch.complex64)
     cases: list[tuple[Any, type[Exception], str]] = [
         (z.conj(), ValueError, "from_torch: the tensor has torch's lazy conj bit; pass t.resolve_conj()"),
@@ -103,7 +103,7 @@ def test_from_torch_refuses() -> None:
     torch.func.vmap(inside)(torch.ones(2, 2))
 
 
-def test_to_torch_refuses() -> None:
+def test_to_torch_rejects() -> None:
     a = np.arange(6.0)
     frozen = a.copy()
     frozen.flags.writeable = False

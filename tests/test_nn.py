@@ -202,7 +202,7 @@ def test_compiles_without_a_graph_break(device: str) -> None:
         torch.testing.assert_close(got, expected)
 
 
-def test_refusals() -> None:
+def test_rejections() -> None:
     with pytest.raises(TypeError, match="dim"):
         nn.Softmax()  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="RotaryEmbedding: dim is 5; it has to be even"):

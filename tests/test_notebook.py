@@ -37,7 +37,7 @@ def run(shell: Any, cell: str) -> Any:
     return done.result
 
 
-def refusal(shell: Any, cell: str, capsys: pytest.CaptureFixture[str]) -> str:
+def rejection(shell: Any, cell: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What a reader sees of a cell that raises."""
     capsys.readouterr()
     assert not shell.run_cell(cell, store_history=True).success
@@ -71,20 +71,20 @@ def test_templates_alone(shell: Any) -> None:
 
 
 def test_compile_errors_name_the_line_of_the_cell(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = refusal(shell, HALVE.replace("OPTIONS", ""), capsys)
+    shown = rejection(shell, HALVE.replace("OPTIONS", ""), capsys)
     count = shell.execution_count - 1
     assert shown.startswith(f'CompileError: Cell In[{count}] (halve), line 4: identifier "BY" is undefined\n  3 |')
     assert "4 |     if (i < n) x[i] /= BY;\n    |                        ^\n" in shown
     assert "Traceback" not in shown and "halve" not in shell.user_ns
     # Code in a Python string has both lines: that of the statement, and that in the string.
-    shown = refusal(shell, '\nrawkern.RawKernel("__global__ void k() {\\n y = 1; }").compile()', capsys)
+    shown = rejection(shell, '\nrawkern.RawKernel("__global__ void k() {\\n y = 1; }").compile()', capsys)
     assert f"CompileError: Cell In[{count + 1}]:1 (k), line 2: " in shown
 
 
 def test_findings_name_the_line_of_the_cell(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run(shell, HALVE.replace("OPTIONS", "-DBY=2"))
     count = shell.execution_count - 1
-    shown = refusal(shell, "halve.forall(8)(torch.ones(7), 8)", capsys)
+    shown = rejection(shell, "halve.forall(8)(torch.ones(7), 8)", capsys)
     assert f"OutOfBoundsError: halve: Cell In[{count}], line 4: thread (7,0,0) of block (0,0,0) reads x[7]" in shown
 
 
@@ -108,8 +108,8 @@ def test_findings_name_the_line_of_the_cell(shell: Any, capsys: pytest.CaptureFi
         ("%%cuda 'half\n__global__ void halve() {}", "No closing quotation"),
     ],
 )
-def test_refusals(shell: Any, cell: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejections(shell: Any, cell: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = set(shell.user_ns)
-    shown = refusal(shell, cell, capsys)
+    shown = rejection(shell, cell, capsys)
     assert message in shown
     assert {name for name in set(shell.user_ns) - before if not name.startswith("_")} == set()

@@ -17,7 +17,7 @@ from rawkern.arguments.scalars import WRAPPERS, Where, shown, traced
 from rawkern.base import pip
 from rawkern.base import torch_private as private
 from rawkern.base.allocator import used_on
-from rawkern.base.overrides import stands_in
+from rawkern.base.overrides import is_stand_in
 from rawkern.base.storage import tensor_over
 from rawkern.errors import LaunchError, MissingDependencyError
 
@@ -107,7 +107,7 @@ def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:
     if cupy is not None and isinstance(value, cupy.cuda.MemoryPointer):
         _order_after(cupy.cuda.get_current_stream(value.device_id).ptr, value.device_id)
         return _unknown(value.ptr, value.device_id, value)
-    if stands_in(value):
+    if is_stand_in(value):
         raise traced(where, f"is a {type(value).__name__}, which stands for a tensor")
     interface = getattr(type(value), "__cuda_array_interface__", None)
     if interface is not None and (found := getattr(value, "__cuda_array_interface__", None)) is not None:

@@ -287,10 +287,10 @@ def _resolved(path: Path) -> Path:
     try:
         return path.resolve(strict=False)
     except (OSError, RuntimeError) as error:
-        raise RawkernError(f"the cache directory {path} cannot be resolved: {error}; {_WAY_OUT}") from None
+        raise RawkernError(f"the cache directory {path} cannot be resolved: {error}; {_WHAT_TO_DO}") from None
 
 
-_WAY_OUT = "set RAWKERN_CACHE_DIR to a directory that only you can write to"
+_WHAT_TO_DO = "set RAWKERN_CACHE_DIR to a directory that only you can write to"
 
 
 def _check_private(path: Path) -> None:
@@ -300,13 +300,13 @@ def _check_private(path: Path) -> None:
     except OSError:
         return  # not there and not to be made: get finds nothing, put does nothing
     if not stat.S_ISDIR(status.st_mode):
-        raise RawkernError(f"the cache directory {path} is not a directory; {_WAY_OUT}")
+        raise RawkernError(f"the cache directory {path} is not a directory; {_WHAT_TO_DO}")
     if status.st_uid != os.geteuid():
-        raise RawkernError(f"the cache directory {path} belongs to user {status.st_uid}, not to you; {_WAY_OUT}")
+        raise RawkernError(f"the cache directory {path} belongs to user {status.st_uid}, not to you; {_WHAT_TO_DO}")
     if status.st_mode & 0o022:
         mode = stat.S_IMODE(status.st_mode)
         raise RawkernError(
-            f"others can write to the cache directory {path} (mode {mode:04o}); chmod go-w it, or {_WAY_OUT}"
+            f"others can write to the cache directory {path} (mode {mode:04o}); chmod go-w it, or {_WHAT_TO_DO}"
         )
     for parent in path.parents:
         _check_parent(path, parent)
@@ -320,11 +320,11 @@ def _check_parent(path: Path, parent: Path) -> None:
         return
     if status.st_uid not in (0, os.geteuid()) and status.st_mode & 0o200:
         raise RawkernError(
-            f"the cache directory {path} is in {parent}, which belongs to user {status.st_uid}; {_WAY_OUT}"
+            f"the cache directory {path} is in {parent}, which belongs to user {status.st_uid}; {_WHAT_TO_DO}"
         )
     # With the sticky bit (/tmp) only owners rename their entries, so ours stays ours.
     if status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX:
-        raise RawkernError(f"the cache directory {path} is in {parent}, which others can write to; {_WAY_OUT}")
+        raise RawkernError(f"the cache directory {path} is in {parent}, which others can write to; {_WHAT_TO_DO}")
 
 
 def _path(key: str, suffix: str = _SUFFIX) -> Path:

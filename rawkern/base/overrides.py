@@ -18,14 +18,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 _USUAL = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), torch.dtype, tuple, list))
 
 
-def stands_in(value: Any) -> bool:
+def is_stand_in(value: Any) -> bool:
     """Whether an object that is not a tensor overrides torch's functions."""
     return not isinstance(value, torch.Tensor) and hasattr(type(value), "__torch_function__")
 
 
-def given_to_stand_in(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def call_stand_in(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What the stand-ins among the arguments make of a call of a public function."""
-    found = [value for value in (*args, *kwargs.values()) if stands_in(value)]
+    found = [value for value in (*args, *kwargs.values()) if is_stand_in(value)]
     return handle_torch_function(function, found, *args, **kwargs)
 
 
@@ -41,8 +41,8 @@ def overridable(function: F, public: Callable[..., Any] | None = None) -> F:
             return function(*args, **kwargs)
         try:
             for value in (*args, *kwargs.values()) if kwargs else args:
-                if type(value) not in _USUAL and stands_in(value):
-                    return given_to_stand_in(public or call, *args, **kwargs)
+                if type(value) not in _USUAL and is_stand_in(value):
+                    return call_stand_in(public or call, *args, **kwargs)
             return function(*args, **kwargs)
         except Exception as error:
             hide(error)

@@ -134,9 +134,9 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
     text = text_of(file, source)
     excerpt = excerpt_of(text, line, column) or first.shown.rstrip()
     headline = f"{source.place(file, line, column, _kernel(text, line, file, source))}: {first.text}"
-    way_out = _replaced(file, first.shown, source) or hint(first.text, file, source, searched)
+    what_to_do = _replaced(file, first.shown, source) or hint(first.text, file, source, searched)
     return CompileError(
-        "\n".join(filter(None, [headline, excerpt, way_out, _more(others, source)])),
+        "\n".join(filter(None, [headline, excerpt, what_to_do, _more(others, source)])),
         file=source.called(file),
         line=line,
         column=column,
@@ -223,9 +223,9 @@ def _without_place(source: Source, log: str, text: str) -> CompileError:
         meant = did_you_mean(match[1], _OPTIONS)
         lines = [f"option {match[1]!r} is not one of NVRTC's (nvcc has more); leave it out{meant}"]
     lines = [readable(line) for line in lines]
-    way_out = hint(lines[0], source.name, source, ())
+    what_to_do = hint(lines[0], source.name, source, ())
     return CompileError(
-        "\n".join(filter(None, [f"{source.title}: {lines[0]}", way_out, *lines[1 : 1 + _MORE_SHOWN]])),
+        "\n".join(filter(None, [f"{source.title}: {lines[0]}", what_to_do, *lines[1 : 1 + _MORE_SHOWN]])),
         file=source.title,
         log=log,
     )

@@ -132,7 +132,7 @@ def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
     """Return the hint for an error in a file, "" where there is none; `searched` are the include directories."""
     searched = tuple(searched)
     found = _hint(text, file, source, searched)
-    return f"hint: {_with_headers_at_hand(found, searched)}" if found else ""
+    return f"hint: {_with_installed_headers(found, searched)}" if found else ""
 
 
 def _hint(text: str, file: str, source: Source, searched: tuple[str, ...]) -> str:
@@ -235,7 +235,7 @@ def _of_space(space: str, rest: str, searched: Iterable[str]) -> str:
 _NAMED = re.compile(r"<((?:\w+/)+[\w.]+|\w+\.c?u?h)>")
 
 
-def _with_headers_at_hand(words: str, searched: tuple[str, ...]) -> str:
+def _with_installed_headers(words: str, searched: tuple[str, ...]) -> str:
     """The words of a hint, in which every header that they name is one that can be included here."""
     for name in dict.fromkeys(_NAMED.findall(words)) if searched else ():
         if _is_there(name, searched):

@@ -77,7 +77,7 @@ def _expected(text: str, known: Cost) -> float:
     return _EXPECTED.get(next((word for word in words[1:] if word in _EXPECTED), "generic"), 0.0)
 
 
-def _meet(one: str, other: str) -> bool:
+def _may_alias(one: str, other: str) -> bool:
     """Whether accesses of two state spaces may be to the same memory."""
     return one == other or not {"all", "generic"}.isdisjoint((one, other))
 
@@ -105,13 +105,13 @@ def _schedule(every: Sequence[tuple[str, Cost]], registers: Sequence[Any]) -> li
         if "param" not in words and (fence or write or words[0] in ("ld", "ldu")):
             space = "all" if fence else next((word for word in words[1:] if word in _SPACES), "generic")
             for other, at in writes.items():
-                if _meet(space, other):
+                if _may_alias(space, other):
                     follow(at, k)
             if fence or write:
                 for at, other in loads:
-                    if _meet(space, other):
+                    if _may_alias(space, other):
                         follow(at, k)
-                loads = [(at, other) for at, other in loads if not _meet(space, other)]
+                loads = [(at, other) for at, other in loads if not _may_alias(space, other)]
                 writes[space] = k
             else:
                 loads.append((k, space))

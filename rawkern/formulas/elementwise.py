@@ -12,7 +12,7 @@ from rawkern.arguments.memory import reject_layout
 from rawkern.base.api_boundary import api_boundary
 from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
-from rawkern.base.overrides import given_to_stand_in, stands_in
+from rawkern.base.overrides import call_stand_in, is_stand_in
 from rawkern.base.shared import Shared
 from rawkern.compile.options import settings
 from rawkern.formulas.declared import (
@@ -261,8 +261,8 @@ class Elementwise(Shared):
         return self.loop.fast.call(*args) if out is None else self._guarded(*args, out=out)
 
     def _prepared_call(self, *args: Any, out: Any = None) -> Any:
-        if any(map(stands_in, args)):
-            return given_to_stand_in(self, *args, **({} if out is None else {"out": out}))
+        if any(map(is_stand_in, args)):
+            return call_stand_in(self, *args, **({} if out is None else {"out": out}))
         loop = self.loop
         many = len(loop.inputs)
         if out is None and len(args) == many + len(loop.outputs):

@@ -12,7 +12,7 @@ import torch
 
 from rawkern.base.api_boundary import api_boundary
 from rawkern.base.operator_state import in_fake_op
-from rawkern.base.overrides import given_to_stand_in, stands_in
+from rawkern.base.overrides import call_stand_in, is_stand_in
 from rawkern.base.shared import Shared
 from rawkern.formulas.declared import (
     check_assigned,
@@ -214,8 +214,8 @@ class Reduction(Shared):
                 raise TypeError(f"{self.name}: axis is {axis} and dim is {dim}, which are synonyms; pass only one")
             axis = dim
         keepdims = keepdims or keepdim
-        if any(map(stands_in, args)):
-            return given_to_stand_in(self, *args, axis=axis, keepdims=keepdims, **({} if out is None else {"out": out}))
+        if any(map(is_stand_in, args)):
+            return call_stand_in(self, *args, axis=axis, keepdims=keepdims, **({} if out is None else {"out": out}))
         loop, many = self.loop, len(self.loop.inputs)
         if out is None and len(args) == many + len(loop.outputs):
             args, out = args[:many], args[many:]  # type: ignore[assignment]

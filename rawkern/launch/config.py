@@ -100,7 +100,7 @@ def count(name: str, n: Any) -> int:
     """The number of elements given to ``forall``: an int, 0 or more."""
     value = _integer(n)
     if value is None:
-        raise TypeError(f"{name}: forall takes the number of elements as an int, got {_describe(n)}{_way_out(n)}")
+        raise TypeError(f"{name}: forall takes the number of elements as an int, got {_describe(n)}{_what_to_do(n)}")
     if value < 0:
         raise ValueError(f"{name}: forall({value}) is negative; the number of elements is 0 or more")
     return value
@@ -221,7 +221,7 @@ def _dim3(name: str, what: str, value: Any, limits: Dim3) -> Dim3:
         if number is None:
             raise TypeError(
                 f"{name}: {what} is an int or a tuple of 1 to 3 ints, got {_describe(size)}"
-                f"{f' for axis {axis}' if len(axes) > 1 else ''}{_way_out(size)}"
+                f"{f' for axis {axis}' if len(axes) > 1 else ''}{_what_to_do(size)}"
             )
         if number < 1:
             hint = "; forall(n) takes n = 0, an explicit grid needs at least one block" if what == "grid" else ""
@@ -249,7 +249,7 @@ def _smaller(what: str, number: int, limits: Dim3) -> str:
 def _shared_mem(name: str, value: Any) -> int:
     number = _integer(value)
     if number is None:
-        raise TypeError(f"{name}: shared_mem is a number of bytes, an int, got {_describe(value)}{_way_out(value)}")
+        raise TypeError(f"{name}: shared_mem is a number of bytes, an int, got {_describe(value)}{_what_to_do(value)}")
     if number < 0:
         raise ValueError(f"{name}: shared_mem is {number}, it must be 0 or more bytes")
     return number
@@ -273,7 +273,7 @@ def _type(value: Any) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _way_out(value: Any) -> str:
+def _what_to_do(value: Any) -> str:
     if isinstance(value, float):
         return "; divide with // or (n + block - 1) // block, which stays an int"
     return "; pass int(...)" if hasattr(value, "__index__") and not isinstance(value, bool) else ""

@@ -38,7 +38,7 @@ def complete(name: str, form: tuple[Any, ...], named: Mapping[str, Any]) -> tupl
 
 
 @api_boundary
-def mended(kernel: Kernel, form: Form, error: Exception) -> Form | None:
+def adapted(kernel: Kernel, form: Form, error: Exception) -> Form | None:
     """The launch that CuPy makes where another form fails with an error; None where CuPy fails, too."""
     grid, block, args = form
     if isinstance(error, LaunchError):

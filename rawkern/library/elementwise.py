@@ -130,8 +130,8 @@ def _any_scale(x: Tensor, s: float) -> Tensor:
 def _number(s: Any) -> float:
     if isinstance(s, numbers.Real):
         return float(s)
-    way_out = "; use rawkern.mul for a product of tensors" if isinstance(s, Tensor) else ""
-    raise TypeError(f"scale: s is {type(s).__name__}, it must be a real number{way_out}")
+    what_to_do = "; use rawkern.mul for a product of tensors" if isinstance(s, Tensor) else ""
+    raise TypeError(f"scale: s is {type(s).__name__}, it must be a real number{what_to_do}")
 
 
 @op("rawkern::scale", save=(), elementwise=True, strided=True)

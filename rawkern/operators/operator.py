@@ -185,10 +185,10 @@ class Operator:
         elif decl.elementwise and self.reverse.function is not None:
             found = elementwise_jvp(self.reverse, run.saved, about, tangents)
         else:
-            way_out = (
+            what_to_do = (
                 "use reverse mode: torch.func.vjp, jacrev" if decl.finished else f"define one with @{decl.name}.jvp"
             )
-            raise NotImplementedError(f"{decl.qualified} has no forward-mode derivative; {way_out}")
+            raise NotImplementedError(f"{decl.qualified} has no forward-mode derivative; {what_to_do}")
         found = (found,) if isinstance(found, torch.Tensor) or found is None else tuple(found)
         if len(found) != len(decl.outputs):
             raise RuntimeError(

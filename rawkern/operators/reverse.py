@@ -322,9 +322,9 @@ _INSTEAD = "where second derivatives are needed, take torch's functions instead"
 def _once(decl: Declaration) -> Any:
     """An autograd function for what launches kernels itself, and so has no derivative."""
     name = f"{decl.qualified}_backward"
-    way_out = "make it of differentiable operators (a kernel in it becomes one through rawkern.op)"
-    way_out = _INSTEAD if decl.finished else way_out
+    what_to_do = "make it of differentiable operators (a kernel in it becomes one through rawkern.op)"
+    what_to_do = _INSTEAD if decl.finished else what_to_do
     return raising(
-        f"{name} launches kernels itself, so it cannot be differentiated again; {way_out}",
-        f"{name} launches kernels itself and has no forward-mode derivative; {way_out}",
+        f"{name} launches kernels itself, so it cannot be differentiated again; {what_to_do}",
+        f"{name} launches kernels itself and has no forward-mode derivative; {what_to_do}",
     )

@@ -107,9 +107,9 @@ class Second:
         return found[0][0] if found else None
 
     def _not_supported(
-        self, reason: str, way_out: str = "write its backward by hand, of operators"
+        self, reason: str, what_to_do: str = "write its backward by hand, of operators"
     ) -> NotDifferentiable:
-        return NotDifferentiable(f"{self.name} has no second derivative: {reason}; {way_out}")
+        return NotDifferentiable(f"{self.name} has no second derivative: {reason}; {what_to_do}")
 
 
 def check_deterministic(found: Derived, what: str) -> None:

@@ -53,12 +53,12 @@ class Traced:
         _, found = trace(self.declaration, self.function, args, launching=False)
         if found.rejection:
             return found
-        way_out = "draw or read it outside, and pass it as an argument of the operator"
+        what_to_do = "draw or read it outside, and pass it as an argument of the operator"
         if self._changes or (before is not None and before != found.same()):
             raise LaunchError(
                 f"{name}: its function does not launch the same each time for the same arguments (it draws a seed, or "
                 "reads what changes), and in a compiled graph, or under a transform, its backward has the arguments "
-                f"alone; {way_out}"
+                f"alone; {what_to_do}"
             )
         if before is None:
             raise LaunchError(

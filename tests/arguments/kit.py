@@ -55,7 +55,7 @@ def one(param: str, value: Any, **options: Any) -> Bound:
     return bind(make(param, names=("x",)), (value,), **options)
 
 
-def refuse(param: str, value: Any, message: str, error: type[Exception] = TypeError, **options: Any) -> None:
+def rejects(param: str, value: Any, message: str, error: type[Exception] = TypeError, **options: Any) -> None:
     """The whole message must be `message`, after the words that name the argument."""
     with pytest.raises(error) as caught:
         one(param, value, **options)

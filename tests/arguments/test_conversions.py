@@ -15,7 +15,7 @@ from rawkern.arguments.signature import make_signature
 from rawkern.arguments.slow_path import bind
 
 
-def _refused(param: str, value: Any) -> str:
+def _rejected(param: str, value: Any) -> str:
     signature = make_signature(SimpleNamespace(name="k", params=(param,)), ("x",))
     with pytest.raises(TypeError) as caught:
         bind(signature, (value,))
@@ -34,16 +34,17 @@ def _zeros(dtype: str, *shape: int) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "int8", "uint8", "bool"])
 def test_narrower_elements_for_a_vector(dtype: str) -> None:
     x = _zeros(dtype, 4, 16)
-    assert _refused("float4 const*", x) == "pass x.view(torch.float32) if bytes are meant, else pass x.float()"
-    assert _refused("uint4 const*", x) == "pass x.view(torch.uint32) if bytes are meant, else pass x.to(torch.uint32)"
-    assert _refused("double2 const*", x) == "pass x.view(torch.float64) if bytes are meant, else pass x.double()"
+    assert _rejected("float4 const*", x) == "pass x.view(torch.float32) if bytes are meant, else pass x.float()"
+    assert _rejected("uint4 const*", x) == "pass x.view(torch.uint32) if bytes are meant, else pass x.to(torch.uint32)"
+    assert _rejected("double2 const*", x) == "pass x.view(torch.float64) if bytes are meant, else pass x.double()"
     assert (
-        _refused("float4*", x) == "pass x.view(torch.float32) if bytes are meant, else make it with dtype=torch.float32"
+        _rejected("float4*", x)
+        == "pass x.view(torch.float32) if bytes are meant, else make it with dtype=torch.float32"
     )
 
 
 @pytest.mark.parametrize(
-    ("param", "dtype", "way_out"),
+    ("param", "dtype", "what_to_do"),
     [
         ("int4 const*", "float32", "pass x.view(torch.int32) if bytes are meant, else pass x.int()"),
         ("float4 const*", "int32", "pass x.view(torch.float32) if bytes are meant, else pass x.float()"),
@@ -58,12 +59,12 @@ def test_narrower_elements_for_a_vector(dtype: str) -> None:
         ("unsigned char const*", "float16", "pass x.view(torch.uint8) if bytes are meant"),
     ],
 )
-def test_other_elements_whose_bytes_may_be_meant(param: str, dtype: str, way_out: str) -> None:
-    assert _refused(param, _zeros(dtype, 4, 16)) == way_out
+def test_other_elements_whose_bytes_may_be_meant(param: str, dtype: str, what_to_do: str) -> None:
+    assert _rejected(param, _zeros(dtype, 4, 16)) == what_to_do
 
 
 @pytest.mark.parametrize(
-    ("param", "dtype", "way_out"),
+    ("param", "dtype", "what_to_do"),
     [
         ("float4 const*", "float64", "pass x.float()"),  # reading doubles as floats makes no sense
         ("int4 const*", "int64", "pass x.int()"),
@@ -78,16 +79,16 @@ def test_other_elements_whose_bytes_may_be_meant(param: str, dtype: str, way_out
         ("float4 const*", "complex64", "pass torch.view_as_real(x)"),
     ],
 )
-def test_elements_that_can_only_be_meant_as_numbers(param: str, dtype: str, way_out: str) -> None:
-    assert _refused(param, _zeros(dtype, 4, 16)) == way_out
+def test_elements_that_can_only_be_meant_as_numbers(param: str, dtype: str, what_to_do: str) -> None:
+    assert _rejected(param, _zeros(dtype, 4, 16)) == what_to_do
 
 
 def test_shapes_that_a_view_does_not_fit() -> None:
     both = "pass x.reshape(-1).view(torch.float32) if bytes are meant, else pass x.float()"
-    assert _refused("float4 const*", _zeros("float16", 8, 3)) == both
-    assert _refused("float4 const*", _zeros("float16", 3, 3)) == "pass x.float()"  # 18 bytes are not whole floats
-    assert _refused("float4 const*", _zeros("float16")) == "pass x.float()"
-    assert _refused("float4 const*", _zeros("float16", 0, 8)).startswith("pass x.view(torch.float32) if")
+    assert _rejected("float4 const*", _zeros("float16", 8, 3)) == both
+    assert _rejected("float4 const*", _zeros("float16", 3, 3)) == "pass x.float()"  # 18 bytes are not whole floats
+    assert _rejected("float4 const*", _zeros("float16")) == "pass x.float()"
+    assert _rejected("float4 const*", _zeros("float16", 0, 8)).startswith("pass x.view(torch.float32) if")
 
 
 def test_a_view_needs_contiguous_elements() -> None:
@@ -99,11 +100,11 @@ def test_a_view_needs_contiguous_elements() -> None:
 def test_numpy_arrays() -> None:
     x = np.zeros((4, 16), np.float16)
     assert (
-        _refused("float4 const*", x)
+        _rejected("float4 const*", x)
         == "pass x.view(numpy.float32) if bytes are meant, else pass x.astype(numpy.float32)"
     )
-    assert _refused("int4 const*", x[:, :6].copy()).startswith("pass x.view(numpy.int32) if bytes are meant")
-    assert _refused("int4 const*", x[:, :5].copy()).startswith(
+    assert _rejected("int4 const*", x[:, :6].copy()).startswith("pass x.view(numpy.int32) if bytes are meant")
+    assert _rejected("int4 const*", x[:, :5].copy()).startswith(
         "pass x.reshape(-1).view(numpy.int32) if bytes are meant"
     )
 

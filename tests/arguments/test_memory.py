@@ -13,7 +13,7 @@ import torch
 
 from rawkern.arguments import memory
 from rawkern.arguments.slow_path import bind
-from tests.arguments.kit import SAXPY, make, one, refuse
+from tests.arguments.kit import SAXPY, make, one, rejects
 
 EVERY = [
     *("bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16"),
@@ -77,22 +77,22 @@ def test_dtype_messages() -> None:
     assert str(caught.value) == (
         "saxpy: argument 4 'y' is float64, the kernel writes float*; make it with dtype=torch.float32"
     )
-    refuse("int const*", torch.ones(2).long(), "is int64, the kernel reads const int*; pass x.int()")
-    refuse(
+    rejects("int const*", torch.ones(2).long(), "is int64, the kernel reads const int*; pass x.int()")
+    rejects(
         "signed char const*", torch.ones(2), "is float32, the kernel reads const signed char*; pass x.to(torch.int8)"
     )
-    refuse(
+    rejects(
         "unsigned char*",
         torch.ones(2),
         "is float32, the kernel writes unsigned char*; pass x.view(torch.uint8) if bytes are meant",
     )
-    refuse(
+    rejects(
         "float const*",
         torch.ones(2) * 1j,
         "is complex64, the kernel reads const float*; pass torch.view_as_real(x)",
     )
-    refuse("float const*", np.ones(2), "is float64, the kernel reads const float*; pass x.astype(numpy.float32)")
-    refuse(
+    rejects("float const*", np.ones(2), "is float64, the kernel reads const float*; pass x.astype(numpy.float32)")
+    rejects(
         "__nv_bfloat16 const*",
         np.ones(2),
         "is float64, the kernel reads const __nv_bfloat16*; pass x.astype(ml_dtypes.bfloat16)",
@@ -101,11 +101,11 @@ def test_dtype_messages() -> None:
 
 def test_other_objects_for_pointers() -> None:
     need = "the kernel takes a pointer (const float*)"
-    refuse("float const*", 1.5, f"is the float 1.5, {need}; pass a tensor, such as torch.tensor([1.5])")
+    rejects("float const*", 1.5, f"is the float 1.5, {need}; pass a tensor, such as torch.tensor([1.5])")
     at = torch.ones(2).data_ptr()
-    refuse("float const*", at, f"is the int {at}, {need}; pass the tensor itself, x and not x.data_ptr()")
-    refuse("float const*", [1.0, 2.0], f"is [1.0, 2.0] (list), {need}; pass torch.tensor(x)")
-    refuse(
+    rejects("float const*", at, f"is the int {at}, {need}; pass the tensor itself, x and not x.data_ptr()")
+    rejects("float const*", [1.0, 2.0], f"is [1.0, 2.0] (list), {need}; pass torch.tensor(x)")
+    rejects(
         "float const*",
         "abc",
         f"is 'abc' (str), {need}; pass a torch tensor, a CuPy or NumPy array, or an object with __dlpack__",
@@ -121,19 +121,19 @@ def test_other_objects_for_pointers() -> None:
 def test_none_is_the_null_pointer() -> None:
     bound = bind(SAXPY, (1, 1.0, None, None))
     assert bound.values == (1, 1.0, 0, 0) and bound.device is None and bound.tensors == ()
-    refuse("int&", None, "is None, and int& is a reference; pass a one-element tensor")
+    rejects("int&", None, "is None, and int& is a reference; pass a one-element tensor")
 
 
 def test_contiguity() -> None:
     t = torch.ones(3, 4).t()
-    refuse(
+    rejects(
         "float const*",
         t,
         "is not contiguous (shape (4, 3), strides (1, 4)), the kernel reads const float*; "
         "pass x.contiguous(), or make the kernel with strided=True",
         ValueError,
     )
-    refuse(
+    rejects(
         "float*",
         t,
         "is not contiguous (shape (4, 3), strides (1, 4)), the kernel writes float*; write into a contiguous tensor "
@@ -153,7 +153,7 @@ def test_strided() -> None:
     assert one("double*", a, strided=True).values == (a.ctypes.data,)
     wide = torch.ones(1).expand(5)
     assert one("float const*", wide, strided=True).values == (wide.data_ptr(),)
-    refuse(
+    rejects(
         "float*",
         wide,
         "has several elements at one address (stride 0), the kernel writes float*; pass x.clone()",
@@ -167,7 +167,7 @@ def test_strided() -> None:
 def test_lazy_bits() -> None:
     z = torch.ones(3, dtype=torch.complex64)
     need = "which the kernel would not see"
-    refuse(
+    rejects(
         "cuda::std::complex<float> const*",
         z.conj(),
         f"has torch's lazy conj bit, {need}; pass x.resolve_conj()",
@@ -175,7 +175,7 @@ def test_lazy_bits() -> None:
     )
     imag = torch.ones(1, dtype=torch.complex64).conj().imag
     assert imag.is_neg() and imag.is_contiguous()
-    refuse("float const*", imag, f"has torch's lazy neg bit, {need}; pass x.resolve_neg()", ValueError)
+    rejects("float const*", imag, f"has torch's lazy neg bit, {need}; pass x.resolve_neg()", ValueError)
     for param, lazy in (("float*", imag), ("float2*", z.conj()), ("void*", z.conj()), ("void*", imag)):
         with pytest.raises(ValueError, match=rf"{need}; write into a tensor without it"):
             one(param, lazy)
@@ -185,13 +185,13 @@ def test_alignment() -> None:
     t = torch.zeros(9)
     assert t.data_ptr() % 16 == 0
     assert one("float4 const*", t[4:]).values == (t.data_ptr() + 16,)
-    refuse(
+    rejects(
         "float4 const*",
         t[1:],
         "starts at an address that is not a multiple of 16 bytes, the kernel reads const float4*; pass x.clone()",
         ValueError,
     )
-    refuse(
+    rejects(
         "float2*",
         t[1:],
         "starts at an address that is not a multiple of 8 bytes, the kernel writes float2*; give it memory of its own",
@@ -259,15 +259,15 @@ def test_numpy() -> None:
     assert one("unsigned char*", np.zeros(4, ml_dtypes.float8_e5m2)).values
     a.flags.writeable = False
     assert one("float const*", a).values == (a.ctypes.data,)
-    refuse(
+    rejects(
         "float*", a, "is a read-only NumPy array, the kernel writes float*; pass a writable copy, x.copy()", ValueError
     )
-    refuse(
+    rejects(
         "float const*",
         a.astype(">f4"),
         "has a foreign byte order (>f4); pass x.astype(x.dtype.newbyteorder('='))",
     )
-    refuse("void*", np.array([None]), "is a NumPy array of Python objects; give it a numeric dtype")
+    rejects("void*", np.array([None]), "is a NumPy array of Python objects; give it a numeric dtype")
     assert one("double const*", np.ones(3)[::-1][:1]).values  # one element has no direction
     with pytest.raises(TypeError, match=r"is a masked array, whose mask the kernel would not see; pass x.filled\(\)"):
         one("double const*", np.ma.masked_array([1.0, 2.0], [0, 1]))
@@ -308,13 +308,13 @@ def test_struct_pointers() -> None:
     assert one("ns::Params*", raw).values == (raw.data_ptr(),)
     rows = np.zeros(2, np.dtype([("n", "i4"), ("a", "f4"), ("x", "u8"), ("y", "u8")], align=True))
     assert one("ns::Params const*", rows).values == (rows.ctypes.data,)
-    refuse(
+    rejects(
         "ns::Params*",
         raw[:40],
         "has 40 bytes, the kernel writes ns::Params*, whose size is 24; pass a multiple of that",
         ValueError,
     )
-    refuse(
+    rejects(
         "ns::Params const*",
         torch.ones(6),
         "is float32, the kernel reads const ns::Params*; pass x.view(torch.uint8) or a structured array",
@@ -339,7 +339,7 @@ def test_tables_of_pointers() -> None:
     addresses = torch.tensor([xs[0].data_ptr()])
     assert one("float* const*", addresses).values == (addresses.data_ptr(),)
     assert one("float* const*", []).values == (0,)
-    refuse(
+    rejects(
         "float* const*",
         torch.ones(3),
         "is float32, the kernel reads float* const*; pass an int64 tensor of addresses or a list of tensors",
@@ -356,12 +356,12 @@ def test_references() -> None:
     t = torch.zeros(1, dtype=torch.int32)
     assert one("int&", t).written == (t,)
     assert one("int const&", torch.zeros((), dtype=torch.int32)).written == ()
-    refuse(
+    rejects(
         "int&",
         3,
         "is the int 3, the kernel takes a reference to device memory (int&); pass a tensor, such as torch.tensor([3])",
     )
-    refuse(
+    rejects(
         "int&",
         torch.zeros(2, dtype=torch.int32),
         "has 2 elements, the kernel writes int&, a reference; pass a one-element tensor",

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from rawkern.base.ctype import parse
 from rawkern.errors import LaunchError
-from tests.arguments.kit import SAXPY, make, one, pack, refuse
+from tests.arguments.kit import SAXPY, make, one, pack, rejects
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_integer_limits(name: str) -> None:
         assert pack(name, args=(value,)) == bytes(c(value))
     rest = f"out of range for {name} ({low} to {high}); declare a wider type in the kernel"
     for value in (low - 1, high + 1):
-        refuse(name, value, f"is {value}, {rest}", OverflowError)
+        rejects(name, value, f"is {value}, {rest}", OverflowError)
 
 
 class Colour(enum.IntEnum):
@@ -109,27 +109,27 @@ def test_bools_are_integers_too() -> None:
 
 
 def test_float_for_an_integer() -> None:
-    refuse("int", 2.0, "is the float 2.0, the kernel takes int by value; pass int(x)")
-    refuse("long long", np.float32(0.5), "is the float 0.5, the kernel takes long long by value; pass int(x)")
-    refuse("int", torch.tensor(1.5), "is the float 1.5, the kernel takes int by value; pass int(x)")
-    refuse("int", 1j, "is the complex 1j, the kernel takes int by value; pass int(x.real)")
+    rejects("int", 2.0, "is the float 2.0, the kernel takes int by value; pass int(x)")
+    rejects("long long", np.float32(0.5), "is the float 0.5, the kernel takes long long by value; pass int(x)")
+    rejects("int", torch.tensor(1.5), "is the float 1.5, the kernel takes int by value; pass int(x)")
+    rejects("int", 1j, "is the complex 1j, the kernel takes int by value; pass int(x.real)")
 
 
 def test_what_is_no_number() -> None:
-    refuse("int", None, "is None, the kernel takes int by value; pass a number (only pointers can be None)")
-    refuse("int", "3", "is '3' (str), the kernel takes int by value; pass a number")
-    refuse("float", [1.0], "is [1.0] (list), the kernel takes float by value; pass a number")
-    refuse("float", b"abcd", "is b'abcd' (bytes), the kernel takes float by value; pass a number")
-    refuse("float", np.datetime64(0, "s"), "is a NumPy datetime64[s], the kernel takes float by value; pass a number")
+    rejects("int", None, "is None, the kernel takes int by value; pass a number (only pointers can be None)")
+    rejects("int", "3", "is '3' (str), the kernel takes int by value; pass a number")
+    rejects("float", [1.0], "is [1.0] (list), the kernel takes float by value; pass a number")
+    rejects("float", b"abcd", "is b'abcd' (bytes), the kernel takes float by value; pass a number")
+    rejects("float", np.datetime64(0, "s"), "is a NumPy datetime64[s], the kernel takes float by value; pass a number")
 
 
 def test_tensors_for_numbers() -> None:
-    refuse(
+    rejects(
         "float",
         torch.ones(3, 2),
         "is a tensor of shape (3, 2), the kernel takes float by value; pass one element: x[0, 0].item()",
     )
-    refuse("int", np.ones(3, int), "is an array of shape (3,), the kernel takes int by value; pass one element: x[0]")
+    rejects("int", np.ones(3, int), "is an array of shape (3,), the kernel takes int by value; pass one element: x[0]")
     with pytest.raises(LaunchError, match=r"is a meta tensor, and a raw launch is not recorded there; wrap this in"):
         one("float", torch.ones((), device="meta"))
     assert one("float", torch.tensor(2.5, requires_grad=True)).values == (2.5,)
@@ -139,8 +139,8 @@ def test_tensors_for_numbers() -> None:
 def test_bool() -> None:
     for value, bit in ((True, 1), (False, 0), (1, 1), (0, 0), (np.False_, 0)):
         assert pack("bool", args=(value,)) == bytes([bit])
-    refuse("bool", 2, "is 2, out of range for bool (0 or 1); pass bool(x)", OverflowError)
-    refuse("bool", 1.0, "is the float 1.0, the kernel takes bool by value; pass bool(x)")
+    rejects("bool", 2, "is 2, out of range for bool (0 or 1); pass bool(x)", OverflowError)
+    rejects("bool", 1.0, "is the float 1.0, the kernel takes bool by value; pass bool(x)")
 
 
 def test_int128() -> None:
@@ -159,15 +159,15 @@ def test_float() -> None:
         assert pack("double", args=(value,)) == struct.pack("<d", float(value))
     assert pack("float", args=(FLOAT_MAX * (1 + 2**-26),)) == struct.pack("<f", FLOAT_MAX)  # rounds down to it
     limit = "out of range for float (the largest is 3.4028234663852886e+38); declare a wider type in the kernel"
-    refuse("float", 1e39, f"is 1e+39, {limit}", OverflowError)
-    refuse("float", -(10**39), f"is -1e+39, {limit}", OverflowError)
+    rejects("float", 1e39, f"is 1e+39, {limit}", OverflowError)
+    rejects("float", -(10**39), f"is -1e+39, {limit}", OverflowError)
     assert one("double", 1e300).values == (1e300,)
     with pytest.raises(OverflowError, match="out of range for double"):
         one("double", 10**400)
     for kind in ("double", "int"):  # Python itself cannot print an int of so many digits
         with pytest.raises(OverflowError, match=f"is the int of 33220 bits, out of range for {kind} "):
             one(kind, 10**10000)
-    refuse("float", 1j, "is the complex 1j, the kernel takes float by value; pass x.real")
+    rejects("float", 1j, "is the complex 1j, the kernel takes float by value; pass x.real")
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_ties_of_large_integers() -> None:
         assert passed(name, value) == Fraction(want), (name, value)
     assert pack("cuda::std::complex<float>", args=(2**60 + 2**36 + 1,)) == struct.pack("<2f", 2**60 + 2**37, 0)
     assert pack("float2", args=((2**60 + 2**36 + 1, 1),)) == struct.pack("<2f", 2**60 + 2**37, 1)
-    refuse(
+    rejects(
         "float",
         10**39,
         "is 1e+39, out of range for float (the largest is 3.4028234663852886e+38); declare a wider type in the kernel",
@@ -348,16 +348,16 @@ def test_alignment_of_what_has_a_size_alone() -> None:
 
 def test_what_does_not_fit_a_size() -> None:
     by, fix = "bytes by value", "pass what has as many: a NumPy scalar, a record or bytes"
-    refuse(
+    rejects(
         "4 bytes",
         np.float64(1),
         f"is the float64 {np.float64(1)!r}, which has 8 bytes, the kernel takes 4 {by}; {fix}",
     )
-    refuse("4 bytes", torch.zeros(3), f"is a Tensor, the kernel takes 4 {by}; {fix}")
-    refuse("8 bytes", np.zeros(3), f"is a ndarray, the kernel takes 8 {by}; {fix}")
-    refuse("1 bytes", 0.5, f"is the float 0.5, the kernel takes 1 {by}; {fix}")
+    rejects("4 bytes", torch.zeros(3), f"is a Tensor, the kernel takes 4 {by}; {fix}")
+    rejects("8 bytes", np.zeros(3), f"is a ndarray, the kernel takes 8 {by}; {fix}")
+    rejects("1 bytes", 0.5, f"is the float 0.5, the kernel takes 1 {by}; {fix}")
     for value, limits in ((256, "-128 to 255"), (-129, "-128 to 255")):
         message = f"is {value}, out of range for 1 bytes ({limits}); declare a wider type in the kernel"
-        refuse("1 bytes", value, message, OverflowError)
-    refuse("2 bytes", 1e6, "is 1000000.0, out of range for 2 bytes (as a float of 2 bytes); declare a wider type in the "
+        rejects("1 bytes", value, message, OverflowError)
+    rejects("2 bytes", 1e6, "is 1000000.0, out of range for 2 bytes (as a float of 2 bytes); declare a wider type in the "
            "kernel", OverflowError)  # fmt: skip

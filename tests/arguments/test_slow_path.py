@@ -18,7 +18,7 @@ from rawkern.arguments.slow_path import bind
 from rawkern.base.ctype import parse
 from rawkern.base.operator_state import inside_op
 from rawkern.errors import LaunchError
-from tests.arguments.kit import SAXPY, make, one, refuse
+from tests.arguments.kit import SAXPY, make, one, rejects
 
 
 def test_keywords() -> None:
@@ -64,24 +64,24 @@ def test_tensors_without_memory() -> None:
     assert type(zero) is torch.Tensor and zero.data_ptr() == 0
     bound = one("float const*", zero)  # readable: it is made
     assert bound.values == (bound.keep[0].data_ptr(),) and bound.keep[0].tolist() == [0, 0, 0] and bound.fresh
-    refuse("float*", zero, "is a zero tensor without memory, the kernel writes float*; pass x.clone()")
+    rejects("float*", zero, "is a zero tensor without memory, the kernel writes float*; pass x.clone()")
     rest = ", and a raw launch is not recorded there; wrap this in rawkern.op"
-    refuse("float*", torch._to_functional_tensor(torch.ones(3)), f"is a functional tensor{rest}", LaunchError)
-    refuse("float const*", torch.empty(3, device="meta"), f"is a meta tensor{rest}", LaunchError)
-    refuse("float const*", torch.empty(0, device="meta"), f"is a meta tensor{rest}", LaunchError)
-    refuse(
+    rejects("float*", torch._to_functional_tensor(torch.ones(3)), f"is a functional tensor{rest}", LaunchError)
+    rejects("float const*", torch.empty(3, device="meta"), f"is a meta tensor{rest}", LaunchError)
+    rejects("float const*", torch.empty(0, device="meta"), f"is a meta tensor{rest}", LaunchError)
+    rejects(
         "float const*",
         torch.eye(3).to_sparse(),
         "has layout sparse_coo, the kernel takes const float*; pass x.to_dense()",
     )
-    refuse(
+    rejects(
         "float const*",
         torch.eye(3).to_sparse_csr(),
         "has layout sparse_csr, the kernel takes const float*; pass x.to_dense()",
     )
     for layout in (torch.strided, torch.jagged):
         nested = torch.nested.nested_tensor([torch.ones(3)], layout=layout)
-        refuse("float const*", nested, "is a nested tensor, the kernel takes const float*; pass x.values()")
+        rejects("float const*", nested, "is a nested tensor, the kernel takes const float*; pass x.values()")
         one("float const*", nested.values())
     with pytest.raises(TypeError, match="has layout _mkldnn"):
         one("float const*", torch.eye(3).to_mkldnn())
@@ -106,7 +106,7 @@ def test_subclasses() -> None:
     assert one("float*", t.as_subclass(Plain)).values == (t.data_ptr(),)
     for plain in (torch.nn.Parameter(t, requires_grad=False), torch.nn.Buffer(t)):
         assert one("float*", plain).values == (plain.data_ptr(),)
-    refuse(
+    rejects(
         "float*",
         Wrapper(t),
         "is a Wrapper, a tensor subclass that keeps its memory elsewhere; pass the plain "
@@ -149,7 +149,7 @@ def test_dtensor() -> None:
     try:
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
         t = distributed.DTensor.from_local(torch.ones(3), mesh)
-        refuse("float const*", t, "is a DTensor, a tensor subclass that keeps its memory elsewhere; pass x.to_local()")
+        rejects("float const*", t, "is a DTensor, a tensor subclass that keeps its memory elsewhere; pass x.to_local()")
     finally:
         torch.distributed.destroy_process_group()
 
@@ -187,7 +187,7 @@ def test_tracing() -> None:
         fake = torch.ones(3)
         with pytest.raises(LaunchError, match=r"a torch dispatch mode is active \(FakeTensorMode\)"):
             one("float*", fake)
-    refuse(
+    rejects(
         "float*", fake, "is a FakeTensor, and a raw launch is not recorded there; wrap this in rawkern.op", LaunchError
     )
     with Watch():
@@ -235,7 +235,7 @@ def test_writing_where_autograd_would_not_know() -> None:
     with torch.no_grad():
         quiet_view = leaf[1:]
     for t in (leaf, leaf[1:], leaf * 2, torch.nn.Parameter(torch.ones(3)), quiet_view):
-        refuse("float*", t, message, LaunchError)
+        rejects("float*", t, message, LaunchError)
         assert one("float const*", t).values
         with torch.no_grad():
             assert one("float*", t).written[0] is t

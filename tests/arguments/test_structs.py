@@ -16,7 +16,7 @@ from rawkern.arguments.signature import make_signature
 from rawkern.arguments.slow_path import bind
 from rawkern.base.ctype import Member, StructLayout
 from rawkern.errors import UnsupportedError
-from tests.arguments.kit import one, pack, refuse
+from tests.arguments.kit import one, pack, rejects
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_vectors_of_every_make() -> None:
     for z in (1 - 2j, torch.tensor(1 - 2j), torch.tensor(1 - 2j).to(torch.complex128)):  # cuComplex is float2
         assert pack("float2", args=(z,)) == struct.pack("<2f", 1, -2)
         assert pack("double2", args=(z,)) == struct.pack("<2d", 1, -2)
-    refuse(
+    rejects(
         "float2",
         torch.tensor(1.0),
         "is a Tensor, the kernel takes float2 by value; pass a tuple of 2 numbers, such as (1, 2)",
@@ -58,9 +58,9 @@ def test_vectors_of_every_make() -> None:
     assert pack("int2", args=((np.int64(3), torch.tensor(4)),)) == struct.pack("<2i", 3, 4)
 
 
-def test_vectors_refused() -> None:
-    refuse("float2", (1, 2, 3), "has 3 numbers, the kernel takes float2 by value; pass a tuple of 2")
-    refuse(
+def test_vectors_rejected() -> None:
+    rejects("float2", (1, 2, 3), "has 3 numbers, the kernel takes float2 by value; pass a tuple of 2")
+    rejects(
         "float2", 1.0, "is the float 1.0, the kernel takes float2 by value; pass a tuple of 2 numbers, such as (1, 2)"
     )
     with pytest.raises(TypeError, match=re.escape("k: argument 1 'x[1]' is the float 2.5, the kernel takes int by")):
@@ -139,39 +139,39 @@ def test_struct_members_nest() -> None:
         one("Padded", value | {"s": [1, 2]})
 
 
-def test_struct_refused() -> None:
-    refuse("ns::Params", {"n": 1, "a": 1, "x": None}, "has no 'y'; ns::Params has the members (n, a, x, y)")
-    refuse(
+def test_struct_rejected() -> None:
+    rejects("ns::Params", {"n": 1, "a": 1, "x": None}, "has no 'y'; ns::Params has the members (n, a, x, y)")
+    rejects(
         "ns::Params",
         {"n": 1, "a": 1, "x": None, "y": None, "z": 1},
         "has a member 'z' that ns::Params does not have; its members are (n, a, x, y)",
     )
-    refuse(
+    rejects(
         "ns::Params",
         b"abc",
         "has 3 bytes, the kernel takes ns::Params by value, whose size is 24; give it the kernel's members and padding",
     )
-    refuse(
+    rejects(
         "ns::Params",
         (1, 2),
         "is (1, 2) (tuple), the kernel takes ns::Params by value; pass a dict of its members (n, a, x, y), "
         "a NumPy structured scalar, a ctypes.Structure or bytes",
     )
-    refuse(
+    rejects(
         "Opaque",
         {"a": 1},
         "is a dict, which cannot fill Opaque: its member 'a' is private; pass its 12 bytes, such as those of a ctypes.Structure",
     )
     packed = np.zeros((), [("c", "i1"), ("d", "f8"), ("s", "i2", 3), ("in", "V8"), ("_pad", "V9")])
-    refuse(
+    rejects(
         "Padded",
         packed,
         "has member 'd' at byte 1, Padded has it at byte 8; align it as C does (numpy.dtype(..., align=True))",
     )
     # A pointer whose bytes are in reverse ends the process.
     foreign = "has a foreign byte order; convert it to the native one"
-    refuse("ns::Params", np.zeros((), [("n", ">i4"), ("a", ">f4"), ("x", ">u8"), ("y", ">u8")]), foreign)
-    refuse("ns::Params", ForeignParams(), foreign)
+    rejects("ns::Params", np.zeros((), [("n", ">i4"), ("a", ">f4"), ("x", ">u8"), ("y", ">u8")]), foreign)
+    rejects("ns::Params", ForeignParams(), foreign)
     read = "ns::Params has it as {}; give its dtype the kernel's members"
     for a, x, message in (
         ("i4", "u8", f"has member 'a' as int32, {read.format('float')}"),
@@ -179,8 +179,8 @@ def test_struct_refused() -> None:
         ("f4", "f8", f"has member 'x' as float64, {read.format('const float*')}"),
     ):
         record = np.dtype({"names": ["n", "a", "x", "y"], "formats": ["i4", a, x, "u8"], "offsets": [0, 4, 8, 16]})
-        refuse("ns::Params", np.zeros((), record), message)
-    refuse("ns::Params", OtherParams(), f"has member 'n' as float32, {read.format('int')}")
+        rejects("ns::Params", np.zeros((), record), message)
+    rejects("ns::Params", OtherParams(), f"has member 'n' as float32, {read.format('int')}")
     one("ns::Params", np.zeros((), [("n", "u4"), ("a", "f4"), ("x", "i8"), ("y", "u8")]))  # the sign does not matter
     with pytest.raises(TypeError, match=r"has a member 'm' that ns::Params does not have"):
         one("ns::Params", np.zeros((), [("m", "i4"), ("a", "f4"), ("x", "u8"), ("y", "u8")]))
@@ -192,6 +192,6 @@ def test_struct_refused() -> None:
         make_signature(SimpleNamespace(name="k", params=("ns::Params",)), ())
 
 
-def test_function_pointers_are_refused() -> None:
+def test_function_pointers_are_rejected() -> None:
     with pytest.raises(TypeError, match="make it a template parameter"):
         one("void (*)(int)", 1)

@@ -55,7 +55,7 @@ TAKES = (
         ({"read_only": 1}, "read_only is 1; pass True or False"),
     ],
 )
-def test_what_is_refused(change: dict, message: str) -> None:
+def test_what_is_rejected(change: dict, message: str) -> None:
     arguments = {"tensor": X, "box": (1, 2, 32)} | change
     with pytest.raises((TypeError, ValueError, UnsupportedError), match=f"^tensor_map: .*{re.escape(message)}"):
         rawkern.tensor_map(arguments.pop("tensor"), arguments.pop("box"), **arguments)

@@ -82,7 +82,7 @@ def test_truncated_entry_is_not_trusted(folder: Path, length: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o777, 0o1777])
-def test_directory_that_others_can_write_to_is_refused(folder: Path, mode: int) -> None:
+def test_directory_that_others_can_write_to_is_rejected(folder: Path, mode: int) -> None:
     folder.mkdir()
     folder.chmod(mode)
     with pytest.raises(RawkernError, match=r"others can write to the cache directory .*cache .*set RAWKERN_CACHE_DIR"):
@@ -91,7 +91,7 @@ def test_directory_that_others_can_write_to_is_refused(folder: Path, mode: int) 
     assert cache.get("key") is None
 
 
-def test_directory_in_one_that_others_can_write_to_is_refused(folder: Path) -> None:
+def test_directory_in_one_that_others_can_write_to_is_rejected(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     folder.parent.chmod(0o777)
     with pytest.raises(RawkernError, match=r"lies in .* which others can write to"):
@@ -101,7 +101,7 @@ def test_directory_in_one_that_others_can_write_to_is_refused(folder: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_directory_of_somebody_else_is_refused(folder: Path) -> None:
+def test_directory_of_somebody_else_is_rejected(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, -1)
     with pytest.raises(RawkernError, match="belongs to user 12345, not to you"):
@@ -119,7 +119,7 @@ def test_symbolic_link_is_followed_to_what_is_checked(folder: Path, tmp_path: Pa
     assert cache.directory() == real
 
 
-def test_file_in_its_place_is_refused(folder: Path) -> None:
+def test_file_in_its_place_is_rejected(folder: Path) -> None:
     folder.write_text("not a directory")
     with pytest.raises(RawkernError, match="is not a directory"):
         cache.directory()

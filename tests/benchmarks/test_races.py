@@ -99,7 +99,7 @@ def test_data_of_a_graph_are_those_of_the_sets_program(checkout: Path) -> None:
     assert data1.tolist()[0] == data2.tolist()[0] == 0 and len(data1) == 2 and data1.max() < 2
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         races.main(["scor", "--from", str(tmp_path)])
     assert "no files of the set scor there" in capsys.readouterr().err

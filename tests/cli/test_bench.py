@@ -50,7 +50,7 @@ def test_wrong_results_are_not_measured(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:1"])
-def test_other_devices_are_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_devices_are_rejected(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--device", name]) == 1
     assert f"--device {name}: bench measures cpu and cuda" in capsys.readouterr().err
 

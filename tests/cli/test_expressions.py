@@ -119,7 +119,7 @@ def test_filled_and_counted() -> None:
     [("full(3, 300)", torch.uint8), ("arange(300)", torch.int8), ("full(3, -1)", torch.uint32), ("full(3, 2.5)", torch.int32),
      ("full(3, nan)", torch.int32), ("full(3, 1e5)", torch.float16), ("randint(0, 10, 100)", torch.bool)],
 )  # fmt: skip
-def test_numbers_that_do_not_fit_are_refused(text: str, dtype: torch.dtype) -> None:
+def test_numbers_that_do_not_fit_are_rejected(text: str, dtype: torch.dtype) -> None:
     with pytest.raises(CommandError, match=f"does not fit {dtype}"):
         make(text, dtype)
     assert make("full(3, inf)", torch.float16).isinf().all()

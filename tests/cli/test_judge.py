@@ -71,7 +71,7 @@ def test_json(folder: Path, device: str, capsys: pytest.CaptureFixture[str]) -> 
         ("import nothing_of_the_kind", ["task.py", "right.cu"], "cannot be run: ModuleNotFoundError"),
     ],
 )
-def test_refusals(
+def test_rejections(
     folder: Path, task: str | None, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if task is not None:

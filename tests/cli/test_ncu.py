@@ -116,7 +116,7 @@ def test_the_command_runs_the_same_launch_under_ncu(tmp_path, monkeypatch, capsy
     assert "--ncu" not in run
 
 
-def test_what_ncu_refuses_is_said(tmp_path, monkeypatch, capsys):
+def test_what_ncu_rejects_is_said(tmp_path, monkeypatch, capsys):
     played(tmp_path, monkeypatch, "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n")
     assert main(command(tmp_path)) == 1
     assert "ncu counted nothing: the driver lets only administrators read counters" in capsys.readouterr().err

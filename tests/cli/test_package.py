@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("clear.cu broken.cu --package made --arch sm_80", 'identifier "y" is undefined'),
     ],
 )
-def test_refused(arguments: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejected(arguments: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With nothing written."""
     assert main(["build", *arguments.split()]) == 1
     assert message in capsys.readouterr().err

@@ -95,7 +95,7 @@ def test_a_program_runs_with_its_arguments(tmp_path, capsys, status):
         (("FILE", *LAUNCH, "--sample", "0"), "sample is 0; count 1 block or more"),
     ],
 )
-def test_what_cannot_be_is_refused(file, arguments, message, capsys):
+def test_what_cannot_be_is_rejected(file, arguments, message, capsys):
     words = [word.replace("FILE", file) for word in arguments]
     if "STEP=1" not in words:
         words += ["-D", "STEP=1"]

@@ -196,11 +196,11 @@ def test_tensors_in_structs(file: Path, device: str, capsys: pytest.CaptureFixtu
 
 
 def test_json_is_strict(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    def refuse(name: str) -> None:
+    def rejects(name: str) -> None:
         raise AssertionError(f"{name} is not JSON")
 
     assert main(["run", str(file), "-DSCALE=2", "add_scale", "tensor([nan, inf, -inf, 1])", "--grid", "1", "--block", "4", "--json"]) == 0  # fmt: skip
-    (x,) = json.loads(capfd.readouterr().out, parse_constant=refuse)["tensors"]
+    (x,) = json.loads(capfd.readouterr().out, parse_constant=rejects)["tensors"]
     assert x["first"] == ["nan", "inf", "-inf", 3] and (x["low"], x["high"], x["nans"]) == ("-inf", "inf", 1)
 
 
@@ -303,7 +303,7 @@ def test_a_file_that_is_missing_or_does_not_compile(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.gpu
-def test_cpu_is_refused_where_no_tensor_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cpu_is_rejected_where_no_tensor_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(int n) {}")
     status, _, err = run(tmp_path / "k.cu", capsys, "k", 1, "--forall", 1, "--device", "cpu")
     assert status == 1 and "k has no tensor that selects the CPU; hide the GPU with CUDA_VISIBLE_DEVICES=" in err

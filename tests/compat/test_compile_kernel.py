@@ -78,7 +78,7 @@ def test_what_does_not_compile_is_a_runtime_error() -> None:
         RawKernel(ADD, "missing").compile()
 
 
-def test_arguments_that_torch_would_misread_are_refused() -> None:
+def test_arguments_that_torch_would_misread_are_rejected() -> None:
     kernel, x = RawKernel(ADD, "add"), torch.rand(4)
     for args, message in (
         ([x, x, x.clone()], "add takes 4 arguments, 3 were given"),

@@ -204,7 +204,7 @@ extern "C" __global__ void apply(const complex<float>* x, const complex<float>* 
     torch.testing.assert_close(z, x + 2 * y.exp())
 
 
-def test_textures_are_refused() -> None:
+def test_textures_are_rejected() -> None:
     code = 'extern "C" __global__ void read(float* y, cudaTextureObject_t t) { *y = tex1D<float>(t, 0.f); }'
     with pytest.raises(rawkern.UnsupportedError, match="textures are not supported"):
         RawKernel(code, "read")((1,), (1,), (torch.zeros(1), 5))

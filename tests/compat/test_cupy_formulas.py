@@ -109,7 +109,7 @@ def test_loops_without_inputs(device: str) -> None:
         (lambda x: GENERIC(x.numpy(), x), TypeError, "generic_difference: x is a ndarray; pass a tensor or a number"),
     ],
 )
-def test_calls_refused(call: Any, error: type[Exception], message: str) -> None:
+def test_calls_rejected(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         call(torch.ones(3))
 

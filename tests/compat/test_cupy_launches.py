@@ -63,7 +63,7 @@ def test_sizes(grid: Any, block: Any, expected: tuple[int, int], device: str) ->
 
 
 @pytest.mark.parametrize("grid", [(-1,), (1.5,), (False,), "x", (1, 1, 1, 1), None])
-def test_sizes_refused(grid: Any) -> None:
+def test_sizes_rejected(grid: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         counted("cpu", grid, (1,))
 

@@ -35,7 +35,7 @@ def _types(program: Program) -> dict[str, tuple[str, ...]]:
     return {entry.name: entry.params for entry in program.entries}
 
 
-def _refused(code: str, *names: str, **settings) -> CompileError:
+def _rejected(code: str, *names: str, **settings) -> CompileError:
     with pytest.raises(CompileError) as caught:
         _compile(code, *names, **settings)
     return caught.value
@@ -206,7 +206,7 @@ def test_instances_and_overloads() -> None:
 
 @pytest.mark.parametrize("name", ["axpy<foo>", "nothing<int>", "over(double)", "axpy", "ns::missing"])
 def test_unknown_instance_lists_what_is_there(name: str) -> None:
-    error = _refused(TEMPLATES, "axpy<float>", name)
+    error = _rejected(TEMPLATES, "axpy<float>", name)
     assert f"has no kernel {name!r}" in str(error) and "axpy<float>'" not in str(error)
     assert "kernels: over, axpy<double, 3>" in str(error) or "axpy<double, 3>, over" in str(error)
     assert "templates: axpy<class T" in str(error)
@@ -215,12 +215,12 @@ def test_unknown_instance_lists_what_is_there(name: str) -> None:
 def test_instance_of_an_overloaded_template() -> None:
     code = "template <class T> __global__ void v(T x) {} template <class T> __global__ void v(T* x, int n) {}"
     assert _types(_compile(code, "v<float>(float*, int)")) == {"v<float>": ("float*", "int")}
-    assert "overloaded; add parameter types, such as 'v<float>(float*, int)'" in str(_refused(code, "v<float>"))
+    assert "overloaded; add parameter types, such as 'v<float>(float*, int)'" in str(_rejected(code, "v<float>"))
 
 
 def test_error_inside_an_instance_names_the_users_line() -> None:
     code = "template <class T> __global__ void k(T* x) {\n  x->call();\n}\n"
-    error = _refused(code, "k<int>")
+    error = _rejected(code, "k<int>")
     assert (error.file, error.line) == ("kernel.cu", 2) and "pointer-to-class" in str(error)
 
 
@@ -234,7 +234,7 @@ def test_error_inside_an_instance_names_the_users_line() -> None:
     ],
 )
 def test_source_without_a_kernel(code: str, message: str) -> None:
-    assert message in str(_refused(code))
+    assert message in str(_rejected(code))
 
 
 # --- Names -----------------------------------------------------------------------------------

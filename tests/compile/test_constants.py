@@ -119,13 +119,13 @@ def test_floats_are_those_of_the_type(module: rawkern.RawModule) -> None:
         ("nullptr", "a constant is a number"),
     ],
 )
-def test_what_is_no_constant(module: rawkern.RawModule, expression: str, message: str) -> None:
+def test_what_is_not_a_constant(module: rawkern.RawModule, expression: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         module.constant(expression, "cpu")
     assert message in str(caught.value)
 
 
-def test_other_refusals(module: rawkern.RawModule) -> None:
+def test_other_rejections(module: rawkern.RawModule) -> None:
     with pytest.raises(TypeError, match="takes a C\\+\\+ expression as a string, got int"):
         module.constant(3)  # type: ignore[arg-type]
     with pytest.raises(CompileError, match='identifier "oops" is undefined'):

@@ -77,7 +77,7 @@ def test_warnings_stay_in_the_log() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"//\n.version 9.0\n", b"\x7fELF\x01\x01" + bytes(100)])
-def test_other_bytes_are_refused(data: bytes) -> None:
+def test_other_bytes_are_rejected(data: bytes) -> None:
     with pytest.raises(RawkernError, match="this is not a cubin"):
         cubin.resources(data, "sm_90")
 

@@ -105,10 +105,10 @@ def damaged_json(r: random.Random, text: str) -> str:
         at = at[key]
 
 
-def each_is_read_or_refused(
+def each_is_read_or_rejected(
     file: Path, count: int, damage: Callable[[random.Random], bytes], read: Callable[[], Any]
 ) -> None:
-    refused = 0
+    rejected = 0
     for seed in range(count):
         file.write_bytes(damage(random.Random(seed)))
         begin = time.monotonic()
@@ -117,11 +117,11 @@ def each_is_read_or_refused(
         except (RawkernError, ValueError) as error:
             assert isinstance(error, CompileError) or file.name in str(error), (seed, error)
             assert isinstance(error, RawkernError) or type(error) is ValueError, (seed, error)
-            refused += 1
+            rejected += 1
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
         assert time.monotonic() - begin < 20, seed
-    assert count // 10 < refused < count
+    assert count // 10 < rejected < count
 
 
 def signatures(file: Path) -> None:
@@ -132,7 +132,7 @@ def signatures(file: Path) -> None:
 
 def test_machine_code(kernel: rawkern.RawKernel, tmp_path: Path) -> None:
     code, file = kernel.cubin("sm_80"), tmp_path / "k.cubin"
-    each_is_read_or_refused(file, 600, lambda r: damaged_bytes(r, code), lambda: signatures(file))
+    each_is_read_or_rejected(file, 600, lambda r: damaged_bytes(r, code), lambda: signatures(file))
 
 
 def test_what_machine_code_says_of_its_kernels(kernel: rawkern.RawKernel) -> None:
@@ -149,7 +149,7 @@ def test_fatbins(kernel: rawkern.RawKernel, tmp_path: Path) -> None:
     code, file = kernel.cubin("sm_80"), tmp_path / "k.fatbin"
     part = struct.pack("<HHIQ", 2, 0x101, 64, len(code)).ljust(64, b"\0") + code
     whole = FATBIN + struct.pack("<HHQ", 1, 16, len(part)) + part
-    each_is_read_or_refused(file, 200, lambda r: damaged_bytes(r, whole), lambda: signatures(file))
+    each_is_read_or_rejected(file, 200, lambda r: damaged_bytes(r, whole), lambda: signatures(file))
 
 
 def test_a_part_of_a_fatbin_that_takes_no_bytes(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_ptx(kernel: rawkern.RawKernel, tmp_path: Path) -> None:
             with loaded.named():
                 loaded.translation.lower(entry.symbol, loaded.layout, "line", host(), loaded.instrument)
 
-    each_is_read_or_refused(file, 400, lambda r: damaged_text(r, text).encode(), read)
+    each_is_read_or_rejected(file, 400, lambda r: damaged_text(r, text).encode(), read)
 
 
 def test_manifests(tmp_path: Path) -> None:
@@ -191,4 +191,4 @@ def test_manifests(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="does not have the constant"):
             module.constant("N")
 
-    each_is_read_or_refused(file, 500, lambda r: damaged_json(r, text).encode(), read)
+    each_is_read_or_rejected(file, 500, lambda r: damaged_json(r, text).encode(), read)

@@ -25,7 +25,7 @@ def _types(program: Program) -> list[tuple[str, ...]]:
     return [entry.params for entry in program.entries]
 
 
-def _refused(code: str, **settings) -> CompileError:
+def _rejected(code: str, **settings) -> CompileError:
     with pytest.raises(CompileError) as caught:
         _compile(code, **settings)
     return caught.value
@@ -145,7 +145,7 @@ def test_names_of_variables_and_functions() -> None:
 
 
 def test_use_before_an_own_declaration_is_the_sources_error() -> None:
-    error = _refused("__global__ void k(float* y, uint* x) {}\ntypedef unsigned long long uint;")
+    error = _rejected("__global__ void k(float* y, uint* x) {}\ntypedef unsigned long long uint;")
     assert str(error).startswith('kernel.cu:1:29: in k: identifier "uint" is undefined')
 
 
@@ -155,7 +155,7 @@ def test_one_more_run_for_all_of_them(runs: list[tuple[str, ...]]) -> None:
 
 
 def test_other_errors_are_shown_without_it() -> None:
-    error = _refused("__global__ void k(uint* x) {\n  x[0] = y;\n}")
+    error = _rejected("__global__ void k(uint* x) {\n  x[0] = y;\n}")
     assert (error.line, str(error).partition("\n")[0]) == (2, 'kernel.cu:2:10: in k: identifier "y" is undefined')
     assert "uint" not in error.log.replace("k(uint* x)", "")
 
@@ -168,7 +168,7 @@ def test_lines_and_own_forced_headers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "way_out"),
+    ("name", "what_to_do"),
     [
         ("uchar", "write unsigned char, or put typedef unsigned char uchar; before it"),
         ("ulonglong", "write unsigned long long, or put typedef unsigned long long ulonglong; before it"),
@@ -176,10 +176,10 @@ def test_lines_and_own_forced_headers(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("kernel", ["k(%s* x)", "k(int n, %s* x)"])
-def test_types_of_other_libraries(name: str, way_out: str, kernel: str) -> None:
-    error = _refused(f"__global__ void {kernel % name} {{ x[0] = 1; }}")
+def test_types_of_other_libraries(name: str, what_to_do: str, kernel: str) -> None:
+    error = _rejected(f"__global__ void {kernel % name} {{ x[0] = 1; }}")
     assert f'identifier "{name}" is undefined' in str(error).partition("\n")[0]
-    assert f"hint: neither nvcc nor this compiler declares {name}; {way_out}" in str(error)
+    assert f"hint: neither nvcc nor this compiler declares {name}; {what_to_do}" in str(error)
 
 
 # --- Names of the standard library ------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_own_names_that_headers_have_too(runs: list[tuple[str, ...]]) -> None:
 
 
 def test_names_that_no_header_has() -> None:
-    error = _refused(KERNEL % "y[0] = std::lerp(1.0f, 2.0f, std::min(0.5f, 1.0f)) + M_PY + std::is_odd<int>::value;")
+    error = _rejected(KERNEL % "y[0] = std::lerp(1.0f, 2.0f, std::min(0.5f, 1.0f)) + M_PY + std::is_odd<int>::value;")
     assert 'namespace "std" has no member "lerp"' in str(error).partition("\n")[0]
     assert 'identifier "M_PY" is undefined' in str(error) and 'has no member "is_odd"' in str(error)
     assert '"min"' not in error.log
@@ -265,12 +265,12 @@ def test_calls_that_fit_stay_as_they_are() -> None:
 def test_own_overloads_of_functions() -> None:
     own = "struct Dual { float v; }; __device__ Dual sqrt(Dual a) { return {sqrt(a.v)}; }\n"
     _compile(own + KERNEL % "y[0] = sqrt(Dual{2}).v + sqrt(x[0]);")
-    assert _refused(own + KERNEL % "y[0] = sqrt(Dual{2}, 3).v;").line == 2
+    assert _rejected(own + KERNEL % "y[0] = sqrt(Dual{2}, 3).v;").line == 2
 
 
 @pytest.mark.parametrize("call", ["max(1.5f, x[0])", "min(x[0], 3LL)", "rsqrt(x[0])"])
 def test_calls_that_nvcc_finds_ambiguous_too(call: str) -> None:
-    error = _refused(KERNEL % f"y[0] = {call};")
+    error = _rejected(KERNEL % f"y[0] = {call};")
     assert f"hint: write the arguments of {call.partition('(')[0]} in one type, such as 2.0f beside a float" in str(
         error
     )
@@ -320,7 +320,7 @@ def test_own_functors_in_cub(runs: list[tuple[str, ...]]) -> None:
 
 
 def test_what_cub_has_dropped_for_good() -> None:
-    error = _refused("#include <cub/thread/thread_operators.cuh>\n" + KERNEL % "y[0] = cub::Maxi()(x[0], x[1]);")
+    error = _rejected("#include <cub/thread/thread_operators.cuh>\n" + KERNEL % "y[0] = cub::Maxi()(x[0], x[1]);")
     assert 'namespace "cub" has no member "Maxi"' in str(error) and "hint" not in str(error)
 
 
@@ -391,7 +391,7 @@ def test_generic_lambdas(what: str, device: str) -> None:
 
 
 def test_a_generic_lambda_that_is_marked() -> None:
-    error = str(_refused(KERNEL % "auto f = [=] __device__ (auto a) { return a; }; y[0] = f(x[0]);"))
+    error = str(_rejected(KERNEL % "auto f = [=] __device__ (auto a) { return a; }; y[0] = f(x[0]);"))
     assert "hint: leave out the lambda's __device__" in error and "also" not in error
 
 
@@ -429,10 +429,10 @@ def test_constexpr_with_types_of_the_library(runs: list[tuple[str, ...]]) -> Non
         ("int main() { return 0; }", 5),
     ],
 )
-def test_host_code_is_refused_beside_constexpr_functions(host: str, column: int) -> None:
+def test_host_code_is_rejected_beside_constexpr_functions(host: str, column: int) -> None:
     """The error is about the host code, and says nothing of the constexpr function, which compiles without it."""
     code = f"constexpr int g(int a) {{ return a; }}\n{host}\n" + KERNEL % "y[0] = g(x[0]);"
-    error = _refused(code)
+    error = _rejected(code)
     assert (error.line, error.column) == (2, column)
     assert "hint: only device code is compiled here: mark " in str(error)
     assert "__CUDACC_RTC__" in str(error) and ":1: A function" not in str(error) and "-default-device" not in str(error)
@@ -441,7 +441,7 @@ def test_host_code_is_refused_beside_constexpr_functions(host: str, column: int)
 
 def test_more_errors_than_the_compiler_lists() -> None:
     many = "".join(f"constexpr int f{i}() {{ return {i}; }}\n" for i in range(120))
-    assert "is considered a host function" in str(_refused(f"{many}int main() {{}}\n{KERNEL % ''}"))
+    assert "is considered a host function" in str(_rejected(f"{many}int main() {{}}\n{KERNEL % ''}"))
 
 
 # --- GCC's builtins ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ SQUARE = (
 )
 
 
-def _refused(code: str, **settings) -> CompileError:
+def _rejected(code: str, **settings) -> CompileError:
     with pytest.raises(CompileError) as caught:
         compile_program(from_text(code, **settings), CPU_ARCH)
     return caught.value
@@ -68,7 +68,7 @@ def test_missing_header(tmp_path: Path) -> None:
     ],
 )
 def test_hints(code: str, hint: str) -> None:
-    assert f"hint: {hint}" in str(_refused(code + "\n" + SQUARE)) or hint in str(_refused(code + "\n" + SQUARE))
+    assert f"hint: {hint}" in str(_rejected(code + "\n" + SQUARE)) or hint in str(_rejected(code + "\n" + SQUARE))
 
 
 K = 'extern "C" __global__ void k'
@@ -141,7 +141,7 @@ K = 'extern "C" __global__ void k'
     ],
 )
 def test_headline_and_hint(code: str, headline: str, hint: str) -> None:
-    first, *rest = str(_refused(code)).splitlines()
+    first, *rest = str(_rejected(code)).splitlines()
     assert headline in first
     assert f"{'hint: ' * (not hint)}{hint}" in "\n".join(rest) if hint else "hint: " not in "\n".join(rest)
     # What follows from the headline's error is not told.
@@ -151,7 +151,7 @@ def test_headline_and_hint(code: str, headline: str, hint: str) -> None:
 def test_headers_of_thrust() -> None:
     sorts = "void sort(float* x) { thrust::sort(thrust::device, x, x + 3); }\n"
     compile_program(from_text(f"#include <thrust/sort.h>\n{sorts}{SQUARE}"), CPU_ARCH)  # left out with the function
-    error = _refused("#include <thrust/sort.h>\n__device__ thrust::complex<float> z;\n" + SQUARE)
+    error = _rejected("#include <thrust/sort.h>\n__device__ thrust::complex<float> z;\n" + SQUARE)
     assert "hint: Thrust is for host code" in str(error) and error.line == 2
 
 
@@ -206,12 +206,12 @@ KERNEL = 'extern "C" __global__ void k(float* x, int n) {{ {} }}'
     ],
 )  # fmt: skip
 def test_names_like_those_of_cuda_have_no_hint(body: str) -> None:
-    error = _refused(KERNEL.format(body))
+    error = _rejected(KERNEL.format(body))
     assert "is undefined" in str(error) and "hint:" not in str(error)
 
 
 def test_a_type_in_another_error_is_no_hint() -> None:
-    error = _refused("#include <cuda_fp16.h>\nstruct S { __half h; };\n" + KERNEL.format("S s; s.g = 1;"))
+    error = _rejected("#include <cuda_fp16.h>\nstruct S { __half h; };\n" + KERNEL.format("S s; s.g = 1;"))
     assert 'has no member "g"' in str(error) and "hint:" not in str(error)
 
 
@@ -224,7 +224,7 @@ def test_a_type_in_another_error_is_no_hint() -> None:
 )  # fmt: skip
 def test_with_the_header_of_the_hint_it_compiles(body: str) -> None:
     code = KERNEL.format(body)
-    found = re.search(r"hint: (#include <[\w.]+>)$", str(_refused(code)), re.M)
+    found = re.search(r"hint: (#include <[\w.]+>)$", str(_rejected(code)), re.M)
     assert found is not None
     compile_program(from_text(f"{found[1]}\n{code}"), CPU_ARCH)
 
@@ -244,17 +244,17 @@ def test_with_the_header_of_the_hint_it_compiles(body: str) -> None:
 )  # fmt: skip
 def test_what_a_hint_says_compiles(code: str, hint: str, better: str) -> None:
     include = "#include <algorithm>\n" * ("std::" in code)  # which takes NVRTC two seconds
-    assert hint in str(_refused(f"{include}{KERNEL.format(code)}")).partition("hint: ")[2]
+    assert hint in str(_rejected(f"{include}{KERNEL.format(code)}")).partition("hint: ")[2]
     compile_program(from_text(f"{include}{KERNEL.format(better)}"), CPU_ARCH)
 
 
 def test_other_hints() -> None:
-    texture = _refused("texture<float> t;\n" + KERNEL.format("x[0] = tex1Dfetch(t, 0);"))
+    texture = _rejected("texture<float> t;\n" + KERNEL.format("x[0] = tex1Dfetch(t, 0);"))
     assert "hint: texture references ended with CUDA 12; read a pointer instead" in str(texture)
     fragment = KERNEL.format("wmma::fragment<wmma::accumulator, 16, 16, 16, float> a;")
-    assert "hint: #include <mma.h> and write nvcuda::wmma" in str(_refused(fragment))
+    assert "hint: #include <mma.h> and write nvcuda::wmma" in str(_rejected(fragment))
     compile_program(from_text("#include <mma.h>\n" + fragment.replace("wmma::", "nvcuda::wmma::")), CPU_ARCH)
-    assert "CUDA headers at hand" not in str(_refused(KERNEL.format("at::Half h;")))
-    options = _refused(KERNEL.format(""), options=("-fast-math",))
+    assert "CUDA headers at hand" not in str(_rejected(KERNEL.format("at::Half h;")))
+    options = _rejected(KERNEL.format(""), options=("-fast-math",))
     assert "leave it out; did you mean '--use_fast_math'?" in str(options)
     compile_program(from_text(KERNEL.format(""), options=("--use_fast_math",)), CPU_ARCH)

@@ -243,7 +243,7 @@ def test_a_dict_becomes_the_struct(what: str, device: str) -> None:
     assert y[: len(expected)].tolist() == expected
 
 
-def _refused(declared: str, value: Any) -> str:
+def _rejected(declared: str, value: Any) -> str:
     kernel = rawkern.RawKernel(f"{declared}\n__global__ void k(P p, float* y) {{}}")
     with pytest.raises((TypeError, OverflowError)) as caught:
         kernel[1, 1](value, torch.zeros(1, device="cpu"))
@@ -267,8 +267,8 @@ def _refused(declared: str, value: Any) -> str:
         ("struct P { bool a : 1; };", {"a": 2}, "'p.a' is 2, out of range for bool (0 or 1)"),
     ],
 )  # fmt: skip
-def test_dicts_that_are_refused(declared: str, value: Any, message: str) -> None:
-    assert _refused(declared, value).startswith(message)
+def test_dicts_that_are_rejected(declared: str, value: Any, message: str) -> None:
+    assert _rejected(declared, value).startswith(message)
 
 
 def test_structures_with_bit_fields(device: str) -> None:
@@ -366,23 +366,23 @@ def test_numbers_for_pointers_to_structs_of_them(name: str, dtype: torch.dtype, 
 def test_numbers_that_are_no_structs() -> None:
     module = rawkern.RawModule(NUMBERS)
 
-    def refused(name: str, x: torch.Tensor, n: Any = 1, kernel: str = "swap") -> str:
+    def rejected(name: str, x: torch.Tensor, n: Any = 1, kernel: str = "swap") -> str:
         with pytest.raises((TypeError, ValueError)) as caught:
             module.get_function(f"{kernel}<{name}>")[1, 1](x, n)
         return str(caught.value).partition("argument 1 ")[2]
 
-    assert refused("V2", torch.zeros(4, 2, dtype=torch.int32)) == (
+    assert rejected("V2", torch.zeros(4, 2, dtype=torch.int32)) == (
         "'p' is int32, the kernel writes V2*, of 2 float each; make it with dtype=torch.float32"
     )
     for shape in ((2, 4), (4,), (2, 2, 2), (3, 2)):
-        assert refused("V3", torch.zeros(shape)) == (
+        assert rejected("V3", torch.zeros(shape)) == (
             f"'p' has shape {shape}, the kernel writes V3*, of 3 float each; give it a last dimension of 3"
         )
     for name in ("Gap", "Padded", "Wide", "Mixed", "Hidden"):
-        assert refused(name, torch.zeros(48)).endswith(
+        assert rejected(name, torch.zeros(48)).endswith(
             f"the kernel writes {name}*; pass p.view(torch.uint8) or a structured array"
         )
-    message = refused("V2", torch.zeros(4), torch.zeros(2), "first")
+    message = rejected("V2", torch.zeros(4), torch.zeros(2), "first")
     assert message == "'p' has 4 elements, the kernel reads const V2&, a reference; pass a one-element tensor"
 
 

@@ -23,7 +23,7 @@ def test_a_program_has_code_symbols_and_a_log() -> None:
             program.symbol("k<int>")
 
 
-def test_what_is_refused_tells_why() -> None:
+def test_what_is_rejected_tells_why() -> None:
     with toolchain.nvrtc().program("__global__ void k() { y = 1; }", "k.cu", {}) as program:
         with pytest.raises(libnvrtc.NvrtcError, match="NVRTC_ERROR_COMPILATION"):
             program.compile(("-arch=compute_80",))

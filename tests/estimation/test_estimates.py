@@ -88,7 +88,7 @@ def test_what_limits(module, memory):
     assert few.limited_by.startswith("latency (occupancy ")
 
 
-def test_refusals_name_what_they_refuse(module, memory):
+def test_errors_name_what_is_not_supported(module, memory):
     x, y = memory
     count = torch.zeros(1, dtype=torch.int32)
     with pytest.raises(rawkern.UnsupportedError, match="waiting waits for other blocks"):

@@ -434,7 +434,7 @@ def test_objects_mean_what_they_mean_in_cpp(name: str, classes: Any) -> None:
     assert (f(1), f(4)) == pytest.approx(expected, rel=1e-12)
 
 
-REFUSED = {
+REJECTED = {
     "copied": ("struct C { int n; C(const C& o) : n(o.n + 1) {} C() {} };", "C c;", "says itself how it is copied"),
     "destroyed": ("struct D { int* n; ~D() { (*n)++; } };", "D d;", "has a destructor that does something"),
     "sliced": ("struct B { int n = 1; }; struct E : B { int m = 2; };", "E e; B b = e;", "a copy of the part of E"),
@@ -459,10 +459,10 @@ REFUSED = {
 
 
 def test_what_is_not_understood_raises_in_its_function_alone(tmp_path: Path) -> None:
-    source = "".join(f"{before}\nvoid f_{name}() {{ {body} }}\n" for name, (before, body, _) in REFUSED.items())
+    source = "".join(f"{before}\nvoid f_{name}() {{ {body} }}\n" for name, (before, body, _) in REJECTED.items())
     e = load(tmp_path, source + "int fine() { U u; return u.n; }\n")
     assert e.fine() == 2
-    for name, (_, _, what) in REFUSED.items():
+    for name, (_, _, what) in REJECTED.items():
         with pytest.raises(rawkern.UnsupportedError, match=what):
             getattr(e, f"f_{name}")()
 

@@ -292,7 +292,7 @@ int f(std::string name) { last += 1; return modes.at(name) * 10 + last; }
     assert [found.f("add"), found.f("mul")] == [36, 57]
 
 
-REFUSED = {
+REJECTED = {
     "int n = a; auto f = [n]() mutable { return ++n; }; return f() + f();": "its own copy of n",
     "int n = a; step(n, n); return n;": "n by two references",
     "Vec v{a}; int64_t* p = v.data(); return *(p - 1);": "a pointer to an element of a vector",
@@ -302,8 +302,8 @@ REFUSED = {
 
 def test_what_would_differ_raises(tmp_path: Any) -> None:
     source = "using Vec = std::vector<int64_t>;\nvoid step(int& x, int& y) { x += 1; y += x; }\n"
-    found = load(tmp_path, source + "".join(f"int f{k}(int a) {{ {body} }}\n" for k, body in enumerate(REFUSED)))
-    for k, what in enumerate(REFUSED.values()):
+    found = load(tmp_path, source + "".join(f"int f{k}(int a) {{ {body} }}\n" for k, body in enumerate(REJECTED)))
+    for k, what in enumerate(REJECTED.values()):
         assert what in found.untranslated[f"f{k}"]
 
 

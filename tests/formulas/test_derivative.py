@@ -169,7 +169,7 @@ def test_power_at_zero():
         ("__syncthreads(); y = x", "what threads do together"),
     ],
 )
-def test_refusals(operation, what):
+def test_rejections(operation, what):
     with pytest.raises(NotDifferentiable, match=what) as error:
         derive(operation, {"x": "T"}, {"y": "T"}, {"y"}, ["x"], "op")
     assert "pass backward=" in str(error.value)
@@ -200,7 +200,7 @@ def test_nothing_is_computed_twice():
     assert "grad_a = grad_y;" in derive("y = a + b", {"a": "T", "b": "T"}, {"y": "T"}, {"y"}, ["a", "b"], "op")
 
 
-def test_complex_numbers_are_refused():
+def test_complex_numbers_are_rejected():
     with pytest.raises(NotDifferentiable, match=r"op: x is complex, .*; pass backward="):
         derive("y = x", {"x": "cuda::std::complex<float>"}, {"y": "float"}, {"y"}, ["x"], "op")
 

@@ -271,7 +271,7 @@ def test_out(device):
     assert torch.equal(square, want)
 
 
-def test_out_refusals(device):
+def test_out_rejections(device):
     a = values(4, device=device)
     with pytest.raises(ValueError, match=r"fused: out has shape \(3,\); the result has \(4,\)"):
         fused(a, a, out=torch.empty(3, device=device))

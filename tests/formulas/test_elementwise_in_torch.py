@@ -223,12 +223,12 @@ DECLARATIONS = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), DECLARATIONS, ids=[str(k) for k in range(len(DECLARATIONS))])
-def test_declarations_refused(arguments, message):
+def test_declarations_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         rawkern.elementwise(*arguments)
 
 
-def test_backward_refused():
+def test_backward_rejected():
     make = functools.partial(rawkern.elementwise, "T a, T b", "T y", "y = a * b", "times")
     with pytest.raises(ValueError, match="times: backward does not assign grad_b; where it is zero, write grad_b = 0"):
         make(backward="grad_a = grad_y * b")
@@ -236,7 +236,7 @@ def test_backward_refused():
         make(backward="grad_a = grad_y * b; grad_b = grad_y * a; grad_c = 0")
 
 
-def test_calls_refused(device):
+def test_calls_rejected(device):
     x = values(4, device=device)
     with pytest.raises(TypeError, match=r"fused\(\) takes 2 arguments \(a, b\), got 1"):
         fused(x)
@@ -276,6 +276,6 @@ def test_what_cannot_be_differentiated_runs_without_grad(device):
 
 
 @pytest.mark.gpu
-def test_two_devices_refused():
+def test_two_devices_rejected():
     with pytest.raises(ValueError, match=r"fused: b is on cuda:0, a is on cpu; pass tensors on one device"):
         fused(values(4), values(4, device="cuda"))

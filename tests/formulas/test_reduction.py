@@ -240,7 +240,7 @@ def test_sources():
     assert repr(norm) == "<rawkern.reduction norm(T x) -> T y>"
 
 
-def test_refusals(device):
+def test_rejections(device):
     x = values(4, 6, device=device)
     with pytest.raises(IndexError, match="norm: there is no axis 2; the arguments have 2 dimensions"):
         norm(x, axis=2)
@@ -270,7 +270,7 @@ DECLARATIONS = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), DECLARATIONS, ids=[str(k) for k in range(len(DECLARATIONS))])
-def test_declarations_refused(arguments, message):
+def test_declarations_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         rawkern.reduction(*arguments)
 

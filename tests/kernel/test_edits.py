@@ -35,7 +35,7 @@ def test_an_edit_is_compiled_at_the_next_launch(recorder: Recorder, tmp_path: Pa
     assert codes[0] == codes[1] and codes[3] == codes[4] and len({*codes}) == 3
 
 
-def test_an_edit_that_does_not_compile_raises_until_it_is_mended(recorder: Recorder, tmp_path: Path) -> None:
+def test_an_edit_that_does_not_compile_raises_until_it_is_fixed(recorder: Recorder, tmp_path: Path) -> None:
     path = one_file(tmp_path)
     good = path.read_text()
     times = rawkern.load(path).times

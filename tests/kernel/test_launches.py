@@ -62,24 +62,24 @@ def test_clusters_that_source_and_device_do_not_take(recorder: Recorder) -> None
     x, y = xy()
     arguments = (37, 2.0, x, y)
 
-    def refused(error: type[Exception], message: str, **attributes: object) -> None:
+    def rejected(error: type[Exception], message: str, **attributes: object) -> None:
         kernel = rawkern.RawKernel(SAXPY)  # loaded again
         with pytest.raises(error, match=message):
             kernel.configured(**attributes)[16, 64, 128](*arguments)  # type: ignore[arg-type]
 
     needs = "saxpy: this kernel needs compute capability 9.0: "
-    refused(UnsupportedError, f"{needs}clusters; sm_80 does not support that", cluster=2)
-    refused(UnsupportedError, f"{needs}programmatic dependent launch; sm_80", programmatic=True)
+    rejected(UnsupportedError, f"{needs}clusters; sm_80 does not support that", cluster=2)
+    rejected(UnsupportedError, f"{needs}programmatic dependent launch; sm_80", programmatic=True)
     recorder.architecture, recorder.most_of_cluster = "sm_90", 8
     most = r"cluster \(16, 1, 1\) has 16 blocks; with 64 threads and 128 bytes .* a cluster .* has at most 8 on sm_90"
-    refused(ValueError, most, cluster=16)
+    rejected(ValueError, most, cluster=16)
     recorder.cluster = (0, 0, 0)
-    refused(ValueError, r"but not their size; launch saxpy\.configured\(cluster=\(2, 1, 1\)\)")
+    rejected(ValueError, r"but not their size; launch saxpy\.configured\(cluster=\(2, 1, 1\)\)")
     rawkern.RawKernel(SAXPY).configured(cluster=4)[16, 64](*arguments)
     assert recorder.launches[-1]["attributes"] == Attributes((4, 1, 1))
     recorder.cluster = (2, 2, 1)
-    refused(ValueError, r"grid.y is 1, and cluster.y is 2")
-    refused(ValueError, r"cluster is \(4, 1, 1\), and the source has __cluster_dims__\(2, 2, 1\); leave", cluster=4)
+    rejected(ValueError, r"grid.y is 1, and cluster.y is 2")
+    rejected(ValueError, r"cluster is \(4, 1, 1\), and the source has __cluster_dims__\(2, 2, 1\); leave", cluster=4)
     rawkern.RawKernel(SAXPY)[(2, 4), 64](*arguments)
     rawkern.RawKernel(SAXPY).configured(cluster=(2, 2))[(2, 4), 64](*arguments)
     assert [one["attributes"] for one in recorder.launches[1:]] == [Attributes((2, 2, 1))] * 2
@@ -214,7 +214,7 @@ def test_strided_accepts_what_is_not_contiguous(recorder: Recorder) -> None:
     assert len(recorder.launches) == 1
 
 
-def test_fake_tensors_are_refused_outside_an_operator(recorder: Recorder) -> None:
+def test_fake_tensors_are_rejected_outside_an_operator(recorder: Recorder) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     kernel = rawkern.RawKernel(SAXPY)

@@ -77,7 +77,7 @@ def test_one_kernel_needs_no_name_and_two_do(recorder: Recorder) -> None:
         rawkern.RawKernel(two).forall(1)(torch.zeros(1, dtype=torch.int32))
 
 
-def test_a_source_without_a_kernel_is_refused(recorder: Recorder) -> None:
+def test_a_source_without_a_kernel_is_rejected(recorder: Recorder) -> None:
     with pytest.raises(CompileError, match="has no kernel"):
         rawkern.RawKernel("__device__ int f() { return 1; }").forall(1)()
     with pytest.raises(CompileError, match="name an instance of axpy, such as axpy<float>"):

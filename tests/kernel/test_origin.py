@@ -63,7 +63,7 @@ def test_findings_and_errors_of_launches(device: str) -> None:
             kernel[1, 32](torch.zeros(32), y)
 
 
-def test_what_the_engine_refuses_has_readable_names() -> None:
+def test_what_the_engine_rejects_has_readable_names() -> None:
     code = FIXED.replace("trap;", "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;").replace(
         'extern "C"', ""
     )

@@ -70,7 +70,7 @@ def test_accepted(grid: Any, block: Any, expected: LaunchConfig) -> None:
         (1, 1, 1e3, TypeError, "k: shared_mem is a number of bytes, an int, got float 1000.0"),
     ],
 )
-def test_refused(grid: Any, block: Any, shared_mem: Any, error: type[Exception], message: str) -> None:
+def test_rejected(grid: Any, block: Any, shared_mem: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         make_config("k", grid, block, shared_mem)
 

@@ -200,7 +200,7 @@ def test_other_threads_follow_a_new_limit() -> None:
         ("stack_size", 1 << 30, ValueError, "the largest on the CPU is 67108864"),
     ],
 )
-def test_refused(name: str, value: Any, error: type[Exception], message: str) -> None:
+def test_rejected(name: str, value: Any, error: type[Exception], message: str) -> None:
     before = limits.get("stack_size"), limits.get("malloc_heap_size")
     with pytest.raises(error, match=message):
         rawkern.set_limit(name, value, "cpu")
@@ -226,14 +226,14 @@ class Runtime:
     def __init__(self) -> None:
         self.device = threading.local()
         self.values: dict[tuple[int, int], int] = {}
-        self.refuse = ""
+        self.error = ""
 
     def setDevice(self, index: int) -> None:
         self.device.index = index
 
     def deviceSetLimit(self, limit: int, value: int) -> None:
-        if self.refuse:
-            raise RuntimeError(self.refuse)
+        if self.error:
+            raise RuntimeError(self.error)
         self.values[self.device.index, limit] = value
 
     def deviceGetLimit(self, limit: int) -> int:
@@ -253,7 +253,7 @@ def test_what_cudas_runtime_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert runtime.device.index == 7  # the caller's own device stays
     assert rawkern.get_limit("stack_size", "cpu") != 4096
-    runtime.refuse = "cudaErrorInvalidValue: invalid argument"
+    runtime.error = "cudaErrorInvalidValue: invalid argument"
     with pytest.raises(
         LaunchError,
         match=r"cannot set malloc_heap_size of cuda:0 to 5 bytes: cudaErrorInvalidValue.*; set it before the",

@@ -165,7 +165,7 @@ def test_accessors(index: int) -> None:
         assert repeated.takes(y, tensor)
         assert repeated.launched[-1] == bind(signature, (y, tensor)).values
         assert tensor._version == before + 2 * ("const" not in ctype)  # `bind` counts one, too
-    refused = [
+    rejected = [
         given.double(),
         torch.ones((2,) * (dims + 1 if packed else 26), dtype=dtype),
         None,
@@ -173,18 +173,18 @@ def test_accessors(index: int) -> None:
         3,
         b"",
     ]
-    refused += [given.to("meta"), given.to_sparse()] + ([] if "const" in ctype else [expanded])
+    rejected += [given.to("meta"), given.to_sparse()] + ([] if "const" in ctype else [expanded])
     bits = {"int": 31, "unsigned int": 32}.get(ctype.rstrip(">").split(", ")[-1])
     if bits:
-        refused.append(torch.empty(0, dtype=dtype).as_strided((0,) * dims, (1 << bits,) * dims))
+        rejected.append(torch.empty(0, dtype=dtype).as_strided((0,) * dims, (1 << bits,) * dims))
         if dims > 1:
             huge = (3, *(1,) * (dims - 2), 0), ((1 << bits - 1) + 1, *(1,) * (dims - 1))
-            refused.append(torch.empty(0, dtype=dtype).as_strided(*huge))
-    for value in refused:
+            rejected.append(torch.empty(0, dtype=dtype).as_strided(*huge))
+    for value in rejected:
         assert not repeated.takes(y, value), value
 
 
-def test_what_repeated_launches_hand_over() -> None:
+def test_what_repeated_launches_pass() -> None:
     x, y = torch.ones(4), torch.ones(4)
     repeated = warmed(make("int", "float", "float const*", "float*"), 4, 2.0, x, y)
     version = y._version

@@ -117,7 +117,7 @@ def test_compile_without_a_graph_break(device):
     torch.testing.assert_close([x.grad, u.grad], [a.grad, b.grad])
 
 
-def test_refusals(device):
+def test_rejections(device):
     with pytest.raises(TypeError, match="silu: the argument is int64; pass a tensor of float16"):
         rawkern.silu(torch.arange(3, device=device))
     with pytest.raises(TypeError, match="gelu: the argument is a list"):

@@ -53,7 +53,7 @@ def test_half_parameters_with_float_averages(device):
     torch.testing.assert_close(v, 0.001 * g.float() ** 2, rtol=1e-5, atol=0)
 
 
-def test_closure_and_refusals(device):
+def test_closure_and_rejections(device):
     p = torch.ones(3, device=device, requires_grad=True)
     optimizer = AdamW([p], lr=0.1)
 

@@ -88,7 +88,7 @@ def test_gradcheck(device: str) -> None:
     assert torch.autograd.gradcheck(lambda x: rawkern.cross_entropy(x, target, weight, label_smoothing=0.3), (x,))
 
 
-def test_refusals(device: str) -> None:
+def test_rejections(device: str) -> None:
     x, target = torch.zeros(2, 3, device=device), torch.tensor([0, 1], device=device)
     for message, call in {
         r"input has shape \(2, 3\) and target \(1,\)": lambda: rawkern.cross_entropy(x, target[:1]),

@@ -87,7 +87,7 @@ def test_trivial_cases(device):
     assert rawkern.dropout(y, 1.0, inplace=True) is y and y.abs().sum() == 0
 
 
-def test_refusals(device):
+def test_rejections(device):
     with pytest.raises(ValueError, match=r"dropout: p is 1\.5; a probability is between 0 and 1"):
         rawkern.dropout(torch.ones(3, device=device), 1.5)
     with pytest.raises(TypeError, match="dropout: the argument is int64"):

@@ -169,7 +169,7 @@ def test_mul_of_more_dimensions_than_a_kernel_takes(device: str) -> None:
     assert_rounded(rawkern.mul(a, b), a.double() * b.double(), torch.float32)
 
 
-def test_mul_refuses_shapes_that_do_not_broadcast(device: str) -> None:
+def test_mul_rejects_shapes_that_do_not_broadcast(device: str) -> None:
     with pytest.raises(RuntimeError, match="must match"):
         rawkern.mul(torch.ones(3, device=device), torch.ones(4, device=device))
 
@@ -201,7 +201,7 @@ def test_scale_takes_numbers(s: float, dtype: torch.dtype, device: str) -> None:
 
 
 @pytest.mark.parametrize("s", [1j, "2", None, torch.tensor(2.0), [1.0]])
-def test_scale_refuses_what_is_no_number(s: object, device: str) -> None:
+def test_scale_rejects_what_is_no_number(s: object, device: str) -> None:
     with pytest.raises(TypeError, match=f"scale: s is {type(s).__name__}, it must be a real number"):
         rawkern.scale(torch.ones(3, device=device), s)  # type: ignore[arg-type]
 
@@ -243,7 +243,7 @@ def test_a_pack_writes_nothing_beyond_the_end(device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64, torch.uint8, torch.float8_e4m3fn])
-def test_other_dtypes_are_refused(dtype: torch.dtype, device: str) -> None:
+def test_other_dtypes_are_rejected(dtype: torch.dtype, device: str) -> None:
     x = torch.zeros(3, device=device).to(dtype)
     name = str(dtype)[6:]
     calls = {
@@ -259,7 +259,7 @@ def test_other_dtypes_are_refused(dtype: torch.dtype, device: str) -> None:
         rawkern.relu_(x)
 
 
-def test_what_is_no_tensor_is_refused() -> None:
+def test_what_is_no_tensor_is_rejected() -> None:
     x = torch.ones(3)
     for call, got in (
         (lambda: rawkern.square(2.0), "float"),  # type: ignore[arg-type]
@@ -274,7 +274,7 @@ def test_what_is_no_tensor_is_refused() -> None:
 
 
 @pytest.mark.gpu
-def test_a_cpu_and_a_gpu_tensor_are_refused() -> None:
+def test_a_cpu_and_a_gpu_tensor_are_rejected() -> None:
     with pytest.raises(ValueError, match="mul: a is on cpu, b is on cuda:0"):
         rawkern.mul(torch.ones(3), torch.ones(3, device="cuda"))
 

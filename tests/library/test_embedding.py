@@ -61,7 +61,7 @@ def test_gradients_are_the_same_in_every_run(device: str) -> None:
     assert torch.equal(runs[0], runs[1]) and torch.equal(runs[0], runs[2])
 
 
-def test_gradcheck_and_refusals(device: str) -> None:
+def test_gradcheck_and_rejections(device: str) -> None:
     index, weight = _index(40, 5, device), numbers((5, 3), torch.float64, device).requires_grad_()
     assert torch.autograd.gradcheck(lambda w: rawkern.embedding(index, w), (weight,))
     with pytest.raises(TypeError, match=r"input is torch\.float64, it must be int64 or int32"):

@@ -178,7 +178,7 @@ def test_in_place_of_a_part_leaves_the_rest(device: str) -> None:
     assert torch.equal(x, want)
 
 
-def test_in_place_on_a_leaf_is_refused_before_it_changes(device: str) -> None:
+def test_in_place_on_a_leaf_is_rejected_before_it_changes(device: str) -> None:
     x = leaf(numbers(5, torch.float32, device))
     before = x.detach().clone()
     with pytest.raises(RuntimeError, match="a leaf that requires grad"):

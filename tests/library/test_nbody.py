@@ -99,7 +99,7 @@ def test_compile_opcheck_and_layout(device):
     torch.library.opcheck(torch.ops.rawkern.nbody_forces.default, (p, m, 1.0, 0.5))
 
 
-def test_refusals(device):
+def test_rejections(device):
     p, m = bodies(2, 4, torch.float32, device)
     with pytest.raises(ValueError, match=r"positions has shape \(4, 2\); pass \(2, N\) or \(3, N\)"):
         rawkern.nbody_forces(p.t(), m)

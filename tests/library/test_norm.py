@@ -127,7 +127,7 @@ def test_gradients_are_the_same_in_every_run(device: str) -> None:
     assert all(torch.equal(a, b) for run in runs[1:] for a, b in zip(runs[0], run, strict=True))
 
 
-def test_refusals(device: str) -> None:
+def test_rejections(device: str) -> None:
     x, w = torch.ones(2, 3, device=device), torch.ones(3, device=device)
     with pytest.raises(ValueError, match=r"normalized_shape is \(2,\), which are not the last sizes of \(2, 3\)"):
         rawkern.layer_norm(x, 2)

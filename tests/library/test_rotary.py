@@ -47,7 +47,7 @@ def test_gradients(device, interleaved):
     torch.testing.assert_close(x.grad, want)
 
 
-def test_refusals(device):
+def test_rejections(device):
     cos, sin = angles(4, 3, device)
     with pytest.raises(ValueError, match=r"x has shape \(4, 5\); the last dimension has to be even"):
         rawkern.rotary_embedding(torch.ones(4, 5, device=device), cos, sin)

@@ -73,7 +73,7 @@ def test_gradients_of_gradients(name: str, device: str) -> None:
     assert torch.autograd.gradgradcheck(_pair(name, 1)[0], (x,))
 
 
-def test_dtype_and_refusals(device: str) -> None:
+def test_dtype_and_rejections(device: str) -> None:
     x = numbers((3, 5), torch.float16, device)
     assert rawkern.softmax(x, 1, dtype=torch.float32).dtype is torch.float32
     assert rawkern.softmax(torch.arange(3, device=device), 0, dtype=torch.float32).is_floating_point()

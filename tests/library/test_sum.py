@@ -59,7 +59,7 @@ def test_layouts(name: str, device: str) -> None:
         compare(*_pair(name, None), x, factor=20)
 
 
-def test_dtype_gradients_and_refusals(device: str) -> None:
+def test_dtype_gradients_and_rejections(device: str) -> None:
     x = torch.full((3000,), 30.0, dtype=torch.float16, device=device)
     assert rawkern.sum(x, dtype=torch.float32) == 90_000
     assert rawkern.sum(x).isinf()

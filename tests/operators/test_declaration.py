@@ -119,7 +119,7 @@ def reserved(x: Tensor, shapes: int) -> Tensor:
     return x
 
 
-REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+REJECTED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (hint_less, {}, TypeError, "its type hints do not form a schema: .*Parameter x must have a type annotation"),
     (wrong_type, {}, TypeError, "its type hints do not form a schema: .*Parameter y has unsupported type"),
     (no_tensor, {}, TypeError, "an operator needs a tensor parameter, and its tensors must not be keyword-only"),
@@ -153,13 +153,13 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize("function, options, error, message", REFUSED)
-def test_refused_declarations(function: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+@pytest.mark.parametrize("function, options, error, message", REJECTED)
+def test_rejected_declarations(function: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=rf"rawkern_test::defined_here\S* ?(?s:.)*{message}"):
         define(function, **options)
 
 
-def test_refused_names() -> None:
+def test_rejected_names() -> None:
     for name in ("mul", "a::b::c", "a::", "::b", "a.b::c", "a::b.c"):
         with pytest.raises(ValueError, match="is not an operator name; write 'namespace::name'"):
             rawkern.op(name)(plain)
@@ -251,7 +251,7 @@ GRADIENTS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize("backward, message", GRADIENTS)
-def test_refused_gradients(backward: Any, message: str) -> None:
+def test_rejected_gradients(backward: Any, message: str) -> None:
     def weighted(x: Tensor, y: Tensor, s: float) -> Tensor:
         return x + s * y
 
@@ -317,7 +317,7 @@ def test_without_a_backward() -> None:
     )
 
 
-def test_a_second_backward_is_refused() -> None:
+def test_a_second_backward_is_rejected() -> None:
     op = define(plain)
     op.backward(lambda ctx, g: (g, g))
     with pytest.raises(ValueError, match="already has a backward; define the operator again to change it"):

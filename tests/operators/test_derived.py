@@ -300,7 +300,7 @@ def test_third_derivatives_raise(inputs) -> None:
         torch.autograd.grad(again.sum(), x)
 
 
-def test_second_derivatives_of_several_launches_are_refused(inputs) -> None:
+def test_second_derivatives_of_several_launches_are_rejected(inputs) -> None:
     x, w, v = inputs
     (g,) = torch.autograd.grad((layer(x, w) * v).sum(), x, create_graph=True)
     with pytest.raises(
@@ -318,7 +318,7 @@ def test_second_derivatives_of_several_launches_are_refused(inputs) -> None:
     torch.testing.assert_close(found, right, rtol=1e-3, atol=1e-3)
 
 
-def test_deterministic_algorithms_refuse_atomics(inputs) -> None:
+def test_deterministic_algorithms_reject_atomics(inputs) -> None:
     x, w, _ = inputs
     out = layer(x, w)
     torch.use_deterministic_algorithms(True)
@@ -329,21 +329,21 @@ def test_deterministic_algorithms_refuse_atomics(inputs) -> None:
         torch.use_deterministic_algorithms(False)
 
 
-def refused(name, function):
+def rejected(name, function):
     return rawkern.op(f"rawkern_test_derived::{name}", backward="derive")(function)
 
 
-def test_torch_calls_in_the_function_are_refused(inputs) -> None:
+def test_torch_calls_in_the_function_are_rejected(inputs) -> None:
     def function(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         KERNELS.rms[6, 64](x * 2, out, 100)
         return out
 
     with pytest.raises(rawkern.NotDifferentiable, match=r"aten\.mul.*lost"):
-        refused("calls", function)(inputs[0]).sum().backward()
+        rejected("calls", function)(inputs[0]).sum().backward()
 
 
-def test_memory_written_twice_is_refused(inputs) -> None:
+def test_memory_written_twice_is_rejected(inputs) -> None:
     def function(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         KERNELS.rms[6, 64](x, out, 100)
@@ -351,7 +351,7 @@ def test_memory_written_twice_is_refused(inputs) -> None:
         return out
 
     with pytest.raises(rawkern.NotDifferentiable, match="written"):
-        refused("rewrites", function)(inputs[0]).sum().backward()
+        rejected("rewrites", function)(inputs[0]).sum().backward()
 
 
 IN_PLACE = rawkern.RawModule(r"""
@@ -401,7 +401,7 @@ def test_memory_that_launches_overwrite_in_place(inputs, how) -> None:
     agrees(found, right)
 
 
-def test_what_is_read_before_it_is_overwritten_is_refused(inputs) -> None:
+def test_what_is_read_before_it_is_overwritten_is_rejected(inputs) -> None:
     """Its backward would need what is gone."""
 
     @rawkern.op("rawkern_test_derived::lost", backward="derive")
@@ -418,7 +418,7 @@ def test_what_is_read_before_it_is_overwritten_is_refused(inputs) -> None:
         torch.autograd.grad((lost(x, w)[1] * v).sum(), (x, w))
 
 
-def test_what_comes_through_a_pointer_that_is_not_const_is_refused(inputs) -> None:
+def test_what_comes_through_a_pointer_that_is_not_const_is_rejected(inputs) -> None:
     def function(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         KERNELS.rms[6, 64](x, out, 100)
@@ -426,7 +426,7 @@ def test_what_comes_through_a_pointer_that_is_not_const_is_refused(inputs) -> No
         return out
 
     with pytest.raises(rawkern.LaunchError, match=r"twice writes to y, which is the operator's argument x"):
-        refused("changes", function)(inputs[0])
+        rejected("changes", function)(inputs[0])
 
 
 def test_declarations_that_cannot_be_derived() -> None:
@@ -450,7 +450,7 @@ def edited(path, factor) -> None:
 
 
 @pytest.mark.parametrize("how", ["eager", "compiled"])
-def test_an_edit_between_forward_and_backward_is_refused(tmp_path, how) -> None:
+def test_an_edit_between_forward_and_backward_is_rejected(tmp_path, how) -> None:
     edited(tmp_path / "square.cu", "1.0f")
     kernel = rawkern.RawKernel(path=tmp_path / "square.cu", name="square")
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*prototype stage", "ignore:Spar
 
 DENSE = torch.tensor([[0.0, 5, 0, 1], [7, 0, 0, 0], [0, 0, 2, 0], [0, 3, 0, 0]])
 ROW = torch.tensor([0.0, 2.0, 0.0, 1.0])
-WAYS_OUT = {"nested": "values()", "jagged": "values()"}
+WORKAROUNDS = {"nested": "values()", "jagged": "values()"}
 
 
 def tensor(layout: str, like: torch.Tensor = DENSE) -> torch.Tensor:
@@ -120,21 +120,21 @@ def adamw(param: torch.Tensor, grad: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("call", CALLS)
-def test_refused_by_name(call, layout):
+def test_rejected_by_name(call, layout):
     what, name = call.strip().split(" ", 1)
     t = tensor(layout)
     with pytest.raises(TypeError) as caught:
         CALLS[call](t)
     message = str(caught.value)
     assert what in message and f"{name} " in message.replace("'", ""), message
-    assert ("is a nested tensor" if layout in WAYS_OUT else f"has layout {layout}") in message
-    assert message.endswith(f".{WAYS_OUT.get(layout, 'to_dense()')}")
+    assert ("is a nested tensor" if layout in WORKAROUNDS else f"has layout {layout}") in message
+    assert message.endswith(f".{WORKAROUNDS.get(layout, 'to_dense()')}")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_in_every_mode(layout):
     """Under autograd, autocast, a torch mode, inference mode and torch.compile the way to the kernel is another."""
-    wanted = "nested tensor" if layout in WAYS_OUT else f"has layout {layout}"
+    wanted = "nested tensor" if layout in WORKAROUNDS else f"has layout {layout}"
     for function in (rawkern.square, rawkern.gelu, lambda t: rawkern.softmax(t, 1), lambda t: takes_anything(t, [])):
         t = tensor(layout)
         with pytest.raises(TypeError, match=wanted):
@@ -167,12 +167,12 @@ def test_gradients_of_another_layout():
             function(x).backward(DENSE.to_sparse())
 
 
-def test_the_way_out():
+def test_workarounds_of_layouts():
     for layout in LAYOUTS:
         t = tensor(layout)
-        dense = t.values() if layout in WAYS_OUT else t.to_dense()
+        dense = t.values() if layout in WORKAROUNDS else t.to_dense()
         assert torch.equal(rawkern.square(dense), dense * dense)
-        if layout not in WAYS_OUT:
+        if layout not in WORKAROUNDS:
             assert torch.equal(rawkern.gelu(dense), rawkern.gelu(DENSE))
 
 

@@ -293,10 +293,10 @@ def test_without_native_code(monkeypatch: pytest.MonkeyPatch, device: str) -> No
     assert native._look(x.to("meta")) is native._look(None) is native._look(x.to_sparse()) is None
     assert native._fit(x, g, None, x) is True and native._fit(x, x[:2]) is False
 
-    def refuse() -> None:
+    def rejects() -> None:
         raise rawkern.UnsupportedError("another torch")
 
-    monkeypatch.setattr(native, "_watch", refuse)
+    monkeypatch.setattr(native, "_watch", rejects)
     calls = Calls(loop("T x", "T y", "y = x - 1"), x)
     assert torch.equal(calls.of.fast.call(x), x - 1) and calls.count == 1
     answers = native._Watching()

@@ -71,7 +71,7 @@ def test_what_is_not_returned(device: str) -> None:
 # --- changes in place -----------------------------------------------------------------------------------------------
 
 
-def test_in_place_operators_refuse_leaves_before_they_write(device: str) -> None:
+def test_in_place_operators_reject_leaves_before_they_write(device: str) -> None:
     for context in (torch.autograd.graph.save_on_cpu, lambda: torch.device(device)):
         x = numbers(9, device=device).requires_grad_()
         before = x.detach().clone()

@@ -30,7 +30,7 @@ def define(function: Any, **options: Any) -> Any:
         (lambda x: (x + 1, x + 2), "returned a tuple for out, which is declared a tensor"),
     ],
 )
-def test_refused_results(body: Any, message: str) -> None:
+def test_rejected_results(body: Any, message: str) -> None:
     def function(x: Tensor) -> Tensor:
         return body(x)
 
@@ -41,7 +41,7 @@ def test_refused_results(body: Any, message: str) -> None:
                 call(x)
 
 
-def test_refused_tuples() -> None:
+def test_rejected_tuples() -> None:
     def one(x: Tensor) -> tuple[Tensor, Tensor]:
         return x + 1  # type: ignore[return-value]
 

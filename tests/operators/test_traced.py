@@ -86,7 +86,7 @@ CPU_ALONE = ("NumPy", "NumPy's DLPack", "a number read")
 
 
 @pytest.mark.parametrize("how", LOST)
-def test_what_would_be_lost_is_refused(pair, how, device) -> None:
+def test_what_would_be_lost_is_rejected(pair, how, device) -> None:
     if how in CPU_ALONE and device != "cpu":
         pytest.skip("a tensor of a GPU goes no such way")
     launch, said = LOST[how]
@@ -357,7 +357,7 @@ def test_random_functions_that_read_state(pair, part, how, monkeypatch) -> None:
     """The gradient of a forward is that of what it was given, or it raises: only in compiled graphs."""
     monkeypatch.setenv("RAWKERN_VERIFY", "0")
     x, w = pair
-    refused = 0
+    rejected = 0
     for seed in range(8 * part, 8 * part + (8 if how == "eager" else 3)):
         function, reference, given, count = drawn(seed)
         op = derived(f"random_{how}_{seed}", function)
@@ -377,8 +377,8 @@ def test_random_functions_that_read_state(pair, part, how, monkeypatch) -> None:
                 found = torch.autograd.grad(y.sum(), (x, w))
             except rawkern.LaunchError as error:
                 assert how == "compiled" and "the same each time" in str(error)
-                refused += 1
+                rejected += 1
                 continue
             for a, b in zip(found, expected, strict=True):
                 torch.testing.assert_close(a, torch.zeros_like(a) if b is None else b)
-    assert how == "compiled" or not refused
+    assert how == "compiled" or not rejected

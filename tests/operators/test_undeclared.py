@@ -28,7 +28,7 @@ def x(device):
     return torch.ones(3, device=device)
 
 
-def refused(call, said, *tensors):
+def rejected(call, said, *tensors):
     """The call raises, and nothing has changed."""
     before = [t.clone() for t in tensors]
     with pytest.raises(Exception, match=said):
@@ -45,7 +45,7 @@ def test_a_launch_that_writes_to_an_argument(x, how) -> None:
 
     op = operator("writes", function)
     for _ in range(2):
-        refused(
+        rejected(
             MODES[how](op), r"add1 writes to x, which is the operator's argument x; name it, mutates_args=\('x',\)", x
         )
 
@@ -71,7 +71,7 @@ def test_a_launch_that_may_write(x, how) -> None:
         K.either[1, 3](x, y, x.numel())
         return y
 
-    refused(MODES[how](operator("may", function)), "either may write to x.*or declare x const in the kernel", x)
+    rejected(MODES[how](operator("may", function)), "either may write to x.*or declare x const in the kernel", x)
 
 
 def test_a_call_that_writes_after_others_that_did_not(x) -> None:
@@ -88,7 +88,7 @@ def test_a_call_that_writes_after_others_that_did_not(x) -> None:
         op(x, False)
     with pytest.raises(rawkern.LaunchError, match="add1 writes to x"):
         op(x, True)
-    refused(lambda x: op(x, True), "add1 writes to x", x)
+    rejected(lambda x: op(x, True), "add1 writes to x", x)
 
 
 def test_torch_itself_and_lists_of_pointers(x) -> None:

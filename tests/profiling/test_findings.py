@@ -183,7 +183,7 @@ def test_idle_lanes_shift_nothing(module):
     assert "inactive lanes leave gaps" in found["uncoalesced"].message
 
 
-def test_doubles_of_functions_without_lines_stand_where_they_are_called(module):
+def test_doubles_of_functions_without_lines_are_at_their_call(module):
     found = found_in(module, "power")["double_arithmetic"]
     assert "// power" in LINES[int(found.line) - 1]
     assert found.message.endswith("results are converted to float")
@@ -196,7 +196,7 @@ def test_findings_are_in_the_order_of_what_they_cost(module):
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
-def test_what_is_said_against_bank_conflicts_mends_them(size):
+def test_advice_against_bank_conflicts_fixes_them(size):
     strides = [stride for stride in range(size, 1100, size) if conflicts(lambda t, s=stride: t * s, size)]
     assert len(strides) > 20
     for stride in strides:
@@ -242,7 +242,7 @@ def tile(name, pitch, block=(16, 16), dtype=torch.float32):
         (9, (8, 8), torch.float32), (16, (16, 8), torch.float64), (16, (16, 4), torch.int16),
     ],
 )  # fmt: skip
-def test_what_is_said_of_blocks_with_short_rows_mends_them(name, pitch, block, dtype):
+def test_advice_for_blocks_with_short_rows_fixes_them(name, pitch, block, dtype):
     remedies, before = tile(name, pitch, block, dtype)
     for remedy in remedies:
         found = re.fullmatch(

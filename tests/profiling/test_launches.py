@@ -71,7 +71,7 @@ def test_variables_are_those_of_all_launches(device):
         assert module.get_global("calls", device="cpu").item() == 0
 
 
-def test_a_launch_stands_in_each_profile_that_is_on(module):
+def test_a_launch_is_in_each_active_profile(module):
     x, scale = torch.ones(64), module.get_function("scale")
     with rawkern.profile() as outer:
         scale[2, 32](x, 64)

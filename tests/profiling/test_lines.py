@@ -71,7 +71,7 @@ def lines(request, tmp_path_factory):
     return folder, launch
 
 
-def test_each_access_stands_at_its_line(lines):
+def test_each_access_is_at_its_line(lines):
     folder, launch = lines
     sectors = {line: row.get("memory_l2_theoretical_sectors_global", 0) for line, row in launch["lines"].items()}
     expected = {f"{folder / 'own.cuh'}:{marked(HEADER, 'header')}": 4}

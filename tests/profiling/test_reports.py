@@ -95,7 +95,7 @@ def test_text_has_the_costly_line_and_the_remedy(naive):
     assert "lower bound on H200" in text
 
 
-def test_equal_launches_stand_once():
+def test_equal_launches_are_listed_once():
     report = report_of(33, times=3)
     assert len(report) == 3
     assert report["transpose"].launches == 3

@@ -67,7 +67,7 @@ def test_counts_are_those_of_the_sample_and_results_those_of_the_launch(device, 
     assert again.as_dict()["launches"][0]["counters"] == launch["counters"]
 
 
-def test_profiles_with_other_samples_stand_side_by_side(module):
+def test_profiles_with_different_samples_coexist(module):
     x, count = torch.zeros(300 * 32), torch.zeros(1, dtype=torch.int32)
     with (
         rawkern.profile(device="h200") as whole,

@@ -33,7 +33,7 @@ def timed(counted: dict[str, Any], *times: float, **timing: Any) -> dict[str, An
     return data
 
 
-def test_time_stands_beside_bound_and_copy_rate(counted):
+def test_time_is_compared_with_bound_and_copy_rate(counted):
     data = timed(counted, 0.9, 0.02, 0.01, 0.03)
     page = text.page(data)
     assert "took 20 us on cuda:0, 2.93e+03 times the bound by memory, 0% of a copy's 4,200 GB/s\n" in page

@@ -62,7 +62,7 @@ def test_programs_are_defined(tmp_path: Path) -> None:
         ("out[threadIdx.x] = (0x7fffffff - (int)threadIdx.x) * (int)blockDim.x;", "leaves undefined"),
     ],
 )
-def test_the_reference_refuses_what_cuda_leaves_open(text: str, says: str, tmp_path: Path) -> None:
+def test_the_reference_rejects_what_cuda_leaves_open(text: str, says: str, tmp_path: Path) -> None:
     program = listing(text)
     with pytest.raises(InvalidProgramError, match=says):
         Reference([program], tmp_path, STRICT).run(program)
@@ -106,7 +106,7 @@ DOWN = """static __device__ __noinline__ int down(int n, int v) {
 
 
 @needs_compiler
-def test_a_refusal_by_right_is_told_from_failures(
+def test_a_rejection_by_right_is_told_from_failures(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lanes meet in two calls of a function that calls itself; nothing but that is let pass."""

@@ -225,10 +225,10 @@ class _IgnoresStrides(torch.autograd.Function):
 
 
 def rejects_gradients(x: Tensor) -> Tensor:
-    return _RefusesGradients.apply(x)
+    return _RejectsGradients.apply(x)
 
 
-class _RefusesGradients(_IgnoresStrides):
+class _RejectsGradients(_IgnoresStrides):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         return plain(grad)

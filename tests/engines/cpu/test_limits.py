@@ -107,7 +107,7 @@ def test_parameters_that_the_compiler_rejects() -> None:
             compile_program(from_text(code), arch)
 
 
-def test_the_error_of_a_kernel_says_the_way_out() -> None:
+def test_the_error_of_a_kernel_says_what_to_do() -> None:
     code = TOO_MUCH["an array"][1]
     kernel = rawkern.RawKernel(code, options=("-DN=12289",))
     for use in (kernel.compile, lambda: kernel[1, 32](1, torch.zeros(2)), checked(kernel)):

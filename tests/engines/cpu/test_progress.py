@@ -120,7 +120,7 @@ def test_locks_on_many_cells(device):
 
 @pytest.mark.parametrize("order", ["up", "down"])
 @pytest.mark.parametrize("load", ["*(volatile int*)", "acquire", "__ldcv"])
-def test_lanes_hand_on_a_value(device, order, load):
+def test_lanes_pass_on_a_value(device, order, load):
     """Each lane waits for its neighbor in the same warp, and in the warp before."""
     code = r"""
     __device__ int look(int* p) {
@@ -182,7 +182,7 @@ def test_lanes_wait_by_calls(device, how, order):
     assert chain.tolist() == want
 
 
-def test_warps_hand_on_through_shared_memory(device):
+def test_warps_pass_values_through_shared_memory(device):
     code = r"""extern "C" __global__ void k(int* out) {
         __shared__ volatile int turn; __shared__ volatile int value;
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

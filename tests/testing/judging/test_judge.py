@@ -249,7 +249,7 @@ def test_sums_by_atomics(worker: Worker, device: str) -> None:
     assert verdict.checks["deterministic"].text == "skipped by request"
 
 
-def test_refusals(worker: Worker) -> None:
+def test_rejections(worker: Worker) -> None:
     kernel, inputs = candidates.SQUARE, (1000, X, torch.empty(1000))
     for error, says, options in (
         (ValueError, "a kernel needs outputs=", {}),

@@ -216,7 +216,7 @@ def _tell_frame(f: FunctionLowering, space: str) -> None:
 
     def make(e: Emitter) -> Val:
         e.line(f"%frameinit = alloca [{size * LANES} x i8], align 64")
-        start = int(_hands_out(f))  # what other functions set through a pointer is not seen
+        start = int(_passes_addresses(f))  # what other functions set through a pointer is not seen
         e.line(f"call void @llvm.memset.p0.i64(ptr %frameinit, i8 {start}, i64 {size * LANES}, i1 false)")
         return e.let("i64", 1, "ptrtoint ptr %frameinit to i64")
 
@@ -226,7 +226,7 @@ def _tell_frame(f: FunctionLowering, space: str) -> None:
     put_field(f, "frame_init", init)
 
 
-def _hands_out(f: FunctionLowering) -> bool:
+def _passes_addresses(f: FunctionLowering) -> bool:
     """Whether other functions may get addresses of the function's own variables."""
     calls = [i for i in f.flow.instructions() if i.op.base == "call"]
     return any(callee(i) not in ("vprintf", "__assertfail", "malloc", "free") for i in calls)

@@ -6,7 +6,7 @@ from rawkern.engines.cpu.emit.calls import elsewhere, reject_divergent_wait, rem
 from rawkern.engines.cpu.emit.convergence import report_incomplete, resume_collectives
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.jumps import after, give_way, hand_over, jump, site_of, wait_at
+from rawkern.engines.cpu.emit.jumps import after, give_way, jump, site_of, switch_warp, wait_at
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import AT_CLUSTER, BAR, BLOCK, TO_CLUSTER
@@ -51,7 +51,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.label(together)
     _reject_partial_warp(f, instr, act)
     if cluster is not None:
-        _meet_cluster(f, instr, act)
+        _wait_at_cluster(f, instr, act)
         f.values.flush()
         jump(f, follow, act)
         return
@@ -80,16 +80,16 @@ def _reject_partial_warp(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
 
 def _come(f: FunctionLowering, args: str, number: Val, instr: Instr) -> Val:
     """The warp arrives at barrier `number`, and others run if it has to wait; returns where the barrier lies."""
-    hand_over(f, f"@rk_barrier(ptr %blk, i32 %warp, {args}, i32 {site_of(f, [instr])})")
+    switch_warp(f, f"@rk_barrier(ptr %blk, i32 %warp, {args}, i32 {site_of(f, [instr])})")
     where = f"i32 0, i32 {BLOCK.index('bars')}, {f.e.bin('and', number, 15)}"
     return f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, {where}")
 
 
-def _meet_cluster(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
+def _wait_at_cluster(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
     """The warp arrives at the barrier of its cluster, or waits there while others run."""
     number = _of_cluster(instr)
     (f.watch.cluster_arrive if number == TO_CLUSTER else f.watch.cluster_wait)(instr)
-    hand_over(f, f"@rk_cluster_barrier(ptr %blk, i32 %warp, i32 {number}, {lanes}, i32 {site_of(f, [instr])})")
+    switch_warp(f, f"@rk_cluster_barrier(ptr %blk, i32 %warp, i32 {number}, {lanes}, i32 {site_of(f, [instr])})")
     if number == AT_CLUSTER:
         f.watch.cluster_depart()
 
@@ -188,7 +188,7 @@ def _arrive_at(f: FunctionLowering, barriers: list[int], number: Val, count: Val
     _reject_partial_warp(f, first, lanes)
     bar = None
     if _of_cluster(first) is not None:
-        _meet_cluster(f, first, lanes)
+        _wait_at_cluster(f, first, lanes)
     else:
         f.watch.arrive_divergent(number, freed)
         bar = _come(f, args, number, first)

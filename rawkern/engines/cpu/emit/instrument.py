@@ -30,7 +30,7 @@ READ, WRITE, COPY, UPDATE = "reads", "writes", "copies", "updates"  # COPY: writ
 #: done by one (till ``copied``), and that the warp has waited for so many of its own, as four warps have computed them.
 Note = Literal[
     "fence", "proxy_fence", "init_fence", "warp_sync", "copy", "bulk_copy", "copied", "commit", "wait", "wait_all",
-    "hand_over", "product", "products_seen",
+    "copies_arrive", "product", "products_seen",
 ]  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
         long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
         due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))
         with e.where(due, rare=True):  # not that rare, but registers are for the others
-            hand_over(f, "@rk_next(ptr %blk, i32 %warp, i32 1)")
+            switch_warp(f, "@rk_next(ptr %blk, i32 %warp, i32 1)")
     zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
     e.line(f"br {zero}, label %{poll}, label %{place(f, t)}, !prof !0")
     e.label(poll)
@@ -79,10 +79,10 @@ def loop_site(f: FunctionLowering, header: int) -> int:
     return site_of(f, [*inside, *reversed(before)])
 
 
-def hand_over(f: FunctionLowering, chosen: str) -> None:
+def switch_warp(f: FunctionLowering, chosen: str) -> None:
     """Switch to the stack that a call of the scheduler chooses, if there is any, until this warp's turn comes back."""
     to = f.e.let("ptr", 1, f"call ptr {chosen}")
-    f.e.line(f"call void @rk_hand_over(ptr %blk, i32 %warp, {to})")
+    f.e.line(f"call void @rk_switch_warp(ptr %blk, i32 %warp, {to})")
 
 
 def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
@@ -130,7 +130,7 @@ def give_way(f: FunctionLowering, lanes: dict[int, Val]) -> None:
             reject_divergent_wait(f, first, mask, e.bin("and", lost, e.cmp("icmp ne", mask, 0)))
     if not all(_only_waits(f, header) for header in lanes):
         f.e.line(f"store i64 0, {f.frame.warp_field('mbarrier')}")
-    hand_over(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {loop_site(f, next(iter(lanes)))})")
+    switch_warp(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {loop_site(f, next(iter(lanes)))})")
 
 
 def _only_waits(f: FunctionLowering, header: int) -> bool:

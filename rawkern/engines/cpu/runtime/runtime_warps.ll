@@ -97,7 +97,7 @@ define internal ptr @rk_other(ptr %blk, i32 %w) alwaysinline {
 }
 
 ; Switch to the stack %to, if there is one; warp %w goes on when somebody switches back.
-define internal void @rk_hand_over(ptr %blk, i32 %w, ptr %to) alwaysinline {
+define internal void @rk_switch_warp(ptr %blk, i32 %w, ptr %to) alwaysinline {
   %stay = icmp eq ptr %to, null
   br i1 %stay, label %on, label %leave
 leave:

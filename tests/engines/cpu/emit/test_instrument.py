@@ -134,7 +134,7 @@ def expected(op: str) -> list[tuple]:
         count = next((int(p[1:]) for p in parts if p in ("v2", "v4", "v8")), 1)
         one = ("access", what, space, TYPE_BYTES[parts[-1]] * count)
         if "async" in parts:
-            return [("note", "copy"), one, ("note", "copied"), ("note", "hand_over"), ("access", UPDATE, space, 8)]
+            return [("note", "copy"), one, ("note", "copied"), ("note", "copies_arrive"), ("access", UPDATE, space, 8)]
         return [one]
     if root in ("ldmatrix", "stmatrix"):
         assert any(p in bits for p in parts)
@@ -147,7 +147,7 @@ def expected(op: str) -> list[tuple]:
     if root == "cp" and "bulk" in parts and len(spaces) == 2:
         does = UPDATE if parts[1] == "reduce" else COPY if spaces[0] == "shared" else WRITE
         to = "cluster" if "multicast" in parts else spaces[0]
-        told = [("note", "hand_over"), ("access", UPDATE, to, 8)] if "bulk_group" not in parts else []
+        told = [("note", "copies_arrive"), ("access", UPDATE, to, 8)] if "bulk_group" not in parts else []
         both = [("access", does, to, 16), ("access", READ, spaces[1], 16)]
         map_ = [("access", READ, "generic", 128)] if "tensor" in parts else []
         return [*map_, ("note", "bulk_copy"), *both, ("note", "copied"), *told]
@@ -158,7 +158,7 @@ def expected(op: str) -> list[tuple]:
             ("note", "copy"), ("access", COPY, "shared", 16), ("access", READ, "global", 16), ("note", "copied"),
         ]  # fmt: skip
     if root == "cp" and parts[2] == "mbarrier":
-        return [("note", "hand_over"), *([("access", UPDATE, space, 8)] if "noinc" in parts else [])]
+        return [("note", "copies_arrive"), *([("access", UPDATE, space, 8)] if "noinc" in parts else [])]
     if root == "cp":
         return [("note", {"commit_group": "commit", "wait_group": "wait", "wait_all": "wait_all"}[parts[2]])]
     if root == "mbarrier" and parts[1] != "pending_count":

@@ -54,6 +54,6 @@ def test_numbers_in_bits():
     ["12z", "0b2", "08", "0x", "0fz3800000", "1 +", "(1", "1)", "1 2", "1 / 0", "1 % 0", "1 << 64", "1 ? 2", "a + 1",
      "1.5 + 1", "-0f3F800000", "(.u32) 1", "1 ~ 2", "()", "1 = 2"],
 )  # fmt: skip
-def test_what_is_no_constant(text):
+def test_what_is_not_a_constant(text):
     with pytest.raises(UnsupportedError, match="PTX operand not understood: '"):
         _value(text)

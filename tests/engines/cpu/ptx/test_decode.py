@@ -49,7 +49,7 @@ def test_words(text, name, types, space, order, count):
         ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "warp"), ("activemask.b32", ""),
     ],
 )  # fmt: skip
-def test_who_meets(text, who):
+def test_who_takes_part(text, who):
     assert decode(text).collective == who
 
 

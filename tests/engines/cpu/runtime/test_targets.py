@@ -84,7 +84,7 @@ def test_kernels_whose_lanes_wait_anywhere_are_generated_in_time() -> None:
         assert seconds < LIMIT, f"{cpu.name}: {seconds:.1f} s"
 
 
-def test_values_meet_where_lanes_do() -> None:
+def test_values_merge_where_lanes_reconverge() -> None:
     """Dead values are not carried along: each merged vector costs registers, copies and time to compile."""
     ptx = compile_program(from_text((KERNELS / "raytrace.cu").read_text()), CPU_ARCH).ptx
     translation = jit.Translation(ptx)

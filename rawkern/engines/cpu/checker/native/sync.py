@@ -352,7 +352,7 @@ def rk_check_product_seen(st, warp, count, other):
     return 0
 
 
-def rk_check_hand_over(ck, blk, warp):
+def rk_check_copies_arrive(ck, blk, warp):
     """Copies so far will be seen by whoever waits at an mbarrier."""
     st = BLOCK.session[blk]
     STATE.ordered[st] = 1

@@ -21,7 +21,7 @@ from rawkern.engines.cpu.analysis.products import Sum
 from rawkern.engines.cpu.arith.formats import FORMATS
 from rawkern.engines.cpu.emit.calls import service
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.jumps import hand_over, site_of
+from rawkern.engines.cpu.emit.jumps import site_of, switch_warp
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Reg
 from rawkern.engines.cpu.records import BLOCK, ENDED, GROUPS, LAUNCH, ORDER, WARP
@@ -150,7 +150,7 @@ def wait(f: FunctionLowering, instr: Instr) -> None:
     e.label(some)
     with e.where(e.all("or", ended), rare=True):
         service(f, "WARPGROUP", instr)
-    hand_over(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {site_of(f, [instr])})")
+    switch_warp(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {site_of(f, [instr])})")
     e.line(f"br label %{again}")
     e.label(on)
     moved = e.let("ptr", 1, f"getelementptr %Block, ptr %blk, i32 0, i32 {BLOCK.index('moved')}")

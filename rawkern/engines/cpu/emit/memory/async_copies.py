@@ -17,9 +17,9 @@ from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg
 
 
-def _hand_over(f: FunctionLowering, instr: Instr) -> None:
+def _copies_arrive(f: FunctionLowering, instr: Instr) -> None:
     """``cp.async.mbarrier.arrive``: once the copies are done, which they are."""
-    f.watch.note("hand_over")
+    f.watch.note("copies_arrive")
     if instr.op.has("noinc"):  # else one more is expected, which arrives at once
         arrive_at(f, barrier_address(f, instr, instr.args[0], UPDATE), const("i32", 1))
 
@@ -91,7 +91,7 @@ def _words(size: int) -> str:
 
 
 HANDLERS = {
-    "cp.async.mbarrier": _hand_over,
+    "cp.async.mbarrier": _copies_arrive,
     "cp.async.ca": _copy,
     "cp.async.cg": _copy,
     "cp.async.commit_group": lambda f, instr: f.watch.note("commit"),
