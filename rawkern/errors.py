@@ -22,7 +22,7 @@ class CompileError(RawkernError, RuntimeError):
     excerpt : str
         The lines around the error with a caret under the offending place; empty where there is none.
     log : str
-        All that the compiler said.
+        The compiler's complete output.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LaunchError(RawkernError, RuntimeError):
 
 
 class LaunchTimeoutError(LaunchError):
-    """A launch on the CPU took longer than `rawkern.time_limit` allows, and was ended; says where its warps are."""
+    """A launch on the CPU exceeded `rawkern.time_limit`; the message says where its warps are."""
 
 
 class CheckError(LaunchError):
@@ -87,11 +87,11 @@ class CheckError(LaunchError):
 
 
 class OutOfBoundsError(CheckError):
-    """A thread reads or writes outside of the memory it has an address of."""
+    """A thread reads or writes outside the memory that belongs to its pointer."""
 
 
 class MisalignedError(CheckError):
-    """A thread uses an address that is not a multiple of what it reads or writes there."""
+    """A thread uses an address that is not a multiple of the access size."""
 
 
 class FreedMemoryError(CheckError):
@@ -99,7 +99,7 @@ class FreedMemoryError(CheckError):
 
 
 class ReadOnlyError(CheckError):
-    """Writes to what the kernel may only read: a const parameter's tensor, ``__constant__`` memory, its parameters."""
+    """A write to read-only memory: a const parameter's tensor, ``__constant__`` memory, kernel parameters."""
 
 
 class UninitializedReadError(CheckError):
@@ -111,7 +111,7 @@ class RaceError(CheckError):
 
 
 class BarrierError(CheckError):
-    """Threads of a block do not meet at the same barrier."""
+    """Threads of a block do not reach the same barrier."""
 
 
 class WarpSyncError(CheckError):
@@ -119,7 +119,7 @@ class WarpSyncError(CheckError):
 
 
 class UnsupportedError(RawkernError, NotImplementedError):
-    """Something valid that rawkern cannot do here, such as an instruction the CPU engine does not know."""
+    """Something valid that rawkern does not support, such as an instruction on the CPU engine."""
 
 
 class MissingDependencyError(RawkernError, ImportError):

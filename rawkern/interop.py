@@ -32,7 +32,7 @@ _AS_INTEGER = {
 def from_torch(t: torch.Tensor) -> Any:
     """The same memory as a NumPy array (CPU tensors) or a CuPy array (CUDA tensors); nothing is copied.
 
-    The array is detached: gradients do not flow through it, and writing to it goes unseen by autograd. bfloat16 and
+    The array is detached: gradients do not flow through it, and autograd does not see writes to it. bfloat16 and
     the float8 types arrive as the dtypes of ml_dtypes; CuPy has no float8, so on a GPU those arrive as uint8 bytes.
     Strides are kept. CUDA arrays are ordered after torch's current stream, by DLPack's protocol.
 
@@ -49,7 +49,7 @@ def from_torch(t: torch.Tensor) -> Any:
     Raises
     ------
     TypeError
-        For a dtype NumPy has no name for, or for tensors without memory (sparse, fake, meta, subclasses).
+        For a dtype that NumPy does not have, or for tensors without memory (sparse, fake, meta, subclasses).
     ValueError
         For a tensor with torch's lazy conj or neg bit: ``t.resolve_conj()`` and ``t.resolve_neg()`` make a plain one.
     MissingDependencyError

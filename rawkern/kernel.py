@@ -43,7 +43,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
     take arguments by parameter name::
 
         kernel[grid, block](n, 2.0, x, y)              # also kernel[grid, block, shared_mem](...)
-        kernel.forall(n)(n, 2.0, x, y)                 # a grid of one dimension that covers n elements
+        kernel.forall(n)(n, 2.0, x, y)                 # a 1-D grid that covers n elements
         kernel(grid, block, (n, 2.0, x, y), shared_mem=0, stream=None)
 
     ``grid`` and ``block`` are an int or a tuple of 1 to 3 positive ints. `configured` gives all of them clusters and
@@ -67,7 +67,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
     Notes
     -----
     Launches on a GPU are asynchronous, on torch's current stream of the tensors' device. A kernel may be launched from
-    several threads, pickles as its source and name, and a copy of it is the kernel itself.
+    several threads. It is pickled as source and name; a copy is the same object.
     """
 
     unit: Unit
@@ -146,20 +146,20 @@ class RawKernel(OfUnit, Attributes, Derivable):
         ----------
         cluster : int or tuple of 1 to 3 ints, optional
             How many blocks along each axis of the grid are a thread block cluster: up to 8 together, or 16 where the
-            GPU has such. A grid is made of whole clusters, and `forall` makes whole ones. What the source has as
-            ``__cluster_dims__`` holds without.
+            GPU supports them. A grid consists of whole clusters; `forall` rounds up. The default is the source's
+            ``__cluster_dims__``.
         cooperative : bool, optional
             All blocks run at the same time, so that ``grid.sync()`` works.
         programmatic : bool, optional
-            Programmatic dependent launch: the kernel may begin before the one before it on the stream has ended, and
-            has to wait for what that writes by ``cudaGridDependencySynchronize()`` (``griddepcontrol.wait``). On the
-            CPU one kernel runs after the other.
+            Programmatic dependent launch: the kernel may begin before the previous one on the stream has ended, and
+            waits for its writes with ``cudaGridDependencySynchronize()`` (``griddepcontrol.wait``). On the CPU one
+            kernel runs after the other.
 
         Returns
         -------
         RawKernel
-            The same kernel of the same source, with these attributes; what is left out stays. The same object each
-            time.
+            The same kernel with these attributes; omitted ones keep their values. Repeated calls return the same
+            object.
 
         Raises
         ------
@@ -282,14 +282,14 @@ class RawKernel(OfUnit, Attributes, Derivable):
 
     @untraced
     def forall(self, n: int, *, block: int | None = None) -> Launcher:
-        """Settle a launch of one dimension whose threads cover ``n`` elements; ``n`` = 0 checks and launches nothing.
+        """Prepare a 1-D launch whose threads cover ``n`` elements; ``n`` = 0 checks arguments and launches nothing.
 
         Parameters
         ----------
         n : int
             Elements, 0 or more. There may be more threads than that: the kernel compares its index with ``n``.
         block : int, optional
-            Threads of a block; by default 256, or fewer where the kernel's registers or launch bounds ask for it.
+            Threads of a block; by default 256, or fewer if the kernel's registers or launch bounds require it.
 
         Returns
         -------
@@ -343,7 +343,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
 
     @property
     def name(self) -> str:
-        """The kernel's name as it was asked for, or as the source has it."""
+        """The requested name, or the name in the source."""
         return self._kernel.name
 
     @property
@@ -397,7 +397,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         Returns
         -------
         str
-            All kernels of the module, in the compiler's words.
+            All kernels of the module, as the compiler printed them.
 
         Raises
         ------
@@ -421,7 +421,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         Returns
         -------
         bytes
-            An ELF file, as NVIDIA's tools take it.
+            An ELF file for NVIDIA's tools.
 
         Raises
         ------

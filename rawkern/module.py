@@ -37,19 +37,19 @@ class RawModule(OfUnit):
     include_dirs : sequence of paths
         Where ``#include`` looks. CUDA's own headers are found without.
     name_expressions : sequence of str, optional
-        Template instances to compile with the rest. Instances asked for later, through `get_function`, are compiled
-        apart; on a GPU their launches copy the module's variables there and back.
+        Template instances to compile with the rest. Instances requested later, through `get_function`, are compiled
+        separately; on a GPU their launches copy the module's variables back and forth.
     enable_cooperative_groups : bool
         Launch cooperatively, so that ``grid.sync()`` works.
     strided : bool
         Accept tensors that are not contiguous; the kernel gets their pointers and has to know their strides.
     backend : str
-        ``"nvrtc"`` or ``"nvcc"``, as CuPy has it: NVRTC compiles in any case, and what nvcc takes beyond it is taken.
+        ``"nvrtc"`` or ``"nvcc"``, as in CuPy. NVRTC compiles in both cases, and most of nvcc's extensions work.
     translate_cucomplex : bool
         Read ``#include <cuComplex.h>`` in ``code`` as CuPy's header, whose types are ``complex<float>`` and
         ``complex<double>``, with their operators.
     jitify : bool, optional
-        Says nothing here: standard headers are found with and without.
+        Has no effect: standard headers are always found.
 
     Raises
     ------
@@ -58,8 +58,8 @@ class RawModule(OfUnit):
 
     Notes
     -----
-    A module pickles as its settings (a file by its path) and may be used from several threads. A copy is the module
-    itself.
+    A module is pickled as its settings (a file by its path) and may be used from several threads. A copy is the same
+    object.
     """
 
     unit: Unit
@@ -133,8 +133,8 @@ class RawModule(OfUnit):
             ``"saxpy"``, with its namespace where the bare name is not unique; a template instance,
             ``"axpy<float, 4>"``; or an overload by its parameter types, ``"axpy(int, float*)"``.
         *template_arguments : torch.dtype, NumPy dtype, int, bool or str
-            Of a template: ``get_function("axpy", torch.float32, 4)`` is ``get_function("axpy<float, 4>")``. Text stands
-            as it is.
+            Of a template: ``get_function("axpy", torch.float32, 4)`` is ``get_function("axpy<float, 4>")``. A str is
+            inserted unchanged.
 
         Returns
         -------
@@ -144,7 +144,7 @@ class RawModule(OfUnit):
         Raises
         ------
         ValueError
-            There is no such kernel, or more than one; the message lists those there are.
+            There is no such kernel, or more than one; the message lists the existing ones.
         CompileError
             The source does not compile.
         """
@@ -209,8 +209,8 @@ class RawModule(OfUnit):
     def get_global(self, name: str, device: torch.device | str | int | None = None) -> torch.Tensor:
         """Return a ``__device__``, ``__constant__`` or ``__managed__`` variable as a tensor on its own memory.
 
-        Writing to the tensor writes to the variable. It belongs to the code as it is compiled now: after an edit, ask
-        again.
+        Writing to the tensor writes to the variable. It belongs to the currently compiled code: after an edit, call
+        this again.
 
         Parameters
         ----------
@@ -223,8 +223,8 @@ class RawModule(OfUnit):
         -------
         torch.Tensor
             In the variable's element type and shape: ``float a[3][31]`` is float32 of shape (3, 31), a single number
-            of shape (1,). A vector such as ``float4`` adds a dimension of its numbers, a type that torch has not, such
-            as a struct, one of its bytes (uint8). Pointers are addresses (int64).
+            of shape (1,). A vector such as ``float4`` adds a dimension for its numbers; a type that torch does not
+            have, such as a struct, one for its bytes (uint8). Pointers are addresses (int64).
 
         Raises
         ------
@@ -246,14 +246,14 @@ class RawModule(OfUnit):
             A constexpr variable (``"ns::Traits<float, 4>::kSize"``), an enumerator, a macro, ``"sizeof(Params)"``, a
             call of a constexpr function (``"smem_bytes(128)"``), or any C++ made of these.
         device : torch.device, str or int, optional
-            For whose architecture, which ``__CUDA_ARCH__`` may tell apart; by default the current CUDA device's if
-            there is one, else the CPU engine's.
+            The device whose architecture ``__CUDA_ARCH__`` names; by default the current CUDA device if there is
+            one, else the CPU engine.
 
         Returns
         -------
         bool, int or float
-            As the expression's type is; an enumerator is an int, a character its code. It is that of the source as it
-            is now; what has been computed once is kept.
+            By the expression's type; an enumerator is an int, a character its code. The value is that of the current
+            source.
 
         Raises
         ------
@@ -284,7 +284,7 @@ class RawModule(OfUnit):
         Raises
         ------
         CompileError
-            The source does not compile, or it has templates alone and ``name_expressions`` names none.
+            The source does not compile, or it has only templates and ``name_expressions`` names none.
         """
         with self.unit.lock:
             build, device = self.unit.current(), default_device()

@@ -66,7 +66,7 @@ class GELU(nn.GELU):
 
 
 class Softmax(nn.Softmax):
-    """`torch.nn.Softmax` through `rawkern.softmax`; the dimension has to be named."""
+    """`torch.nn.Softmax` through `rawkern.softmax`; the dimension is required."""
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
@@ -76,7 +76,7 @@ class Softmax(nn.Softmax):
 
 
 class LogSoftmax(nn.LogSoftmax):
-    """`torch.nn.LogSoftmax` through `rawkern.log_softmax`; the dimension has to be named."""
+    """`torch.nn.LogSoftmax` through `rawkern.log_softmax`; the dimension is required."""
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
@@ -86,14 +86,14 @@ class LogSoftmax(nn.LogSoftmax):
 
 
 class Dropout(nn.Dropout):
-    """`torch.nn.Dropout` through `rawkern.dropout`: other random numbers than torch's, and no mask kept."""
+    """`torch.nn.Dropout` through `rawkern.dropout`: its own random numbers, and no stored mask."""
 
     def forward(self, input: Tensor) -> Tensor:
         return dropout(input, self.p, self.training, self.inplace)
 
 
 class Embedding(nn.Embedding):
-    """`torch.nn.Embedding` through `rawkern.embedding`; max_norm, scale_grad_by_freq and sparse raise when called."""
+    """`torch.nn.Embedding` through `rawkern.embedding`, without max_norm, scale_grad_by_freq and sparse."""
 
     def forward(self, input: Tensor) -> Tensor:
         return embedding(
@@ -102,7 +102,7 @@ class Embedding(nn.Embedding):
 
 
 class LayerNorm(nn.LayerNorm):
-    """`torch.nn.LayerNorm` through `rawkern.layer_norm`; called with a residual, it adds that first.
+    """`torch.nn.LayerNorm` through `rawkern.layer_norm`; with a residual, it adds that first.
 
     ``norm(x, residual)`` returns the norm of the sum and the sum, as `rawkern.add_layer_norm` does in one kernel.
     """
@@ -113,7 +113,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class RMSNorm(nn.RMSNorm):
-    """`torch.nn.RMSNorm` through `rawkern.rms_norm`; called with a residual, it adds that first.
+    """`torch.nn.RMSNorm` through `rawkern.rms_norm`; with a residual, it adds that first.
 
     ``norm(x, residual)`` returns the norm of the sum and the sum, as `rawkern.add_rms_norm` does in one kernel.
     """
@@ -220,10 +220,10 @@ def turned(input: Tensor, cos: Tensor, sin: Tensor, input_pos: Tensor | None, in
 
 
 class RotaryEmbedding(nn.Module):
-    """Turn the pairs of queries and keys by angles that grow with the position; no parameters, no state.
+    """Rotate pairs of queries and keys by angles that grow with the position; without parameters or state.
 
-    Pair k at position m turns by m * base ** (-2 k / dim) (Su et al., RoFormer, 2021). Cosines and sines are tables in
-    float32, which ``.to(dtype)`` leaves in float32: in half types the angles of distant positions would run together.
+    Pair k at position m is rotated by m * base ** (-2 k / dim) (Su et al., RoFormer, 2021). Tables of cosines and
+    sines stay in float32 under ``.to(dtype)``, because half types cannot distinguish the angles of distant positions.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ class RotaryEmbedding(nn.Module):
         return self
 
     def forward(self, input: Tensor, input_pos: Tensor | None = None) -> Tensor:
-        """Return the input, (..., positions, dim), with its pairs turned.
+        """Return the input, (..., positions, dim), with its pairs rotated.
 
         Parameters
         ----------

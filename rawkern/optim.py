@@ -20,7 +20,7 @@ def __dir__() -> list[str]:
 class AdamW(torch.optim.AdamW):
     """`torch.optim.AdamW` with its step in one launch for each dtype and device; a state dict fits both.
 
-    Of a DTensor, as FSDP2 makes parameters, each process updates the part that it has.
+    Each process updates its local part of a DTensor, such as a parameter under FSDP2.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class AdamW(torch.optim.AdamW):
     Raises
     ------
     ValueError
-        For ``amsgrad``, ``differentiable``, ``capturable`` or ``fused``, which are not there.
+        For ``amsgrad``, ``differentiable``, ``capturable`` or ``fused``, which are not supported.
     """
 
     def __init__(self, params: Any, lr: float = 1e-3, **options: Any) -> None:

@@ -26,15 +26,15 @@ def load_package(
         package's own ``__init__.py``. A string with a separator, and every ``pathlib.Path``, is a folder; one that is
         not absolute is looked for in the current directory and then beside the file that calls this.
     name : str, optional
-        The module, which is called as its source was, without ``.cu``; may be left out where the folder has one.
+        The module, named like its source, without ``.cu``; optional if the folder has only one.
     enable_cooperative_groups, strided
         As for `RawModule`.
 
     Returns
     -------
     RawModule
-        As `load` gives it of the source: kernels by name, those template instances, variables and constants that it was
-        built with. Each file is compared with the manifest's SHA-256 when it is loaded.
+        Like the result of `load` for the source: kernels by name, and the template instances, variables and constants
+        that it was built with. Each file is compared with the manifest's SHA-256 when it is loaded.
 
     Raises
     ------

@@ -125,7 +125,7 @@ def tensor_map(
     """Describe a tensor for Hopper's tensor copies (TMA): what ``cuTensorMapEncodeTiled`` does, on both engines.
 
     Pass it for a kernel's parameter ``const __grid_constant__ CUtensorMap map``, whose address ``&map`` the copies
-    take. It keeps the tensor alive, and follows it: a launch passes the address, shape and strides of that time.
+    take. It keeps the tensor alive and follows it: a launch passes the tensor's current address, shape and strides.
 
     Parameters
     ----------
@@ -137,11 +137,11 @@ def tensor_map(
     swizzle : int, default 0
         How 16-byte units are permuted in shared memory, by the bytes of a row: 0, 32, 64 or 128.
     element_strides : int or sequence of int, optional
-        Of each dimension a copy takes every first, second ... eighth element. The last dimension's is ignored.
+        Steps of 1 to 8 elements, for each dimension. The last dimension's is ignored.
     interleave : int, default 0
         Bytes of a channel slice: 0, 16 or 32. Not on the CPU.
     fill : {"zero", "nan"}, default "zero"
-        What a copy has for elements outside the tensor.
+        The value of elements outside the tensor.
     l2_promotion : int, default 0
         Bytes that L2 fetches: 0, 64, 128 or 256.
     im2col : pair of sequences of int, optional
@@ -161,7 +161,7 @@ def tensor_map(
     Raises
     ------
     TypeError, ValueError
-        For what the driver or the GPU would not take.
+        The driver or the GPU would reject the map.
     """
     name = "tensor_map"
     if not isinstance(tensor, torch.Tensor):

@@ -16,15 +16,15 @@ from rawkern.errors import MissingDependencyError, UnsupportedError
 
 
 class use_torch_allocator:
-    """Let CuPy allocate from torch's caching allocator, so that a process has one pool of GPU memory and not two.
+    """Let CuPy allocate from torch's caching allocator, so that a process has one pool of GPU memory instead of two.
 
     It holds from the call on, for all threads and devices; as a context, ``with rawkern.use_torch_allocator(): ...``,
-    until its end. Arrays made meanwhile stay valid, and count in `torch.cuda.memory_allocated`.
+    until its end. Arrays allocated meanwhile stay valid and count in `torch.cuda.memory_allocated`.
 
-    An array's memory belongs to the stream that is CuPy's current one when it is made, and is reused only there, as
+    An array's memory belongs to CuPy's current stream at allocation and is reused only there, as
     in CuPy's own pool. Unlike CuPy's pool, the allocator first waits for rawkern's launches on other streams.
     While a CUDA graph is captured, make CuPy's stream the one of the capture
-    (``with cupy.cuda.Stream.from_external(torch.cuda.current_stream()): ...``): arrays then lie in the graph's pool.
+    (``with cupy.cuda.Stream.from_external(torch.cuda.current_stream()): ...``): arrays are then in the graph's pool.
 
     Raises
     ------
@@ -33,7 +33,7 @@ class use_torch_allocator:
     MissingDependencyError
         CuPy is not installed.
     ValueError
-        Inside of `cupy.cuda.using_allocator`, which does not let the allocator of all threads be changed.
+        Inside `cupy.cuda.using_allocator`, which prevents changing the allocator of all threads.
 
     Notes
     -----

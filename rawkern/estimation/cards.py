@@ -13,37 +13,37 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Constants:
-    """Thirteen numbers fitted on 276 times of an H100 and an H200, one set for both; in cycles of the highest clock.
+    """Constants of the model, one set for all cards; cycles are those of the highest clock.
 
-    Five others small kernels told on an H100: latency of L2, what lone pieces of memory take, and atomics. Other cards
-    are estimated with the same ones.
+    Thirteen were fitted on 276 times of an H100 and an H200. Five were measured by small kernels on an H100: the latency
+    of L2, the cost of isolated pieces of memory, and atomics.
     """
 
     l2_latency: float = 280.0  # cycles; published for Hopper: 260 to 280 (Luo et al. 2024)
     dram_latency: float = 530.0  # cycles beyond L2; published: about 480 to 560
-    dram_share: float = 0.857  # of the data sheet's rate; copies reach 0.88 to 0.93 on cards of this kind
-    l2_sectors: float = 1.105  # sectors per cycle and multiprocessor, all of them at once
-    partial: float = 4.05  # whole sectors that L2 writes in the time of one in part, or of an atomic
+    dram_share: float = 0.857  # of the data sheet's rate; copies reach 0.88 to 0.93 on such cards
+    l2_sectors: float = 1.105  # sectors per cycle and multiprocessor, if all are active
+    partial: float = 4.05  # cost of a partly written sector, or of an atomic, in whole sectors of L2
     block_latency: float = 394.0  # cycles from a block's end to its successor's first instruction, and its own end
-    warp_latency: float = 10.8  # cycles more for each of its warps
+    warp_latency: float = 10.8  # additional cycles for each of its warps
     block_interval: float = 0.593  # ns between the starts of blocks, all multiprocessors together
     l2_lines: float = 0.6075  # lines per cycle that a multiprocessor reads from L2
     scattered: float = 1.35  # cost of reading scattered bytes, relative to contiguous ones
-    scattered_writes: float = 1.95  # and to be written
+    scattered_writes: float = 1.95  # the same for writing
     hot: float = 1.755  # ns between additions of floating-point numbers at one address
     step: float = 0.732  # ns between updates of one sector, or of its neighbors in 512 bytes
-    issue: float = 0.95  # share of issue slots and of pipes' cycles that are used at best
-    l1: float = 1.0  # the same of the first level and of shared memory
-    barrier: float = 33.0  # cycles of a barrier, when all have come
-    power: float = 1.963  # how sharply the longest of a wave's parts decides: infinite were their maximum, 1 their sum
-    launch: float = 2.146  # us that a launch takes beyond an empty one
+    issue: float = 0.95  # maximum utilization of issue slots and of pipes
+    l1: float = 1.0  # the same of L1 and shared memory
+    barrier: float = 33.0  # cycles of a barrier after the last arrival
+    power: float = 1.963  # exponent for the parts of a wave: 1 is their sum, infinity their maximum
+    launch: float = 2.146  # us of a launch in addition to an empty one
 
 
 @dataclass(frozen=True)
 class Card:
     """A GPU. Sizes are bytes; `empty`: us of an empty kernel between two events; `measured`: whether the fit had it.
 
-    `halves`: in so many parts is L2, each of which holds what the multiprocessors near it read.
+    `halves`: the number of parts of L2, each of which caches what the multiprocessors near it read.
     """
 
     gpu: Gpu = field(repr=False)

@@ -132,7 +132,7 @@ class Extension:
     host : object
         The translated host functions; `rawkern.cpp_extension.load` makes it.
     doc : str
-        What the extension says of itself.
+        Its docstring.
     """
 
     def __init__(self, host: Host, doc: str = "") -> None:

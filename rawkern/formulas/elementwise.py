@@ -59,12 +59,12 @@ def elementwise(
     Parameters
     ----------
     in_params, out_params : str
-        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any dtype: the one that torch promotes
-        all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64, bool,
+        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for the dtype to which torch promotes all
+        arguments with that letter. Other types are NumPy's names: float16, bfloat16, float32, float64, bool,
         int8 to uint64, and complex64 and complex128, which are ``cuda::std::complex``. With ``raw``, as in
         ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw parameter is not differentiated, and one that
-        is an output is always given. A letter of outputs alone, or of numbers alone, is told by the tensors that a call
-        gives for outputs.
+        is an output is always given. A letter used only by outputs, or only by numbers, takes the dtype of the output
+        that the call passes.
     operation : str
         Statements that assign every output: ``"y = x / (1 + exp(-x))"``. Inside, ``T`` is the type that is computed
         in, ``i`` the index of the element in row-major order (long long), ``n`` the number of elements. An output that

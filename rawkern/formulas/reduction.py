@@ -48,8 +48,8 @@ def reduction(
 ) -> Reduction:
     """Make a differentiable torch operator that reduces along axes, in CUDA C.
 
-    The conventions are those of `cupy.ReductionKernel`, plus a backward. The result does not differ from run to run:
-    there are no atomics. Half types are accumulated in float.
+    The conventions are those of `cupy.ReductionKernel`, plus a backward. The result is the same in every run: there
+    are no atomics. Half types are accumulated in float.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ def reduction(
     map_expr : str
         Expression for one element: ``"x * x"``; ``_J`` is its index among the reduced ones, in row-major order.
     reduce_expr : str
-        Expression that joins ``a`` and ``b``: ``"a + b"``. It has to be associative and commutative.
+        Expression that combines ``a`` and ``b``: ``"a + b"``. It must be associative and commutative.
     post_map_expr : str
         Statements that assign every output from ``a``: ``"y = sqrt(a)"``; ``count`` is the number of elements that
         became one (long long). As for `rawkern.elementwise`, an output that they read starts with what the tensor
         given for it holds (``"y += a"``), else at 0.
     identity : str
-        Expression to start from, which changes nothing when joined: ``"0"``.
+        The neutral element of ``reduce_expr``: ``"0"``.
     name : str
         Of the kernel, and in error messages; may have a namespace: ``"mylib::norm"``.
     reduce_type : str, optional

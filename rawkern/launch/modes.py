@@ -54,29 +54,28 @@ def place(device: torch.device) -> object:
 class order(SettingScope):
     """Run blocks, and the warps of a block, in another order: ``with rawkern.order(7): ...``, or as a decorator.
 
-    Nothing in CUDA says in which order they run. On the CPU engine they run from the first to the last, on several
-    threads; here in an order that the seed tells, on one thread, so a kernel whose result depends on it shows, the same
-    way each time. A kernel that is right gives what it gives otherwise, but for sums by atomics.
+    CUDA does not define their order. The CPU engine runs them from the first to the last, on several threads; here
+    they run in an order that follows from the seed, on one thread, so a result that depends on the order changes, in
+    the same way each time. A correct kernel gives its usual result, except for rounding of atomic sums.
 
-    The environment variable ``RAWKERN_ORDER`` has the seed for a whole program, ``pytest --rawkern-order=1,2,3`` runs
-    each test under each. It is a setting of the whole process, as `check` is. Launches on a GPU are left as they are:
-    there the hardware has the say. They take a few microseconds more than others.
+    The environment variable ``RAWKERN_ORDER`` sets the seed for a whole program; ``pytest --rawkern-order=1,2,3``
+    runs each test with each seed. The setting applies to the whole process, as in `check`, and has no effect on a
+    GPU. Launches take a few microseconds longer.
 
     Parameters
     ----------
     seed : int
-        0 runs them from the last to the first, so that whatever needs one before the next shows; each number above has
-        an order of its own for each grid and block.
+        0 runs them from the last to the first; each other seed shuffles them, differently for each grid and block.
 
     Raises
     ------
     ValueError
-        It is no such number.
+        The seed is not an int of 0 or more.
 
     Notes
     -----
-    In kernels whose threads may wait for those of other blocks (spin loops) only 64 neighbors are mixed, so that what
-    waits for blocks before it goes on.
+    In kernels whose threads may wait for other blocks (spin loops) blocks are shuffled only among 64 neighbors, so
+    that waiting blocks make progress.
     """
 
     def __init__(self, seed: int) -> None:
@@ -85,13 +84,14 @@ class order(SettingScope):
 
 
 class architecture(SettingScope):
-    """Keep the limits of a GPU in launches on the CPU: ``with rawkern.architecture("sm_75"): ...``, or as a decorator.
+    """Apply a GPU's limits to launches on the CPU: ``with rawkern.architecture("sm_75"): ...``, or as a decorator.
 
-    What the GPU does not take raises there, too: how much shared memory a block may have is different from one
-    architecture to the next. Code is compiled as ever; `RawKernel.cubin` tells whether it compiles for another one.
+    A launch that the GPU would reject raises an error on the CPU, too; the limit of shared memory, for example,
+    depends on the architecture. The generated code does not change; `RawKernel.cubin` compiles for another
+    architecture.
 
-    The environment variable ``RAWKERN_ARCH`` has the name for a whole program, otherwise it is sm_80, and sm_90 for
-    kernels that use what only that has. It is a setting of the whole process, as `check` is.
+    The environment variable ``RAWKERN_ARCH`` sets the GPU for a whole program; the default is sm_80, or sm_90 for
+    kernels that need it. The setting applies to the whole process, as in `check`.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class architecture(SettingScope):
     Raises
     ------
     ValueError
-        There is none of that name.
+        The name is unknown.
     """
 
     def __init__(self, name: str) -> None:

@@ -56,19 +56,19 @@ class Report:
     Attributes
     ----------
     error : type
-        The exception that stands for its kind.
+        The exception for this kind of defect.
     kernel : str
         Its name.
     message : str
         In one line, beginning with the place of the access.
     access : Access
-        Who did it where.
+        The access that the checker reports.
     other : Access or None
         The other side of a race.
     name : str or None
         The parameter or variable.
     index, size : int or None
-        Which element of it was meant, and how many there are.
+        The element's index, and the number of elements.
     """
 
     error: type[errors.CheckError]

@@ -178,7 +178,7 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> to
 
 @overridable
 def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return ``(a + b) + sin(a) * cos(b)``, one kernel for what are five in torch; differentiable any number of times.
+    """Return ``(a + b) + sin(a) * cos(b)``, one kernel instead of torch's five; differentiable any number of times.
 
     Parameters
     ----------

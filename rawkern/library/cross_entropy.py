@@ -62,7 +62,7 @@ def cross_entropy(
     ValueError
         For shapes that do not fit, or options that do not exist.
     IndexError
-        For a target that is not a class, on the CPU; on a GPU its assertion fails, which later calls tell of.
+        For a target that is not a class, on the CPU; on a GPU its assertion fails, and later calls report it.
     """
     if not (isinstance(input, Tensor) and isinstance(target, Tensor)):
         not_a_tensor("cross_entropy", input, target)

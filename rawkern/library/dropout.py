@@ -16,8 +16,8 @@ from rawkern.operators import op
 def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
     """Set elements to zero with probability ``p`` and divide the others by 1 - p; as `torch.nn.functional.dropout`.
 
-    Which ones depends on a seed, drawn from torch's generator of the device, and on an element's place: backward
-    computes them again, so that nothing but the seed is kept. The numbers are not those of torch's dropout.
+    The choice depends on a seed, drawn from torch's generator of the device, and on an element's position. The
+    backward computes it again, so only the seed is stored. The numbers are not those of torch's dropout.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Return the rows of ``weight`` that ``input`` names; differentiable once, with respect to the table.
+    """Return the rows of ``weight`` selected by ``input``; differentiable once, with respect to the table.
 
     The gradients of an entry that is named several times are added in float32 (float64 for float64), in the order of
     their positions: the same in every run.
@@ -58,7 +58,7 @@ def embedding(
     ValueError
         For another shape of the table, a padding_idx outside it, or an option that is not supported.
     IndexError
-        For an index outside the table, on the CPU; on a GPU its assertion fails, which later calls tell of.
+        For an index outside the table, on the CPU; on a GPU its assertion fails, and later calls report it.
     """
     for key, t in (("input", input), ("weight", weight)):
         if not isinstance(t, Tensor):

@@ -26,7 +26,7 @@ _loop = Loop.parsed(
 def rotary_embedding(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, interleaved: bool = False
 ) -> torch.Tensor:
-    """Turn each pair (a, b) of the last dimension to (a cos - b sin, b cos + a sin); differentiable in ``x``.
+    """Rotate each pair (a, b) of the last dimension to (a cos - b sin, b cos + a sin); differentiable in ``x``.
 
     From Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, 2021.
 

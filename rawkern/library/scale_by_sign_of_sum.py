@@ -21,7 +21,7 @@ PARTS = 512  # sums at most, which each group adds up for itself
 def scale_by_sign_of_sum(x: Tensor) -> Tensor:
     """Return 2 * x if the sum of x is positive, else -2 * x; differentiable any number of times.
 
-    The sum is taken in float32 (float64 for float64) and never leaves the device: nothing waits for it, and
+    The sum is computed in float32 (float64 for float64) and stays on the device: no synchronization is needed, and
     ``torch.compile(fullgraph=True)`` accepts the operator, but not an ``if`` on a sum. A sum that is zero or NaN
     is not positive.
 

@@ -27,7 +27,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
     dim : int
         The dimension whose elements add up to 1.
     dtype : torch.dtype, optional
-        What the input is converted to first.
+        The dtype to which the input is converted first.
 
     Returns
     -------

@@ -50,11 +50,11 @@ def sum(
     input : torch.Tensor
         float16, bfloat16, float32 or float64, of any shape and strides, on the CPU or a GPU.
     dim : int or sequence of int, optional
-        What is added up; None or () for all.
+        The dimensions to sum over; None or () for all.
     keepdim : bool
         Whether these dimensions stay, with size 1.
     dtype : torch.dtype, optional
-        What the input is converted to first.
+        The dtype to which the input is converted first.
 
     Returns
     -------

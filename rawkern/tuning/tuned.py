@@ -51,7 +51,7 @@ def autotune(
         is a tuple of compiler options. Every other name is a template argument where the kernel's name has it in
         braces, else a macro (``-DNAME=VALUE``); a value is a number, a bool or a string.
     key : sequence of str, or function, optional
-        If one of these changes, the choice is made again: names of parameters (a number counts by its value, a
+        If one of these changes, the kernel is measured again: names of parameters (a number counts by its value, a
         tensor by dtype and shape), or a function of all arguments that returns numbers, strings, dtypes or tuples of
         them, such as ``lambda n, x, y: n.bit_length()``. The device's model always counts.
     where : function, optional
@@ -71,8 +71,8 @@ def autotune(
     retune : bool
         Measure even if the disk has a choice, once for each key in this process.
     estimate : str, optional
-        A GPU such as ``"h100"``: nothing is timed, and the configuration is taken that ``estimate`` of a launch finds
-        the fastest there, with cold caches; for tuning without that GPU.
+        A GPU such as ``"h100"``: nothing is timed; the configuration with the lowest ``estimate`` for that GPU with
+        cold caches is used.
 
     Returns
     -------
@@ -88,11 +88,11 @@ def autotune(
 
     Notes
     -----
-    What a kernel writes is saved and put back before each of its runs; after the first launch everything is as if the
+    Memory that a kernel writes is saved and restored before each of its runs; after the first launch it is as if the
     kernel had run once. Choices are kept on disk under the device's model, the source with its headers, the
     configurations, the key, and the versions of rawkern and of the compiler. The environment variable
-    ``RAWKERN_AUTOTUNE`` changes that: ``off`` takes the first one that works where there is no choice yet, ``retune``
-    is the argument of that name for all.
+    ``RAWKERN_AUTOTUNE`` changes that: ``off`` uses the first configuration that works if there is no choice yet;
+    ``retune`` sets the argument of that name for all.
     """
     if not isinstance(kernel, RawKernel):
         raise TypeError(f"autotune takes a RawKernel, got {type(kernel).__name__}; of a module: module.NAME")
