@@ -15,8 +15,8 @@ KIB, MIB = 1 << 10, 1 << 20
 class Constants:
     """Constants of the model, one set for all cards; cycles are those of the highest clock.
 
-    Thirteen were fitted on 276 times of an H100 and an H200. Five were measured by small kernels on an H100: the latency
-    of L2, the cost of isolated pieces of memory, and atomics.
+    Thirteen were fitted on 276 times of an H100 and an H200. Five were measured by small kernels on an H100: latency
+    of L2, cost of isolated pieces of memory, atomics.
     """
 
     l2_latency: float = 280.0  # cycles; published for Hopper: 260 to 280 (Luo et al. 2024)
