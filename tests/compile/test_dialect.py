@@ -392,7 +392,7 @@ def test_generic_lambdas(what: str, device: str) -> None:
 
 def test_a_generic_lambda_that_is_marked() -> None:
     error = str(_rejected(KERNEL % "auto f = [=] __device__ (auto a) { return a; }; y[0] = f(x[0]);"))
-    assert "hint: leave out the lambda's __device__" in error and "also" not in error
+    assert "hint: remove the lambda's __device__" in error and "also" not in error
 
 
 def test_consteval(device: str) -> None:
