@@ -47,8 +47,8 @@ Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @
 - `cp.async` copies at once; waiting for it then costs nothing.
 - `cp.async.bulk`, `cp.reduce.async.bulk`, `st.async` and `red.async` take effect as late as the program allows: where a
   thread waits for the barrier that counts its bytes, at `wait_group`, or at the end of the warp
-  ([or earlier in another order](checking.md#another-order)). A program that does not wait sees the old values. A copy to
-  several blocks of a cluster (`.multicast::cluster`) happens in each where a thread there waits.
+  ([or earlier in another order](checking.md#another-order)). A program that does not wait sees the old values. A copy
+  to several blocks of a cluster (`.multicast::cluster`) happens in each where a thread there waits.
 - Tensor copies take a map of `rawkern.tensor_map`. They move units of 16 bytes, as an H200 does it: rows of a swizzled
   box are a swizzle's span apart, `tf32` types are rounded as `cvt.rna` does it, `ftz` types are not flushed, NaN fill
   is 0x7ff7 in all halves, and a unit that is partly outside the tensor is zero or NaN there when it is read, and is

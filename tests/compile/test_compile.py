@@ -332,12 +332,12 @@ def test_one_run_of_nvrtc_gives_code_and_types(fresh: list[str]) -> None:
 
 
 def test_one_run_of_nvrtc_tells_an_error_of_the_source(fresh: list[str]) -> None:
-    assert _refused(SQUARE.replace("x[i] * x[i]", "x[i] * w")).log.count("error:") == 1
+    assert _rejected(SQUARE.replace("x[i] * x[i]", "x[i] * w")).log.count("error:") == 1
     assert fresh == [CPU_ARCH]
     left_out = f"#if 0\n{SQUARE}\n#endif\n__global__ void k(float* x) {{ x[0] = w; }}"
     for code in (left_out, SQUARE.replace("const float*", "const half*"), SQUARE[:-1]):  # the probes fail, too
         fresh.clear()
-        error = _refused(code)
+        error = _rejected(code)
         assert len(fresh) == 2 and "__rawkern" not in error.log and "__nv_name_map" not in error.log
 
 
