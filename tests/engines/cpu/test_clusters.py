@@ -10,6 +10,7 @@ import torch
 
 import rawkern
 from rawkern.errors import BarrierError, LaunchError, OutOfBoundsError, RaceError
+from rawkern.launch import intercept, native
 from tests.engines.cpu import sm90
 
 BARRIERS = r"""
@@ -81,6 +82,36 @@ def test_barrier(device: str) -> None:
     x, out = (torch.zeros(4, dtype=torch.int32, device=device) for _ in range(2))
     module.get_function("uneven").configured(cluster=2)[4, 64](x, out)
     assert out.tolist() == [2, 1, 4, 3]
+
+
+def test_launches_with_clusters_are_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along each axis a grid that is not made of whole clusters goes to Python, which says so."""
+    ranks = rawkern.RawKernel(
+        """extern "C" __global__ void ranks(int* out) {
+            unsigned r;
+            asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+            out[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] = r;
+        }"""
+    )
+    rows = {
+        (4, 1, 1): (2, [0, 1, 0, 1]), (2, 2, 1): ((1, 2, 1), [0, 0, 1, 1]), (1, 2, 2): ((1, 1, 2), [0, 0, 1, 1]),
+        (2, 2, 2): ((2, 1, 2), [0, 1, 0, 1, 2, 3, 2, 3]),
+    }  # fmt: skip
+    kernels = {cluster: ranks.configured(cluster=cluster) for cluster, _ in rows.values()}
+    launches = {grid: kernels[cluster][grid, 1] for grid, (cluster, _) in rows.items()}
+    out = torch.zeros(8, dtype=torch.int32)
+    for _ in range(3):
+        for launch in launches.values():
+            launch(out)
+        native.wait()
+    with monkeypatch.context() as patched:
+        patched.setattr(intercept, "start", lambda *args: pytest.fail("the slow path"))
+        for grid, (_, want) in rows.items():
+            launches[grid](out.fill_(-1))
+            assert out.tolist() == want + [-1] * (8 - len(want))
+    for cluster, grid, axis in ((2, (3, 1, 1), "x"), ((1, 2, 1), (1, 3, 1), "y"), ((1, 1, 2), (2, 1, 3), "z")):
+        with pytest.raises(ValueError, match=f"grid.{axis} is 3, and cluster.{axis} is 2"):
+            kernels[cluster][grid, 1](out)
 
 
 def test_what_goes_wrong_at_the_barrier_is_said() -> None:

@@ -138,8 +138,8 @@ class Target:
             restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0, blocks=orders.ALL,
         )  # fmt: skip
         self._address = self._native.address
-        #: For native launches, which know of no order, and compare no grid with clusters.
-        self.address = 0 if owner.mode.ordered or attributes.together > 1 else self._address
+        #: For native launches, which know of no order.
+        self.address = 0 if owner.mode.ordered else self._address
         self._spare: list[Target] = []
         self.linked = False  # whether native launches know it
         self._settings: dict[int, Setting] = {}

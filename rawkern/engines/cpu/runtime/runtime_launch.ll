@@ -7,10 +7,31 @@ declare ptr @memset(ptr, i32, i64)
 declare ptr @memcpy(ptr, ptr, i64)
 
 ; A launch from its grid and the block of parameters, under Python's lock: {DONE}, or what Python has to do: {DECLINED} another
-; launch has this target's stacks or it may not run at all, {ROOM} it needs more workers, {UNFINISHED} workers have suspended or
+; launch has this target's stacks or it may not run at all, as of a grid that is not made of whole clusters, {ROOM} it needs more workers, {UNFINISHED} workers have suspended or
 ; came late. It has the stacks by the address of its pointers, whether they are read or not; that of an unusual launch
 ; (`Session.usual`) is odd.
 define i32 @rk_go(ptr %target, i32 %gx, i32 %gy, i32 %gz, ptr %params, ptr %pointers) {
+  %plaunch = &Target.launch %target
+  %launch = load ptr, ptr %plaunch
+  %pexplicit = &Launch.explicit_cluster %launch
+  %explicit = load i32, ptr %pexplicit
+  %single = icmp eq i32 %explicit, 0
+  br i1 %single, label %take, label %clusters
+clusters:
+  %pcx = &Launch.cluster_x %launch
+  %cx = load i32, ptr %pcx
+  %overx = urem i32 %gx, %cx
+  %pcy = &Launch.cluster_y %launch
+  %cy = load i32, ptr %pcy
+  %overy = urem i32 %gy, %cy
+  %pcz = &Launch.cluster_z %launch
+  %cz = load i32, ptr %pcz
+  %overz = urem i32 %gz, %cz
+  %overxy = or i32 %overx, %overy
+  %over3 = or i32 %overxy, %overz
+  %whole = icmp eq i32 %over3, 0
+  br i1 %whole, label %take, label %declined
+take:
   %pbusy = &Target.busy %target
   %token = ptrtoint ptr %pointers to i64
   %exchanged = cmpxchg ptr %pbusy, i64 0, i64 %token seq_cst seq_cst
@@ -78,8 +99,6 @@ morestacks:
   store i64 0, ptr %pbusy
   ret i32 {ROOM}
 begin:
-  %plaunch = &Target.launch %target
-  %launch = load ptr, ptr %plaunch
   %x = &Launch.grid_x %launch
   store i32 %gx, ptr %x
   %y = &Launch.grid_y %launch
