@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache as once
@@ -85,7 +85,7 @@ class _Alone(Scope):
     def _begin(self, token: list[Any]) -> None:
         token.append(_inner_lock()._recursion_count())
         while _unused:
-            _unused.pop().close()
+            _dispose(_unused.pop())
 
     def _end(self, token: list[Any]) -> None:
         for before in token:
@@ -183,11 +183,10 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (),
         _lock,
         compiling(),
         _Alone() as llvm,
-        llvm.create_context() as context,
-        llvm.parse_assembly(f"{text}\n{_ROOM}", context) as module,
+        _module(llvm, f"{text}\n{_ROOM}") as module,
         # of the passes that the lowest effort leaves out, scheduling again after registers are found takes more than
         # linear time: as long as all others for blocks of thousands of instructions
-        target_machine(cpu, effort if usual else min(effort, 1)) as machine,
+        _disposed(target_machine(cpu, effort if usual else min(effort, 1))) as machine,
     ):
         module.triple = cpu.triple
         module.verify()
@@ -214,31 +213,55 @@ def optimize(llvm: Any, module: Any, machine: Any, names: tuple[str, ...] | None
     """
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    with options, llvm.create_pass_builder(machine, options) as builder:
-        with _disposed(llvm, llvm.create_new_module_pass_manager()) as passes:
+    # By itself llvmlite does not dispose of a pass manager: an empty method hides the one that does. 60 kB a module.
+    # (The builder's callbacks, 1.5 kB, are lost: nothing deletes them, and a builder that is used again calls those of
+    # the module before, which are gone.)
+    managers = llvm.newpassmanagers.NewPassManager._dispose
+    with _disposed(options), _disposed(llvm.create_pass_builder(machine, options)) as builder:
+        with _disposed(llvm.create_new_module_pass_manager(), managers) as passes:
             for name in names or INLINED_FIRST:
                 getattr(passes, f"add_{name}_pass")()
             passes.run(module, builder)
         if names is None:
-            with _disposed(llvm, builder.getFunctionPassManager()) as passes:
+            with _disposed(builder.getFunctionPassManager(), managers) as passes:
                 for function in module.functions:
                     if not function.is_declaration:
                         passes.run(function, builder)
 
 
-@contextmanager
-def _disposed(llvm: Any, passes: Any) -> Iterator[Any]:
-    """A pass manager that is given back at the end.
+def _dispose(owner: Any, how: Callable[[Any], None] | None = None) -> None:
+    """Dispose of an object of LLVM's, unless another one owns it.
 
-    By itself llvmlite does not give it back: an empty method hides the one that does. 60 kB a module. (The builder's
-    callbacks, 1.5 kB, are lost: nothing deletes them, and a builder that is used again calls those of the module
-    before, which are gone.)
+    llvmlite's own `close` marks the object after that. After an interrupt in between, `__del__` would dispose again.
     """
+    if not owner._owned:
+        owner._owned = True
+        (how or type(owner)._dispose)(owner)
+        owner.detach()
+
+
+@contextmanager
+def _disposed(owner: Any, how: Callable[[Any], None] | None = None) -> Iterator[Any]:
+    """An object of LLVM's that is disposed of at the end."""
     try:
-        yield passes
+        yield owner
     finally:
-        llvm.newpassmanagers.NewPassManager._dispose(passes)
-        passes.detach()
+        _dispose(owner, how)
+
+
+@contextmanager
+def _module(llvm: Any, text: str) -> Iterator[Any]:
+    """A module in a context of its own, both of which are disposed of at the end.
+
+    The other way round would end the process: a module that an interrupt keeps from it here keeps its context, too.
+    """
+    context = llvm.create_context()
+    module = llvm.parse_assembly(text, context)
+    try:
+        yield module
+    finally:
+        _dispose(module)
+        _dispose(context)
 
 
 class LoadedObject:
@@ -250,7 +273,7 @@ class LoadedObject:
 
     def __init__(self, body: bytes):
         # An engine begins with a module; code is generated of what stays in it.
-        with _lock, compiling(), _Alone() as llvm, llvm.parse_assembly("") as nothing:
+        with _lock, compiling(), _Alone() as llvm, _disposed(llvm.parse_assembly("")) as nothing:
             self._engine = llvm.create_mcjit_compiler(nothing, target_machine(host()), use_lmm=True)
             self._engine.remove_module(nothing)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(body))

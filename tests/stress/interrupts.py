@@ -31,9 +31,17 @@ def is_safe(frame: FrameType) -> bool:
     return line == "try:" or (line.startswith("with ") and name in _ENDS)
 
 
+def is_deletion(frame: FrameType | None) -> bool:
+    """Whether a frame is of `__del__`, or called by one: what is raised there Python tells of and drops."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
+
+
 def interrupts(files: Sequence[str], run: Callable[[], Any], times: int = 1) -> Iterator[KeyboardInterrupt]:
     """Run a function again and again, each time with a KeyboardInterrupt at a line of the files that had none yet.
 
+    Files are named from the folder of rawkern on, or in whole.
     A line that runs several times has it at so many of them. Yields each interrupt while it is alive with all its
     frames, as the one that a prompt keeps; ends after the first run that has come to its end.
     """
@@ -55,8 +63,7 @@ def interrupts(files: Sequence[str], run: Callable[[], Any], times: int = 1) -> 
         return line
 
     def call(frame: FrameType, event: str, _: Any) -> Any:
-        # What is raised in `__del__` Python tells of and drops.
-        return line if frame.f_code.co_filename in paths and frame.f_code.co_name != "__del__" else None
+        return line if frame.f_code.co_filename in paths and not is_deletion(frame) else None
 
     while True:
         raised = False

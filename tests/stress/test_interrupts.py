@@ -6,14 +6,17 @@ import ctypes
 import itertools
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import llvmlite.binding as llvm
 import pytest
 import torch
 from torch import Tensor
 
 import rawkern
 from rawkern.base import operator_state, table
+from rawkern.base.llvm import host, object_file
 from rawkern.engines.cpu.runtime import limits
 from rawkern.engines.cpu.runtime import order as orders
 from rawkern.launch import intercept, level, modes, native
@@ -92,8 +95,19 @@ def test_first_launches() -> None:
 
 
 LOADED = "launch/native.py base/table.py base/llvm.py base/forking.py base/cache.py base/scopes.py"
+LLVM = [str(Path(llvm.__file__).parent / file) for file in ("ffi.py", "module.py", "executionengine.py")]
+
+# Python tells of an object that an interrupt has ended in its `__init__`: llvmlite cannot dispose of it.
+HALF_MADE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+def locked() -> bool:
+    """Whether llvmlite's own lock is held."""
+    lock: Any = llvm.ffi.lib._lock
+    return lock._lock._recursion_count() > 0
+
+
+@HALF_MADE
 def test_native_code_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = rawkern.RawKernel(TRIPLE)
     kernel.compile()
@@ -102,8 +116,22 @@ def test_native_code_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(native, "_functions", {})
         native.function(kernel.state().signature)
 
-    for _ in interrupts(LOADED.split(), run):
+    for _ in interrupts([*LOADED.split(), *LLVM], run):
+        assert not locked()
         well(rawkern.RawKernel(TRIPLE))
+
+
+@HALF_MADE
+def test_code_is_generated() -> None:
+    """LLVM's modules, engines, machines and passes are disposed of once, with the frames of the interrupt or before."""
+
+    def run() -> None:
+        object_file("define void @f() {\n  ret void\n}", host())
+
+    passes = str(Path(llvm.__file__).parent / "newpassmanagers.py")
+    for _ in interrupts(["base/llvm.py", *LLVM[:2], passes], run):
+        assert not locked()
+    run()
 
 
 MODES = """base/scoped_setting.py base/scopes.py base/table.py launch/modes.py launch/limits.py launch/level.py launch/intercept.py
