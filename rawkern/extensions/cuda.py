@@ -188,7 +188,7 @@ def _allocate(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
         raise NotTranslated(f"`{short(node)}`", node, "allocate with torch::empty")
     target = target.child_by_field_name("argument")
     type_ = f.value(target).type
-    if type_.kind != "pointer" or type_.item.kind not in ("int", "float", "bool", "param", "void"):
+    if type_.kind != "pointer" or type_.item.kind not in ("int", "float", "bool", "param", "void", "cuda_vector"):
         raise NotTranslated(f"`{short(node)}`", node, "allocate with torch::empty")
     assign(f, node, target, _allocated(f, nodes[1], type_))
     return Value("0", t.INT, 0, 0)

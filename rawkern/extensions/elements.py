@@ -64,8 +64,8 @@ def reinterpreted(f: Context, value: Value, to: Type) -> Value:
     if same_ or b.kind in ("void", "any"):
         code = value.code if same_ else typed(value)
         return Value(code, to, extra=value.extra, lvalue=value.lvalue)
-    if b.kind == "struct" and a.kind in ("void", "int", "float") and value.type.name != "vector":  # memory of objects
-        return Value(typed(value) if a.kind == "void" else value.code, Type("pointer", "memory", to.of))
+    if b.kind == "struct" and a.kind not in ("struct", "pointer") and value.type.name != "vector":  # memory of objects
+        return Value(typed(value), Type("pointer", "memory", to.of))
     if b.kind == "pointer" or b.kind == "struct" or a.kind == "struct":
         raise NotTranslated(f"a pointer to {a} as one to {b}")
     return Value(f"pointer({typed(value)}, {spelled(f, b)})", to)
@@ -234,8 +234,6 @@ def size(f: Context, node: Any) -> Value:
         return integer(8, t.SIZE)
     if type_.name in sizes and type_.number:
         return integer(sizes[type_.name], t.SIZE)
-    if type_.kind == "struct":
-        return Value(f"{f.unit.variable}.constant({'sizeof(' + type_.spelled + ')'!r})", t.SIZE, 0, 2**16)
     if type_.kind in ("param", "opaque"):
         return Value(f"sizeof({spelled(f, type_)}, {f.unit.variable})", t.SIZE, 0, 2**16)
     if type_.kind == "cuda_vector":
@@ -243,4 +241,6 @@ def size(f: Context, node: Any) -> Value:
         item = t.cuda_vector_item(type_.name).name
         if item in sizes:
             return integer(sizes[item] * lanes, t.SIZE)
+    if type_.kind in ("struct", "cuda_vector"):
+        return Value(f"{f.unit.variable}.constant({'sizeof(' + type_.spelled + ')'!r})", t.SIZE, 0, 2**16)
     raise NotTranslated(f"`{short(node)}`", node)

@@ -112,8 +112,10 @@ def _pointers(f: Context, node: Any, operator: str, a: Value, b: Value) -> Value
 
 
 def _item(f: Context, pointer: Type) -> str:
-    """The type of a pointer's elements, as the argument of `offset` after the count."""
+    """The type of a pointer's elements or their size, as the argument of `offset` after the count."""
     item = pointer.item
+    if item.kind in ("struct", "opaque"):
+        return f", sizeof({spelled(f, item)}, {f.unit.variable})"
     return "" if item.kind in ("void", "any") else f", {spelled(f, item)}"
 
 

@@ -821,3 +821,93 @@ void f(torch::Tensor x) {
     x = torch.zeros(4, device=device)
     load(tmp_path, source).f(x)
     assert torch.equal(x, torch.full_like(x, 5))
+
+
+VECTORS = {
+    "int4": torch.float16, "uint4": torch.bfloat16, "float4": torch.float16, "float2": torch.int32,
+    "short2": torch.float32, "uchar4": torch.float64, "longlong2": torch.float32, "double2": torch.int16,
+    "half2": torch.int16, "__nv_bfloat162": torch.int32, "ushort4": torch.uint8, "ulonglong2": torch.float16,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    source = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n" + "".join(
+        f"""
+__global__ void copy_{name}(const {name}* x, {name}* y, int n) {{ if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }}
+void launch_{name}(const void* x, void* y, int n) {{ copy_{name}<<<1, 256>>>((const {name}*)x, ({name}*)y, n); }}
+torch::Tensor through_{name}(torch::Tensor x) {{
+  auto y = torch::zeros_like(x);
+  launch_{name}(x.data_ptr(), y.data_ptr(), x.numel() * x.element_size() / sizeof({name}));
+  return y;
+}}
+torch::Tensor from_{name}(torch::Tensor x) {{
+  auto y = torch::zeros_like(x);
+  copy_{name}<<<1, 32>>>(reinterpret_cast<const {name}*>(x.data_ptr()), reinterpret_cast<{name}*>(y.data_ptr()), 2);
+  return y;
+}}
+"""
+        for name in VECTORS
+    )
+    return load(tmp_path_factory.mktemp("vectors"), source)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_memory_is_seen_as_vectors(name: str, vectors: Any, device: torch.device) -> None:
+    x = torch.arange(32, device=device).to(VECTORS[name])
+    assert torch.equal(getattr(vectors, f"through_{name}")(x), x)
+    some, size = getattr(vectors, f"from_{name}")(x), 2 * int({"2": 2, "4": 4}[name[-1]])
+    kinds = {"int": 4, "uint": 4, "float": 4, "short": 2, "uchar": 1, "longlong": 8, "double": 8, "half": 2}
+    kinds |= {"__nv_bfloat16": 2, "ushort": 2, "ulonglong": 8}
+    count = size * kinds[name[:-1]] // x.element_size()
+    assert torch.equal(some[:count], x[:count]) and not some[count:].any()
+
+
+def test_memory_of_vectors_is_allocated(tmp_path: Path) -> None:
+    source = """
+__global__ void fill(float3* x) { x[threadIdx.x] = make_float3(1, 2, threadIdx.x); }
+float f() {
+  float3* made;
+  cudaMalloc(&made, 4 * sizeof(float3));
+  fill<<<1, 4>>>(made);
+  std::vector<float> host(12);
+  cudaMemcpy(host.data(), reinterpret_cast<float*>(made), 12 * sizeof(float), cudaMemcpyDeviceToHost);
+  cudaFree(made);
+  return 100 * host[9] + 10 * host[10] + host[11];
+}
+"""
+    assert load(tmp_path, source).f() == 123
+
+
+def test_pointers_to_vectors_and_structs_step_by_their_sizes(tmp_path: Path, device: torch.device) -> None:
+    source = """
+struct alignas(16) Pack { float v[4]; };
+template <typename T, int N> struct alignas(sizeof(T) * N) Vec { T v[N]; };
+template <typename T> __global__ void copy(const T* x, T* y) { y[threadIdx.x] = x[threadIdx.x]; }
+void vectors(torch::Tensor x, torch::Tensor y, int from) {
+  auto p = reinterpret_cast<const float4*>(x.data_ptr());
+  copy<float4><<<1, 2>>>(p + from, reinterpret_cast<float4*>(y.data_ptr()));
+}
+void three(torch::Tensor x, torch::Tensor y, int from) {
+  const float3* p = (const float3*)x.data_ptr<float>();
+  copy<float3><<<1, 2>>>(&p[from], (float3*)y.data_ptr<float>());
+}
+void structs(torch::Tensor x, torch::Tensor y, int from) {
+  auto p = (const Pack*)x.data_ptr<float>() + from;
+  copy<Pack><<<1, 2>>>(p, (Pack*)y.data_ptr<float>());
+}
+void templates(torch::Tensor x, torch::Tensor y, int from) {
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "templates", [&] {
+    using V = Vec<scalar_t, 4>;
+    const V* p = reinterpret_cast<const V*>(x.data_ptr<scalar_t>());
+    copy<Vec<scalar_t, 4>><<<1, 2>>>(p + from, reinterpret_cast<V*>(y.data_ptr<scalar_t>()));
+  });
+}
+"""
+    e = load(tmp_path, source)
+    for name, count in (("vectors", 4), ("three", 3), ("structs", 4), ("templates", 4)):
+        x = torch.arange(48.0, device=device).view(-1, count)
+        for start in (0, 1, 4):
+            y = torch.zeros(2, count, device=device)
+            getattr(e, name)(x, y, start)
+            assert torch.equal(y, x[start : start + 2]), (name, start)

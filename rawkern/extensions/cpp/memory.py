@@ -226,8 +226,8 @@ def elements(pointer: torch.Tensor) -> torch.Tensor:
     return offset(pointer, 0)
 
 
-def offset(pointer: torch.Tensor, count: int, type_: str | None = None) -> torch.Tensor:
-    """``pointer + count``: a view of the memory from there to the end of the storage."""
+def offset(pointer: torch.Tensor, count: int, type_: str | int | None = None) -> torch.Tensor:
+    """``pointer + count``: a view of the memory from there to the end of the storage, by a type or its size."""
     if pointer is None:
         if count == 0:
             return pointer
@@ -235,7 +235,7 @@ def offset(pointer: torch.Tensor, count: int, type_: str | None = None) -> torch
     tensor = pointer.detach()
     size = tensor.element_size()
     if type_ is not None:
-        step = _size(type_, tensor)
+        step = type_ if isinstance(type_, int) else _size(type_)
         if step != size:
             if (count * step) % size:
                 raise RuntimeError(f"{count} elements of {type_} are not a whole number of {tensor.dtype}")
@@ -247,13 +247,6 @@ def offset(pointer: torch.Tensor, count: int, type_: str | None = None) -> torch
     return tensor.as_strided((length,), (1,), start)
 
 
-def _size(type_: str, tensor: torch.Tensor) -> int:
-    try:
-        return dtype_of(type_).itemsize
-    except TypeError:
-        return {"unsigned int": 4, "uint32_t": 4, "size_t": 8, "uint64_t": 8}.get(type_, tensor.element_size())
-
-
 #: Dtypes that torch has little for; memory of another size is seen as them.
 _WIDE: dict[str, torch.dtype] = dict.fromkeys(
     ("unsigned long long", "unsigned long", "uint64_t", "size_t"), torch.uint64
@@ -261,23 +254,37 @@ _WIDE: dict[str, torch.dtype] = dict.fromkeys(
 _WIDE |= dict.fromkeys(("unsigned", "unsigned int", "uint32_t"), torch.uint32)
 
 
+#: The components of CUDA's vectors, by what precedes their number.
+_COMPONENTS = {
+    "char": torch.int8, "uchar": torch.uint8, "short": torch.int16, "ushort": torch.uint16, "int": torch.int32,
+    "uint": torch.uint32, "long": torch.int64, "ulong": torch.uint64, "longlong": torch.int64,
+    "ulonglong": torch.uint64, "float": torch.float32, "double": torch.float64, "half": torch.float16,
+    "nv_half": torch.float16, "nv_bfloat16": torch.bfloat16,
+}  # fmt: skip
+
+
 def _dtype(type_: str) -> torch.dtype:
-    """The dtype of memory of a type; TypeError for one that torch has not."""
-    return _WIDE.get(type_) or dtype_of(type_)
+    """The dtype of memory of a type, of a vector that of its components; TypeError for one that torch has not."""
+    component = _COMPONENTS.get(type_[:-1].removeprefix("__")) if type_[-1:] in "1234" else None
+    return _WIDE.get(type_) or component or dtype_of(type_)
+
+
+def _size(type_: str) -> int:
+    """The bytes of a number or of one of CUDA's vectors."""
+    of_vector = type_[-1:] in "1234" and type_[:-1].removeprefix("__") in _COMPONENTS
+    return _dtype(type_).itemsize * (int(type_[-1]) if of_vector else 1)
 
 
 def pointer(tensor: torch.Tensor, type_: str) -> torch.Tensor:
     """``reinterpret_cast<T*>``: the same memory; a dtype of torch where T has one."""
     if tensor is None:
         return tensor
-    wide = _WIDE.get(type_)
-    if wide is not None and wide.itemsize == tensor.element_size():
-        return tensor
     try:
         dtype = _dtype(type_)
     except TypeError:
-        return tensor  # such as float4 or uint32_t: the kernel's parameter says what it reads
-    if dtype == tensor.dtype:
+        return tensor  # a struct: the kernel's parameter says what it reads
+    unsigned = dtype in (torch.uint16, torch.uint32, torch.uint64) and not tensor.dtype.is_floating_point
+    if dtype == tensor.dtype or (unsigned and dtype.itemsize == tensor.element_size()):
         return tensor
     flat = offset(tensor, 0)
     whole = flat.numel() * flat.element_size() // dtype.itemsize * dtype.itemsize // flat.element_size()
