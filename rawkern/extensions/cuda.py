@@ -35,9 +35,6 @@ _UNSUPPORTED = {
     "cudaStreamAddCallback": "call the function in Python, after torch.cuda.synchronize",
     "cudaLaunchHostFunc": "call the function in Python, after torch.cuda.synchronize",
     "cudaStreamBeginCapture": "use torch.cuda.CUDAGraph in Python",
-    "cudaMemcpyToSymbol": "write to the tensor of RawModule.get_global",
-    "cudaMemcpyToSymbolAsync": "write to the tensor of RawModule.get_global",
-    "cudaGetSymbolAddress": "use the tensor of RawModule.get_global",
     "cudaLaunchCooperativeKernel": "launch with rawkern.RawKernel(enable_cooperative_groups=True)",
     "cudaLaunchKernelEx": "launch with <<<>>>",
     "cudaLaunchKernelExC": "launch with <<<>>>",
@@ -166,6 +163,48 @@ def _to_variable(f: Context, node: Any, target: Value, source: Value, nodes: lis
     return Value(f"({variable.python} := elements({typed(source)})[0].item())", t.INT)
 
 
+def _symbol(f: Context, node: Any) -> str:
+    """The memory of a ``__device__`` or ``__constant__`` variable."""
+    if node.type not in ("identifier", "qualified_identifier") or f.find(text_of(node)) is not None:
+        raise NotTranslated(f"`{short(node)}`, which is not the name of a variable of the device", node)
+    return f"{f.unit.variable}.symbol({text_of(node)!r})"
+
+
+def _to_symbol(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``cudaMemcpyToSymbol(symbol, source, bytes, offset)``."""
+    source, count = _vector_of(f, nodes[1]), converted(f.value(nodes[2]), t.SIZE).code
+    start = f.value(nodes[3]) if len(nodes) > 3 else integer(0)
+    target = _symbol(f, nodes[0])
+    target = target if start.constant == 0 else f"offset({target}, {start.code}, 1)"
+    number = f.value(source.extra) if source.type.kind == "address" else None
+    if source.type.kind == "pointer" and source.type.name == "vector" and source.type.item.number:
+        return Value(f"upload({target}, {typed(source)}, {count}, {spelled(f, source.type.item)})", t.INT)
+    if number is not None and number.type.number:
+        return Value(f"upload({target}, [{number.code}], {count}, {spelled(f, number.type)})", t.INT)
+    if source.type.kind != "pointer" or source.type.item.kind == "struct":
+        raise NotTranslated(f"`{short(node)}`", node, "write to the tensor of RawModule.get_global")
+    return Value(f"memcpy({target}, {typed(source)}, {count})", t.INT)
+
+
+def _address_of_symbol(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
+    """``cudaGetSymbolAddress(&p, symbol)``."""
+    target = _behind(f, node, nodes[0])
+    type_ = f.value(target).type
+    if type_.kind != "pointer":
+        raise NotTranslated(f"`{short(node)}`", node, "use the tensor of RawModule.get_global")
+    assign(f, node, target, Value(_symbol(f, nodes[1]), type_))
+    return Value("0", t.INT, 0, 0)
+
+
+def _behind(f: Context, node: Any, target: Any) -> Any:
+    """The variable of a pointer that a function sets through ``&p`` or ``(void**)&p``."""
+    while target.type in ("cast_expression", "parenthesized_expression"):
+        target = target.child_by_field_name("value") or named(target)[0]
+    if target.type != "pointer_expression" or text_of(target.children[0]) != "&":
+        raise NotTranslated(f"`{short(node)}`", node, "allocate with torch::empty")
+    return target.child_by_field_name("argument")
+
+
 def _from_symbol(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     """``cudaMemcpyFromSymbol(&x, symbol, sizeof(x))``."""
     target = f.value(nodes[0])
@@ -181,12 +220,7 @@ def _from_symbol(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
 
 def _allocate(f: Context, node: Any, nodes: list[Any], of: Any) -> Value:
     """``cudaMalloc(&p, bytes)``: a tensor, which is freed when nothing has it any more."""
-    target = nodes[0]
-    while target.type in ("cast_expression", "parenthesized_expression"):
-        target = target.child_by_field_name("value") or named(target)[0]
-    if target.type != "pointer_expression" or text_of(target.children[0]) != "&":
-        raise NotTranslated(f"`{short(node)}`", node, "allocate with torch::empty")
-    target = target.child_by_field_name("argument")
+    target = _behind(f, node, nodes[0])
     type_ = f.value(target).type
     if type_.kind != "pointer" or type_.item.kind not in ("int", "float", "bool", "param", "void", "cuda_vector"):
         raise NotTranslated(f"`{short(node)}`", node, "allocate with torch::empty")
@@ -360,7 +394,9 @@ _FUNCTIONS = {
     "cudaDeviceSynchronize": _synchronize, "cudaStreamSynchronize": _synchronize, "device_synchronize": _synchronize,
     "stream_synchronize": _synchronize, "cudaGetErrorString": _text_of_error, "cudaGetErrorName": _text_of_error,
     "cudaMemsetAsync": _memset, "cudaMemset": _memset, "memset": _memset_struct, "cudaMemcpyAsync": _memcpy,
-    "cudaMemcpy": _memcpy, "cudaMemcpyFromSymbol": _from_symbol, "cudaMemcpyFromSymbolAsync": _from_symbol,
+    "cudaMemcpy": _memcpy, "cudaMemcpyToSymbol": _to_symbol, "cudaMemcpyToSymbolAsync": _to_symbol,
+    "cudaGetSymbolAddress": _address_of_symbol, "cudaMemcpyFromSymbol": _from_symbol,
+    "cudaMemcpyFromSymbolAsync": _from_symbol,
     "cudaDeviceGetAttribute": _attribute, "cudaGetDevice": _attribute, "cudaGetDeviceCount": _attribute,
     "cudaRuntimeGetVersion": _attribute, "cudaDriverGetVersion": _attribute,
     "cudaGetDeviceProperties": _properties_of, "cudaLaunchKernel": _launch, "warp_size": _warp,

@@ -65,7 +65,7 @@ def reinterpreted(f: Context, value: Value, to: Type) -> Value:
         code = value.code if same_ else typed(value)
         return Value(code, to, extra=value.extra, lvalue=value.lvalue)
     if b.kind == "struct" and a.kind not in ("struct", "pointer") and value.type.name != "vector":  # memory of objects
-        return Value(typed(value), Type("pointer", "memory", to.of))
+        return Value(f"pointer({typed(value)}, 'uint8_t')", Type("pointer", "memory", to.of))
     if b.kind == "pointer" or b.kind == "struct" or a.kind == "struct":
         raise NotTranslated(f"a pointer to {a} as one to {b}")
     return Value(f"pointer({typed(value)}, {spelled(f, b)})", to)

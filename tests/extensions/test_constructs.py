@@ -911,3 +911,63 @@ void templates(torch::Tensor x, torch::Tensor y, int from) {
             y = torch.zeros(2, count, device=device)
             getattr(e, name)(x, y, start)
             assert torch.equal(y, x[start : start + 2]), (name, start)
+
+
+def test_variables_of_the_device_are_written_by_the_host(tmp_path: Path, device: torch.device) -> None:
+    source = """
+__constant__ float weights[4];
+__device__ float bias;
+__device__ float scratch[4];
+template <typename T> __global__ void apply(const T* x, T* y) {
+  y[threadIdx.x] = x[threadIdx.x] * T(weights[threadIdx.x]) + T(bias);
+}
+__global__ void fill(float* p, float value) { p[threadIdx.x] = value; }
+torch::Tensor run(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "run", [&] {
+    apply<scalar_t><<<1, 4>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>());
+  });
+  return y;
+}
+torch::Tensor of_tensor(torch::Tensor x, torch::Tensor w, double b) {
+  float offset = b;
+  cudaMemcpyToSymbol(bias, &offset, sizeof(float));
+  C10_CUDA_CHECK(cudaMemcpyToSymbolAsync(weights, w.data_ptr<float>(), 4 * sizeof(float), 0, cudaMemcpyDeviceToDevice));
+  return run(x);
+}
+torch::Tensor of_vector(torch::Tensor x) {
+  std::vector<float> some = {7, 8};
+  cudaMemcpyToSymbol(weights, some.data(), 2 * sizeof(float), 2 * sizeof(float), cudaMemcpyHostToDevice);
+  return run(x);
+}
+torch::Tensor of_variable(torch::Tensor x) {
+  float* p = nullptr;
+  cudaGetSymbolAddress((void**)&p, scratch);
+  fill<<<1, 4>>>(p, 5);
+  cudaMemcpyToSymbol(weights, p, sizeof(float) * 4, 0, cudaMemcpyDeviceToDevice);
+  return run(x);
+}
+"""
+    e = load(tmp_path, source)
+    for dtype in (torch.float32, torch.float64):
+        x = torch.arange(1.0, 5, device=device, dtype=dtype)
+        w = torch.tensor([1.0, 2, 3, 4], device=device)
+        assert e.of_tensor(x, w, 0.5).tolist() == [1.5, 4.5, 9.5, 16.5]
+        assert e.of_vector(x).tolist() == [1.5, 4.5, 21.5, 32.5]
+        assert e.of_variable(x).tolist() == [5.5, 10.5, 15.5, 20.5]
+
+
+def test_any_memory_is_seen_as_structs(tmp_path: Path, device: torch.device) -> None:
+    source = """
+struct alignas(16) Words { unsigned v[4]; };
+__global__ void copy(const Words* x, Words* y) { y[threadIdx.x] = x[threadIdx.x]; }
+torch::Tensor f(torch::Tensor x) {
+  auto y = torch::zeros_like(x);
+  copy<<<1, x.numel() * x.element_size() / 16>>>(reinterpret_cast<const Words*>(x.data_ptr()), (Words*)y.data_ptr());
+  return y;
+}
+"""
+    f = load(tmp_path, source).f
+    for dtype in (torch.float16, torch.float32, torch.int64, torch.uint8, torch.bfloat16, torch.bool):
+        x = torch.arange(32, device=device).to(dtype)
+        assert torch.equal(f(x), x)
