@@ -42,7 +42,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.cli import main
+from rawkern.cli import main, probe
 from tests import forked
 from tests.shell import make_shell
 
@@ -123,10 +123,12 @@ def test_blocks(page: Path, device: str, tmp_path: Path, monkeypatch: pytest.Mon
 def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     tensors = "cuda" if device == "cuda" and ANY_DEVICE in page.read_text() else "cpu"
     monkeypatch.chdir(folder)
-    gc.collect()  # what other tests have left, so that it is not freed while a block counts memory
+    if device == "cuda":
+        gc.collect()  # what other tests have left, so that it is not freed while a block counts memory
     for name, value in forked.programs(folder / ".programs").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setattr(probe, "PYTHON", forked.python())  # of the doctor
     torch.manual_seed(0)
     names: dict[str, Any] = {"__name__": "page"}
     ran, printing, shell = None, False, None

@@ -18,6 +18,7 @@ extern "C" __global__ void rawkern_doctor(int n, float a, const float* x, float*
 _CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from rawkern.cli import probe; probe.main(sys.argv[1])"
 )
+PYTHON = [sys.executable]  # what the child is started with
 _ANSWER = "rawkern-doctor:"
 _N = 1000  # not a multiple of the block size
 _PATIENCE = 120.0  # seconds: torch's import on a cold disk, and a compilation
@@ -29,7 +30,7 @@ def probe(device: str) -> dict[str, Any]:
     Returns ``first`` and ``launch``, seconds of the first launch (including compilation) and of a later one; or
     ``error``, a message.
     """
-    command = [sys.executable, "-c", _CHILD, device, json.dumps(sys.path)]
+    command = [*PYTHON, "-c", _CHILD, device, json.dumps(sys.path)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
     except subprocess.TimeoutExpired:

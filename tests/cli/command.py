@@ -12,10 +12,14 @@ from tests import forked
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def rawkern(*arguments: str, python: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m rawkern`` of this tree; ``python`` are options of the interpreter."""
-    # options, and modules in front of others, are for a new interpreter; as torch is not in use yet, it forks launches
-    plain = not python and "PYTHONPATH" not in environment
+def rawkern(
+    *arguments: str, python: tuple[str, ...] = (), new: bool = False, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m rawkern`` of this tree; ``python`` are options of the interpreter.
+
+    With `new`, or with options, the interpreter has not imported torch.
+    """
+    plain = not python and not new  # as torch is not in use yet, it forks launches
     path = os.pathsep.join([*environment.pop("PYTHONPATH", "").split(os.pathsep), str(ROOT)]).strip(os.pathsep)
     command = [*(forked.python() if plain else [sys.executable, *python]), "-m", "rawkern", *arguments]
     return subprocess.run(

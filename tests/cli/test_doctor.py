@@ -15,9 +15,11 @@ import pytest
 import rawkern as package
 from rawkern.base import pip
 from rawkern.cli import examine, main
+from rawkern.cli import probe as engine_probe
 from rawkern.cli.driver import Driver, Gpu, driver
 from rawkern.cli.probe import probe
 from rawkern.compile import toolchain
+from tests import forked
 from tests.cli.command import ROOT, rawkern
 
 NO_DRIVER = Driver("", (0, 0), (), "no NVIDIA driver: the system has no libcuda.so.1")
@@ -46,6 +48,7 @@ def test_all_is_well_here(capsys: pytest.CaptureFixture[str]) -> None:
 def test_environment_variables(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("RAWKERN_CHEKC", "full")
     monkeypatch.setenv("RAWKERN_ARCH", "h100")
+    monkeypatch.setattr(engine_probe, "PYTHON", forked.python())
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "RAWKERN_CHEKC is set, which rawkern does not read; did you mean 'RAWKERN_CHECK'?" in out
@@ -91,7 +94,8 @@ def test_a_library_that_does_not_load(module: str, tmp_path: Path) -> None:
     file, text = BROKEN[module]
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text)
-    done = rawkern("doctor", "--json", PYTHONPATH=str(tmp_path), RAWKERN_CACHE_DIR=str(tmp_path / "cache"))
+    places = {"PYTHONPATH": str(tmp_path), "RAWKERN_CACHE_DIR": str(tmp_path / "cache")}
+    done = rawkern("doctor", "--json", new=module == "torch", **places)
     shown = json.loads(done.stdout)
     found = _by_part(shown)
     assert "is installed but cannot be imported" in found[module]["text"] and done.stderr == ""
@@ -239,8 +243,7 @@ def test_cache_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_engine_that_crashes_or_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rawkern.cli import probe as module
-
+    module = engine_probe
     monkeypatch.setattr(module, "_CHILD", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     assert probe("cpu") == {"error": "the process died of SIGILL"}
     monkeypatch.setattr(module, "_CHILD", "raise SystemError('out of luck')")
@@ -254,10 +257,8 @@ def test_an_engine_that_crashes_or_is_wrong(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_engine_that_raises_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    from rawkern.cli import probe as module
-
-    module.main("meta")
-    answer = json.loads(capsys.readouterr().out.removeprefix(module._ANSWER))
+    engine_probe.main("meta")
+    answer = json.loads(capsys.readouterr().out.removeprefix(engine_probe._ANSWER))
     assert answer["error"]
 
 
@@ -270,5 +271,5 @@ try:
 except KeyboardInterrupt:  # as CuPy does
     raise ImportError("torch is not correctly installed")
 """)
-    done = rawkern("doctor", PYTHONPATH=str(tmp_path))
+    done = rawkern("doctor", new=True, PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rawkern.cli import main
+from rawkern.testing import Worker
 from tests.testing.judging import candidates
 
 TASK = """
@@ -31,8 +34,16 @@ def forall(n, x, y):
 """
 
 
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    with Worker() as made:
+        yield made
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a task and candidates. All runs of the command have one worker."""
+    monkeypatch.setattr("rawkern.testing.judging.worker.Worker", lambda: contextlib.nullcontext(worker))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "task.py").write_text(TASK)
     for name in ("right", "drops NaN", "does not compile"):

@@ -250,12 +250,12 @@ def test_workers(pytester, installed: Path) -> None:
     pytest.importorskip("xdist")
     pytester.makepyfile(DEVICES + CHECKED)
     without = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-    args = ("-n", "1", "-q", *without, "-k", "of_none or of_device or wrong or right")
-    result = pytester.runpytest_subprocess(*args, "--rawkern-device=cpu", "--rawkern-check")
+    args = ("-p", NAME, "-n", "1", "-q", *without, "-k", "of_none or of_device or wrong or right")
+    result = pytester.runpytest_inprocess(*args, "--rawkern-device=cpu", "--rawkern-check")
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["*reads s?32?, which no thread of the block*"])
     if plugin._gpus()[0] == 0:
-        result = pytester.runpytest_subprocess(*args, "--rawkern-device=cuda")
+        result = pytester.runpytest_inprocess(*args, "--rawkern-device=cuda")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines(["*no GPU to test on: torch finds no GPU*"])
 
