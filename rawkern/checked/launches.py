@@ -24,7 +24,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.nested import tensors_in
 from rawkern.base.scoped_setting import SettingScope
 from rawkern.checked import skips, trials
-from rawkern.checked.trials import CHECKED, COVERED, PLAIN
+from rawkern.checked.trials import CHECKED, COVERED, DEPENDENT, PLAIN
 from rawkern.compile import cubin, programs
 from rawkern.compile.toolchain import nvrtc
 from rawkern.engines.devices import CPU
@@ -216,7 +216,8 @@ class Launch:
 
         state, config = self.state, self.config
         bound = self.bound if values is None else self.bound._replace(values=values)
-        kernel = _kernel(state, build)
+        dependent = build == CHECKED and config.attributes.programmatic
+        kernel = _kernel(state, DEPENDENT if dependent else build)
         pieces = _placed(state.signature, bound.values, self.pieces)
         with check_launch.lock, _variables(state, kernel.module, self.device) as theirs:
             rules = levels.rules.current
@@ -270,10 +271,10 @@ def _kernel(state: State, build: str) -> Any:
     if (build, state.asked) not in known:
         from rawkern.engines.cpu import Module
         from rawkern.engines.cpu.checker.coverage import Coverage
-        from rawkern.engines.cpu.checker.instrument import Checker
+        from rawkern.engines.cpu.checker.instrument import Checker, DependentChecker
 
         program = _program(state, UNOPTIMIZED if build == PLAIN else LESS_OPTIMIZED)
-        instrument = Coverage if build == COVERED else Checker
+        instrument = {COVERED: Coverage, DEPENDENT: DependentChecker}.get(build, Checker)
         known[build, state.asked] = program, Module(program.ptx, instrument, program.source.readable), {}
     program, module, kernels = known[build, state.asked]
     mode = modes.current()

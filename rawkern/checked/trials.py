@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
-#: Builds: that of all checked launches; with branches followed; not optimized.
-CHECKED, COVERED, PLAIN = "checked", "covered", "plain"
+#: Builds: that of all checked launches; of those that may begin before the one before has ended; with branches
+#: followed; not optimized.
+CHECKED, DEPENDENT, COVERED, PLAIN = "checked", "dependent", "covered", "plain"
 BOTH = 3  # sides of a branch
 #: Kinds of findings that do not depend on whether values are initialized; and on whether a kernel accepts them.
 OF_ACCESSES = ("BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "RACE")

@@ -299,6 +299,12 @@ KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding],
     "DESCRIPTORS": (errors.BarrierError,
         "passes wgmma other matrix descriptors than {it.other.who} of the same warp group; all four warps must pass "
         "the same"),
+    "NO_PRODUCT_FENCE": (errors.RaceError,
+        "starts a product of its warp group (wgmma) without wgmma.fence, which must come between writes of its registers "
+        "and the product"),
+    "NOT_WAITED": (errors.RaceError,
+        "{it.does} {it.what}, which the launch before this one may still write; with programmatic=True, wait for that "
+        "launch first (cudaGridDependencySynchronize(), griddepcontrol.wait)"),
     "OPERATION_LEFT": (errors.RaceError,
         "ends while the copy that it starts here may still run: wait for the copy first (cp.async.bulk.wait_group, or "
         "the mbarrier)"),

@@ -35,6 +35,10 @@ __device__ u64 cores(const void* p) {  // of 128 bytes: 2 along K, then 8 rows o
 #define STORE(to, from, bytes) \
     ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n cp.async.bulk.commit_group;" \
         :: "l"(to), "r"(from), "r"(bytes) : "memory")
+#define MEET ASM("barrier.cluster.arrive.aligned;\n barrier.cluster.wait.aligned;" ::: "memory")
+#define RANK(r) ASM("mov.u32 %0, %%cluster_ctarank;" : "=r"(r))
+#define MAPA(to, at, rank) ASM("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(rank))
+#define LOAD_REMOTE(v, at) ASM("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory")
 #define WAIT_STORES ASM("cp.async.bulk.wait_group.read 0;" ::: "memory")
 """
 
@@ -206,4 +210,185 @@ extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + 
     WAIT(0);
     for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = c[i];
 }""", ("threadIdx.x / 32 % 2 * 16", "0"), 128, halves, says="other matrix descriptors than thread"),
+    _pair("no_product_fence", "RaceError", r"""// sums of a wgmma changed between products without wgmma.fence
+extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + FILL + r"""
+    PROXY_FENCE;
+    __syncthreads();
+    float c[4] = {};
+    FENCE;
+    for (int i = 0; i < int(gridDim.x) + 1; i++) {
+        PRODUCT(c, cores(sa), cores(sb));            // defect
+        COMMIT;
+        WAIT(0);
+        for (int j = 0; j < 4; j++) c[j] *= 0.5f;
+        // fence
+    }
+    for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = c[i];
+}""", ("// fence", "FENCE;"), 128, halves, says="without wgmma.fence"),
+    _pair("no_first_product_fence", "RaceError", r"""// a first wgmma without wgmma.fence
+extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + FILL + r"""
+    PROXY_FENCE;
+    __syncthreads();
+    float c[4] = {};
+    // fence
+    PRODUCT(c, cores(sa), cores(sb));                // defect
+    COMMIT;
+    WAIT(0);
+    for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = c[i];
+}""", ("// fence", "FENCE;"), 128, halves, says="without wgmma.fence"),
+    _pair("load_read_early", "RaceError", r"""// what a bulk load brings is read before the barrier's phase has ended
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ __align__(16) float s[32];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) INIT(shared(&bar), 1);
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        EXPECT(shared(&bar), 128);
+        LOAD(shared(s), x, 128, shared(&bar));       // defect
+    }
+    __syncwarp();
+    // wait
+    out[threadIdx.x] = s[threadIdx.x];               // defect
+    WAIT_PHASE(shared(&bar), 0);
+}""", ("// wait", "WAIT_PHASE(shared(&bar), 0);"), 32, floats(32)),
+    _pair("wrong_parity", "RaceError", r"""// a wait for the parity of the phase before, which returns at once
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ __align__(16) float s[32];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) INIT(shared(&bar), 1);
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        EXPECT(shared(&bar), 128);
+        LOAD(shared(s), x, 128, shared(&bar));       // defect
+    }
+    __syncwarp();
+    WAIT_PHASE(shared(&bar), 1 /* parity */);
+    out[threadIdx.x] = s[threadIdx.x];               // defect
+    WAIT_PHASE(shared(&bar), 0);
+}""", ("1 /* parity */", "0"), 32, floats(32)),
+    _pair("source_overwritten", "RaceError", r"""// the source of a bulk store overwritten before cp.async.bulk.wait_group.read
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ __align__(16) float s[64];
+    s[threadIdx.x] = x[threadIdx.x] + 1;
+    PROXY_FENCE;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        STORE(out, shared(s), 256);                  // defect
+        // wait
+    }
+    __syncthreads();
+    s[threadIdx.x] = 0;                              // defect
+    if (threadIdx.x == 0) WAIT_STORES;
+}""", ("// wait", "WAIT_STORES;"), 64, floats(64)),
+    _pair("remote_before_start", "BarrierError", r"""// another block's shared memory read before that block runs
+extern "C" __global__ void __cluster_dims__(2, 1, 1) k(int n, const float* x, float* out) {
+    __shared__ float s[32];
+    u32 rank, at;
+    float v;
+    s[threadIdx.x] = x[blockIdx.x * 32 + threadIdx.x];
+    // meet
+    RANK(rank);
+    MAPA(at, shared(s + threadIdx.x), rank ^ 1);
+    LOAD_REMOTE(v, at);                              // defect
+    MEET;
+    out[blockIdx.x * 32 + threadIdx.x] = v;
+}""", ("// meet", "MEET;"), 32, floats(64), grid=2, says="before that block runs"),
+    _pair("remote_after_end", "BarrierError", r"""// another block's shared memory read after that block has ended
+extern "C" __global__ void __cluster_dims__(2, 1, 1) k(int n, const float* x, float* out) {
+    __shared__ float s[32];
+    u32 rank, at;
+    float v;
+    s[threadIdx.x] = x[blockIdx.x * 32 + threadIdx.x];
+    MEET;
+    RANK(rank);
+    MAPA(at, shared(s + threadIdx.x), rank ^ 1);
+    LOAD_REMOTE(v, at);                              // defect
+    // meet
+    out[blockIdx.x * 32 + threadIdx.x] = v;
+}""", ("// meet", "MEET;"), 32, floats(64), grid=2, says="after that block has ended"),
+    _pair("barrier_not_visible_to_cluster", "RaceError", r"""// an mbarrier initialized for another block, without fence.mbarrier_init
+extern "C" __global__ void __cluster_dims__(2, 1, 1) k(int n, const float* x, float* out) {
+    __shared__ u64 bar;
+    u32 rank, at;
+    if (threadIdx.x == 0)
+        INIT(shared(&bar), 32);                      // defect
+    // fence
+    ASM("barrier.cluster.arrive.relaxed.aligned;\n barrier.cluster.wait.aligned;" ::: "memory");
+    RANK(rank);
+    MAPA(at, shared(&bar), rank ^ 1);
+    ASM("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(at) : "memory");  // defect
+    WAIT_PHASE(shared(&bar), 0);
+    MEET;
+    out[blockIdx.x * 32 + threadIdx.x] = 1;
+}""", ("// fence", r"""if (threadIdx.x == 0) ASM("fence.mbarrier_init.release.cluster;" ::: "memory");"""),
+          32, floats(64), grid=2),
+    _pair("wrong_barrier", "RaceError", r"""// a wait at the barrier of another stage's copy
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ __align__(16) float s[2][32];
+    __shared__ u64 bars[2];
+    if (threadIdx.x == 0) INIT(shared(bars), 1);
+    if (threadIdx.x == 0) INIT(shared(bars + 1), 1);
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) {
+            EXPECT(shared(bars + i), 128);
+            LOAD(shared(s[i]), x + 32 * i, 128, shared(bars + i));  // defect
+        }
+    }
+    __syncwarp();
+    WAIT_PHASE(shared(bars /* 0 */), 0);
+    out[threadIdx.x] = s[1][threadIdx.x];            // defect
+    WAIT_PHASE(shared(bars), 0);
+    WAIT_PHASE(shared(bars + 1), 0);
+}""", ("bars /* 0 */", "bars + 1"), 32, floats(64)),
 ]  # fmt: skip
+
+CHECK, LAUNCH = "`full`", "every launch"
+CLUSTERS, HOPPER = "engines/cpu/test_clusters.py", "engines/cpu/test_hopper.py"
+TENSOR = "engines/cpu/emit/memory/test_tensor.py"
+#: What can go wrong with Hopper's asynchronous operations: where it is reported, as what; and who plants it: names of
+#: `PAIRS`, and tests by file and function.
+FINDINGS: list[tuple[str, str, str, tuple[str, ...]]] = [
+    ("memory that a copy writes read before a wait for the phase of its barrier", CHECK, "RaceError",
+     ("load_read_early", "wrong_barrier", f"{HOPPER}::test_bulk_copies_happen_where_they_are_waited_for")),
+    ("a wait with the wrong parity", CHECK, "RaceError", ("wrong_parity",)),
+    ("fewer or more bytes expected than arrive, or arrivals that are missing", LAUNCH, "LaunchError",
+     (f"{HOPPER}::test_a_phase_that_never_ends_is_a_deadlock",)),
+    ("an ordinary write without `fence.proxy.async` before a bulk store or `wgmma` reads it", CHECK, "RaceError",
+     ("no_proxy_fence_for_wgmma", "no_proxy_fence_for_store")),
+    ("a source overwritten before `wait_group.read`, an operand before `wgmma.wait_group`", CHECK, "RaceError",
+     ("source_overwritten", "operand_overwritten")),
+    ("an operand of `wgmma` overwritten before `wgmma.wait_group`", LAUNCH, "LaunchError",
+     (f"{HOPPER}::test_products_take_effect_where_they_are_waited_for",)),
+    ("a kernel that ends with copies under way", CHECK, "RaceError", ("store_without_wait", "load_without_wait")),
+    ("shared memory of another block accessed before that block starts, or after it ends", CHECK, "BarrierError",
+     ("remote_before_start", "remote_after_end", f"{CLUSTERS}::test_shared_memory_of_other_blocks")),
+    ("an mbarrier initialized twice", CHECK, "BarrierError", ("barrier_initialized_twice",)),
+    ("an mbarrier used before its initialization is visible to the block or the cluster", CHECK, "RaceError",
+     ("barrier_not_visible", "barrier_not_visible_to_cluster")),
+    ("a copy with a size, an address or a first coordinate that is not a multiple of 16 bytes", LAUNCH, "LaunchError",
+     (f"{HOPPER}::test_bulk_copies_happen_where_they_are_waited_for", f"{TENSOR}::test_copies_that_raise")),
+    ("sums of `wgmma` read before `wgmma.wait_group`", CHECK, "RaceError",
+     ("product_read_early", "product_wrong_group")),
+    ("`wgmma` without `wgmma.fence` after writes of its registers, or before the first one", CHECK, "RaceError",
+     ("no_product_fence", "no_first_product_fence")),
+    ("warps of a group that give `wgmma` different descriptors", CHECK, "BarrierError", ("descriptors_differ",)),
+    ("a warp of the group that does not take part in `wgmma`", LAUNCH, "LaunchError", (f"{HOPPER}::test_wgmma",)),
+    ("`barrier.cluster.arrive` twice without a wait, a wait without one, a block that never arrives", LAUNCH,
+     "LaunchError", (f"{CLUSTERS}::test_what_goes_wrong_at_the_barrier_is_said",)),
+    ("arrivals for a phase of an mbarrier while no thread has waited for the one before", CHECK, "BarrierError",
+     ("phase_without_wait",)),
+    ("a tensor store or reduction to a negative coordinate", LAUNCH, "LaunchError",
+     (f"{TENSOR}::test_copies_that_raise",)),
+    ("memory that the launch before writes, accessed before `griddepcontrol.wait` with `programmatic=True`", CHECK,
+     "RaceError",
+     ("checked/test_planted_hopper.py::test_what_the_launch_before_writes_is_read_after_a_wait_for_it",)),
+    ("a tensor map that a kernel changes (`tensormap.replace`)", "compilation", "UnsupportedError",
+     ("engines/cpu/test_unsupported.py::test_an_instruction_that_the_engine_lacks",)),
+]  # fmt: skip
+
+
+def table() -> str:
+    """The table of docs/checking.md."""
+    rows = ["| finding | reported in | as |", "| --- | --- | --- |"]
+    return "\n".join([*rows, *(f"| {what} | {level} | `{error}` |" for what, level, error, _ in FINDINGS)])

@@ -1,6 +1,8 @@
-"""Sums of a warp group's products (``wgmma``) that instructions read before their group may have been waited for.
+"""Registers of a warp group's products (``wgmma``) that other instructions access without what orders the two.
 
-What is found here may be so on one of the paths that meet; whether it is, the code that runs tells.
+Sums may be read before their group is waited for (`early_reads`), and sums or operands written without a
+``wgmma.fence`` before the next product (`rewritten`). What is found here may be so on one of the paths that meet;
+whether it is, the code that runs tells.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.provenance import Root
-from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg
+from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg, Vec
 from rawkern.engines.cpu.ptx.operands import destinations, registers, sources
 from rawkern.engines.cpu.records import GROUPS
 
@@ -132,3 +134,56 @@ def _looked_at(instr: Instr) -> list[str]:
     if instr.op.name != _PRODUCT:
         return sources(instr)
     return [reg.name for reg in registers(instr.args[2:])]
+
+
+def rewritten(flow: Flow, array: Callable[[Mem], Root | None]) -> frozenset[int]:
+    """Identities of products, some of whose registers may have been computed after the last product before them.
+
+    Moves are the compiler's; so are constants, which it makes where it needs them. The compiler may also move
+    instructions across ``wgmma.fence``, so that one anywhere after the last product counts.
+    """
+    found: set[int] = set()
+    if not any(i.op.name == _PRODUCT for i in flow.instructions()):
+        return frozenset()
+    before: list[frozenset[str | Root]] = [frozenset() for _ in flow.blocks]
+    work = set(range(len(flow.blocks)))
+    while work:
+        i = min(work)
+        work.discard(i)
+        block = flow.blocks[i]
+        fresh: set[str | Root] = set(before[i])
+        for instr in block.instrs:
+            _compute(instr, fresh, array, found)
+        for t in block.targets:
+            arriving = {k for k in fresh if isinstance(k, tuple) or k in flow.live_in[t]}
+            arriving |= {name for name, source in block.copies.get(t, ()) if source in fresh}
+            if not arriving <= before[t]:
+                before[t] |= arriving
+                work.add(t)
+    return frozenset(found)
+
+
+def _compute(instr: Instr, fresh: set[str | Root], array: Callable[[Mem], Root | None], found: set[int]) -> None:
+    """Add to `fresh` what an instruction computes, to `found` a product that takes some of it."""
+    if instr.op.name == _PRODUCT:
+        _, before, a = instr.args[:3]
+        taken = [before, a] if isinstance(a, Vec) else [before]  # else a descriptor
+        if any(reg.name in fresh for reg in registers(taken)):
+            found.add(id(instr))
+        fresh.clear()
+        return
+    key: Root | None = None
+    if instr.op.base in ("ld", "st") and isinstance(mem := instr.args[instr.op.base == "ld"], Mem):
+        key = array(mem)
+    if key is not None and instr.op.base == "st":
+        if any(reg.name in fresh for reg in registers(instr.args[1:])):
+            fresh.add(key)
+        return
+    if key is not None:
+        computed = key in fresh
+    elif instr.op.base == "mov":
+        computed = any(reg.name in fresh for reg in registers(instr.args[1:]))
+    else:
+        computed = True
+    for reg in destinations(instr):
+        (fresh.add if computed else fresh.discard)(reg)

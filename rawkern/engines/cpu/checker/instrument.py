@@ -48,6 +48,17 @@ class Checker(Instrument):
         return f"{types}\n{sites.checker()}\n{pattern.runtime()}"
 
 
+class DependentChecker(Checker):
+    """A checked build for launches that may begin before the launch before them has ended."""
+
+    name = "checked-dependent"
+
+    def watch(self, f: FunctionLowering) -> Checks:
+        checks = super().watch(f)
+        checks.dependent = True
+        return checks
+
+
 def _event(emit: Callable[..., Any]) -> Callable[..., Any]:
     """A watch's method that is a function of the function being lowered."""
     return lambda self, *args: emit(self.f, *args)
@@ -125,9 +136,14 @@ class Checks(sites.Checked):
         site = sites.add_site(self.f, sites.collective_site(self.f, self.f.instr))
         sites.note(self.f, "object", const("i64", number), lanes, site)
 
+    def told(self, places: Val) -> None:
+        sites.put_field(self.f, "addresses", self.f.e.splat(places, LANES))
+        sites.note(self.f, "told", self.f.lanes.act())
+
     def product(self, instr: Instr, number: Val, left: Val | None, right: Val) -> None:
         site = sites.add_site(self.f, sites.collective_site(self.f, instr))
         sites.note(self.f, "descriptors", site, number, left or const("i64", 0), right)
+        sites.note(self.f, "fenced_product", site, const("i64", int(id(instr) in self.f.rewritten)))
 
     def operation(self) -> Val:
         instr = self.f.instr

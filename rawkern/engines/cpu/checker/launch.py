@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from time import perf_counter
@@ -35,6 +36,16 @@ _SPACES |= {"shared": layout.SHARED, "cluster": layout.WINDOWS, "local": layout.
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
 
 _NUMBERS = ("size", "element", "align", "strong", "defers", "kept", "looks", "weak", "swaps")  # of a site, as they are
+
+
+class _Last(threading.local):
+    """The last checked launch of a thread."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[int, int]] = []  # what it may have written: starts and ends
+
+
+_last = _Last()
 
 
 class CheckedLaunch(Session):
@@ -90,6 +101,10 @@ class CheckedLaunch(Session):
             held=self._new(TIMES * 8, large=False),
             order=self._new(8 * layout.COLUMNS * grid[0] * grid[1] * grid[2], large=False),
         )  # fmt: skip
+
+    def follow(self, written: Sequence[tuple[int, int]]) -> None:
+        """The launch may begin before the one before it has ended, which may have written these ranges."""
+        self._set(prior=self._table(written), npriors=len(written))
 
     def stop_reason(self) -> str | None:
         """A kernel that has gone wrong may take long to end: with a zero for a value it may loop for ever."""
@@ -341,6 +356,7 @@ def run(
     pieces = [*pieces, grid_sync, parameters]
     checked = CheckedLaunch(code.table, pieces, kernel.globals_address, code.shared_static + shared_mem, **rules)
     checked.start(grid, target.nwarps, loaded.address("rk_stack_range"))
+    checked.follow(_last.written if attributes.programmatic else [])
     target.watch(checked)
     checked.workers = target.workers
     error = None
@@ -350,6 +366,7 @@ def run(
         error = failed
     finally:
         checked.end()
+        _last.written = [(start, end) for start, end, region in checked.regions if region]
         checked.order = target.workers.order
     found = checked.findings(grid, block)
     if not found and error is not None and "deadlock" in str(error):

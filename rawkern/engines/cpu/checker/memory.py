@@ -25,6 +25,7 @@ from rawkern.engines.cpu.checker.native.layout import (
 from rawkern.engines.cpu.checker.sites import (
     Site,
     add_site,
+    checked,
     field,
     field_now,
     halves_of,
@@ -129,6 +130,9 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
         note(f, "fence", wide)
     if looks:
         note(f, "look", const("i64", 0) if swaps == SWAP else wide, const("i64", _acquires(f, a)))
+    if checked(f).dependent and space in ("generic", "global"):
+        put_field(f, "addresses", e.splat(f.values.plain(form), LANES))
+        note(f, "early", a.mask or f.lanes.act(), number)
     ok = _call(f, form, a.mask or f.lanes.act(), number)
     if a.order and what != READ:
         note(f, "pass_on", wide)

@@ -61,6 +61,7 @@ class Checked(Watch):
     def __init__(self, f: FunctionLowering, sites: dict[Site, int]):
         self.f = f
         self.sites = sites  # of the whole build, with their numbers
+        self.dependent = False  # whether launches may begin before the one before has ended
         self.halves: Halves | None = None  # of updates
         self.used: frozenset[str] | None = None  # registers that instructions read
         self.reconvergence_points: dict[int, list[int]] | None = None  # what lanes may have passed by

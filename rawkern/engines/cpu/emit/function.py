@@ -9,7 +9,7 @@ from rawkern.engines.cpu.analysis.divergence import Analysis
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.polling import polling_loops
-from rawkern.engines.cpu.analysis.products import EarlyReads, early_reads
+from rawkern.engines.cpu.analysis.products import EarlyReads, early_reads, rewritten
 from rawkern.engines.cpu.analysis.provenance import Root, find_roots
 from rawkern.engines.cpu.analysis.row_loops import row_loops
 from rawkern.engines.cpu.emit.context import Context
@@ -62,6 +62,11 @@ class FunctionLowering(Context):
     def early(self) -> EarlyReads:
         """Where sums of products are read that may not be there yet."""
         return early_reads(self.flow, self._array)
+
+    @cached_property
+    def rewritten(self) -> frozenset[int]:
+        """Products that need a ``wgmma.fence`` after the last product before them."""
+        return rewritten(self.flow, self._array)
 
     def _array(self, mem: Mem) -> Root | None:
         root = self.provenance.get(mem.base.name) if isinstance(mem.base, (Reg, Sym)) else None

@@ -77,13 +77,19 @@ def ignore(f: FunctionLowering, instr: Instr) -> None:
     """Hints that change no result."""
 
 
+def depend(f: FunctionLowering, instr: Instr) -> None:
+    """``griddepcontrol``: launches run one after the other; whether one waits for the one before, checks tell."""
+    if instr.op.has("wait"):
+        f.watch.note("dependency")
+
+
 #: Handlers by opcode; the rows of the arithmetic tables are added below.
 HANDLERS = {
     "mov": moves.move, "cvta": moves.convert_address, "isspacep": moves.is_space,
     "ld": access.load, "ldu": access.load, "st": access.store, "atom": atomics.atomic, "red": atomics.atomic,
     "membar": access.fence, "fence": access.fence,
     "prefetch": ignore, "prefetchu": ignore, "discard": ignore, "applypriority": ignore, "pmevent": ignore,
-    "createpolicy": policy, "setmaxnreg": ignore, "griddepcontrol": ignore,
+    "createpolicy": policy, "setmaxnreg": ignore, "griddepcontrol": depend,
     "activemask": warp.activemask, "nanosleep": jumps.nanosleep,
     "mma": mma.multiply, "wmma.mma": mma.multiply, "wmma.load": tiles.load_fragment,
     "wmma.store": tiles.store_fragment, "ldmatrix": tiles.load_rows, "stmatrix": tiles.store_rows,

@@ -27,10 +27,11 @@ READ, WRITE, COPY, UPDATE = "reads", "writes", "copies", "updates"  # COPY: writ
 #: What orders accesses, besides barriers: fences; lanes of a warp that have met; and of ``cp.async`` that what follows
 #: is done by a copy, or again by the warp (``copy``, ``copied``), a group of copies, waits for all groups but the last
 #: few or for all copies, and an mbarrier that the copies arrive at. Of products of a warp group that what follows is
-#: done by one (till ``copied``), and that the warp has waited for so many of its own, as four warps have computed them.
+#: done by one (till ``copied``), that the warp has waited for so many of its own, as four warps have computed them, and
+#: that registers written before are those that products take. ``dependency``: the launch before this one has ended.
 Note = Literal[
     "fence", "proxy_fence", "init_fence", "warp_sync", "copy", "bulk_copy", "copied", "commit", "wait", "wait_all",
-    "copies_arrive", "product", "products_seen",
+    "copies_arrive", "product", "products_seen", "product_fence", "dependency",
 ]  # fmt: skip
 
 
@@ -163,6 +164,9 @@ class Watch:
 
     def mbarrier(self, what: Literal["init", "inval", "arrive", "test"], places: Val, lanes: Val) -> None:
         """`lanes` are about to do something to the barriers at their `places`; "test": they have waited for a phase."""
+
+    def told(self, places: Val) -> None:
+        """The barriers at the active lanes' `places` will be told of the copies so far."""
 
     def product(self, instr: Instr, number: Val, left: Val | None, right: Val) -> None:
         """The warp with a number in its block computes its part of a product, of operands with these descriptors."""

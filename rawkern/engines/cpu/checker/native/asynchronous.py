@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.clusters import rk_check_cluster_arrive, rk_check_owner
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, CHECK, DESCRIPTORS, GROUPS, INIT, INITIALIZED, INVAL, LANE_MASK, NO_PROXY_FENCE, OBJECT, OBJECTS,
-    OPERATION_LEFT, REPORT, SITE, SITE_AT, SITES, STATE, TEST, TIME_AT, UNSEEN_PHASE, WARPS,
+    AGENTS, CHECK, COLUMNS, COPIED_AT, DESCRIPTORS, FENCED, GROUPS, INIT, INITIALIZED, INVAL, LANE_MASK, NO_FENCE,
+    NO_PRODUCT_FENCE, NO_PROXY_FENCE, NOT_WAITED, OBJECT, OBJECTS, OF_PHASE, OPERATION_LEFT, PRIOR, REPORT, SITE,
+    SITE_AT, SITES, STATE, TEST, TIME_AT, UNSEEN_PHASE, USED, WARPS,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.runtime import rk_check_report
 from rawkern.engines.cpu.checker.native.scalar import load64, lowest_bit
-from rawkern.engines.cpu.checker.native.sync import rk_check_copy, rk_check_tick
+from rawkern.engines.cpu.checker.native.sync import rk_check_copy, rk_check_copies_arrive, rk_check_tick
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, WORKER
 
-OBJECT_SIZE, SITE_SIZE = OBJECT.size, SITE.size
+OBJECT_SIZE, SITE_SIZE, PRIOR_SIZE = OBJECT.size, SITE.size, PRIOR.size
 PHASE_AT, PHASES = 40, 8  # of a barrier's bits (`emit/memory/mbarrier`)
 TOLD = 4  # words that are kept of a product
 
@@ -99,6 +100,53 @@ def rk_check_object(ck, blk, warp, what, mask, site):
                 if what != TEST and OBJECT.seen[o] != phase:
                     rk_check_report(ck, BLOCK.session[blk], UNSEEN_PHASE, site, warp * 32 + lane, 0, 0)
                 OBJECT.seen[o] = phase
+            if what == TEST:
+                rk_check_see_copies(ck, BLOCK.session[blk], warp, OBJECT.copied[o, 0], phase)
+                rk_check_see_copies(ck, BLOCK.session[blk], warp, OBJECT.copied[o, 1], phase)
+    return 0
+
+
+def rk_check_see_copies(ck, st, warp, copied, phase):
+    """A warp has waited at a barrier, which is in a phase now: it sees copies of the phases before."""
+    if copied == 0 or (copied >> OF_PHASE) & (PHASES - 1) == phase:
+        return 0
+    agent = WARPS + copied % WARPS
+    time = copied >> COPIED_AT
+    if time > STATE.seen[st, warp * COLUMNS + agent]:
+        CHECK.limits_of[ck] = 0
+        STATE.seen[st, warp * COLUMNS + agent] = time
+    if agent == WARPS + warp and time > STATE.met[st, warp]:
+        STATE.met[st, warp] = time
+    return 0
+
+
+def rk_check_told(ck, blk, warp, mask):
+    """Lanes' copies so far will be seen by who waits for the present phases of barriers, at the lanes' addresses.
+
+    If those are another block's, or are told of copies of several warps in one phase, by who waits at any.
+    """
+    st = BLOCK.session[blk]
+    STATE.ordered[st] = 1
+    others = 0
+    while mask:
+        a = CHECK.addresses[ck, lowest_bit(mask)]
+        mask = mask & (mask - 1)
+        o = 0
+        if rk_check_owner(ck, blk, a, 8) == blk:
+            o = rk_check_find_object(ck, a, STATE.base[st])
+        if o:
+            phase = (load64(a) >> PHASE_AT) & (PHASES - 1)
+            whose = (phase << OF_PHASE) + warp
+            before = OBJECT.copied[o, phase & 1]
+            if before and (before >> OF_PHASE) & (PHASES - 1) == phase and before % WARPS != warp:
+                others = 1
+            else:
+                OBJECT.copied[o, phase & 1] = (STATE.latest[st, warp] << COPIED_AT) + whose
+        else:
+            others = 1
+    if others:
+        return rk_check_copies_arrive(ck, blk, warp)
+    STATE.copies[st, warp] = 0
     return 0
 
 
@@ -112,6 +160,8 @@ def rk_check_find_object(ck, a, stamp):
                 OBJECT.address[o] = a
                 OBJECT.stamp[o] = stamp
                 OBJECT.live[o] = 0
+                OBJECT.copied[o, 0] = 0
+                OBJECT.copied[o, 1] = 0
             return o
         k += 1
     return 0
@@ -137,6 +187,50 @@ def rk_check_descriptors(ck, blk, warp, site, number, a, b):
             REPORT.other_site[r] = STATE.told[st, at + 3] // WARPS
             REPORT.other_block[r] = STATE.number[st]
             REPORT.other_thread[r] = STATE.told[st, at + 3] % WARPS * 32
+    return 0
+
+
+def rk_check_product_fence(ck, blk, warp):
+    """Registers that a warp has written are those that its next products take."""
+    STATE.registers[BLOCK.session[blk], warp] = FENCED
+    return 0
+
+
+def rk_check_fenced_product(ck, blk, warp, site, rewritten):
+    """A warp computes a product, some of whose registers may be `rewritten` since the one before."""
+    st = BLOCK.session[blk]
+    had = STATE.registers[st, warp]
+    if had == NO_FENCE or (had == USED and rewritten):
+        rk_check_report(ck, st, NO_PRODUCT_FENCE, site, warp * 32, 0, 0)
+    STATE.registers[st, warp] = USED
+    return 0
+
+
+# -- the launch before ------------------------------------------------------------------------------------------------
+
+
+def rk_check_dependency(ck, blk, warp):
+    """A warp waits till the launch before this one has ended; its block goes on after that."""
+    STATE.waited[BLOCK.session[blk]] = 1
+    return 0
+
+
+def rk_check_early(ck, blk, warp, mask, site):
+    """Lanes access memory at their addresses, which that launch may still write."""
+    st = BLOCK.session[blk]
+    s = CHECK.sites[ck] + site * SITE_SIZE
+    k = 0
+    while k < CHECK.npriors[ck] and STATE.waited[st] == 0:
+        p = CHECK.prior[ck] + k * PRIOR_SIZE
+        lanes = mask
+        while lanes:
+            lane = lowest_bit(lanes)
+            lanes = lanes & (lanes - 1)
+            a = CHECK.addresses[ck, lane]
+            if a < PRIOR.high[p] and a + SITE.size[s] > PRIOR.low[p]:
+                rk_check_report(ck, st, NOT_WAITED, site, warp * 32 + lane, a, SITE.root[s])
+                lanes = 0
+        k += 1
     return 0
 
 

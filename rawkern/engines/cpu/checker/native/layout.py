@@ -33,6 +33,7 @@ CHECK = Record(
         *_words("grid_x grid_y nwarps weak shared_total reserved reserved_end order null runs unfenced locks held"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
         *_words("window me reader floor span gone need others all_shared lanes"),
+        *_words("prior npriors"),
         *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
         *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region heap_held heap_limit"),
         ("bases", "[4 x i64]"),
@@ -41,6 +42,8 @@ CHECK = Record(
         ("values", f"[{32 * VALUES} x i64]"),
     ),
 )
+#: What the launch before this one may have written, if this one may begin before that has ended: `npriors` at `prior`.
+PRIOR = Record("Prior", _words("low high"))
 #: A piece of memory; `region`: where it is followed (0: it is not).
 ENTRY = Record("Entry", _words("low high flags region"))
 IS_CONST, IS_UNKNOWN, IS_SHARED, IS_FREED = 1, 2, 4, 8  # flags; IS_SHARED: low and high are offsets in shared memory
@@ -71,8 +74,11 @@ SWAP, SET, OTHER = 1, 2, 3
 LOCK = Record("Lock", _words("address value holder since"))
 LOCKS = 1024
 #: An mbarrier, by its address, of the block that began at the time `stamp`: the site (+ 1) that has initialized it, if
-#: it is `live`, and the last phase before which a wait has been `seen` to succeed. There is room for `OBJECTS`.
-OBJECT = Record("Object", _words("address stamp live seen"))
+#: it is `live`, and the last phase before which a wait has been `seen` to succeed; for phases that are even and odd,
+#: the last time of copies that it was told of in one, the phase and the warp of these (`COPIED_AT`, `OF_PHASE`).
+#: There is room for `OBJECTS`.
+OBJECT = Record("Object", (*_words("address stamp live seen"), ("copied", "[2 x i64]")))
+COPIED_AT, OF_PHASE = 8, 5
 OBJECTS = 4096
 INIT, INVAL, TEST, ARRIVE = range(4)  # what is done to one
 #: weak, why an access that is strong (atomic or volatile) may race with others: it is of block scope; it is volatile,
@@ -81,6 +87,7 @@ BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
 #: How a strong read puts in the past what it saw passed on: at the next fence, at once, or by choice (`unfenced`).
 AT_FENCE, AT_ONCE, BY_CHOICE = 0, 1, 2
 ON = 2  # of a barrier at which a warp only arrives
+NO_FENCE, FENCED, USED = range(3)
 #: space; WINDOWS: shared memory of any block of the cluster, in whose window a root of the own is meant
 GENERIC, GLOBAL, SHARED, LOCAL, COLLECTIVE, WINDOWS = range(6)
 #: What is known of one block: clocks of its warps, and what of all agents each has seen (`seen`), what strong writes
@@ -93,12 +100,14 @@ GENERIC, GLOBAL, SHARED, LOCAL, COLLECTIVE, WINDOWS = range(6)
 #: passed on if the order of locks counts. `remote`: other blocks have accessed its shared memory. `inbound`: the time
 #: of copies by the agent `sender` (+ 1) that are not handed over yet; `arriving`: the last time of any.
 #: `proxied`: the time of the last fence for proxies; `init_fenced`: the warp that has last made barriers visible to the
-#: cluster; `told`: what warps of a group were given for the last products.
+#: cluster; `told`: what warps of a group were given for the last products; `registers`: whether a warp has had a fence
+#: for registers of products (`FENCED`), and a product since (`USED`); `waited`: the block has waited for the launch
+#: before.
 STATE = Record(
     "State",
     (
         *_words("number serial base shadow window region ordered common remote inbound sender arriving"),
-        *_words("proxied init_fenced"),
+        *_words("proxied init_fenced waited"),
         ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
         ("held", _SEEN), ("seen", _SEEN), ("fenced", _SEEN), ("wide", _SEEN),
         ("fence_time", _CLOCKS), ("wide_time", _CLOCKS), ("fence_passed", _CLOCKS), ("wide_passed", _CLOCKS),
@@ -112,6 +121,7 @@ STATE = Record(
         ("copies", _CLOCKS), ("latest", _CLOCKS), ("met", _CLOCKS), ("groups", _CLOCKS),
         ("cluster_opened", "i64"), ("products", _CLOCKS), ("product_times", f"[{WARPS * GROUPS} x i64]"),
         ("group_times", f"[{WARPS * GROUPS} x i64]"), ("told", f"[{WARPS // 4 * GROUPS * 4} x i64]"),
+        ("registers", _CLOCKS),
     ),
 )  # fmt: skip
 #: One finding.
@@ -146,9 +156,10 @@ KINDS = (
     "NONE", "BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "UNINITIALIZED", "RACE", "DIVERGENT_BARRIER",
     "DIFFERENT_BARRIERS", "MASK_WITHOUT_SELF", "MASK_NOT_HERE", "INACTIVE_SOURCE", "BAD_FREE",
     "SKIPPED_BARRIER", "NOT_BEGUN", "ENDED", "EARLY_READ",
-    "NO_PROXY_FENCE", "INITIALIZED", "UNSEEN_PHASE", "DESCRIPTORS", "OPERATION_LEFT",
+    "NO_PROXY_FENCE", "INITIALIZED", "UNSEEN_PHASE", "DESCRIPTORS", "OPERATION_LEFT", "NO_PRODUCT_FENCE",
+    "NOT_WAITED",
 )  # fmt: skip
 BOUNDS, MISALIGNED, FREED_USE, READ_ONLY_WRITE, UNINITIALIZED, RACE = range(1, 7)
 DIVERGENT_BARRIER, DIFFERENT_BARRIERS, MASK_WITHOUT_SELF, MASK_NOT_HERE, INACTIVE_SOURCE, BAD_FREE = range(7, 13)
 NOT_BEGUN, ENDED = 14, 15
-NO_PROXY_FENCE, INITIALIZED, UNSEEN_PHASE, DESCRIPTORS, OPERATION_LEFT = range(17, 22)
+NO_PROXY_FENCE, INITIALIZED, UNSEEN_PHASE, DESCRIPTORS, OPERATION_LEFT, NO_PRODUCT_FENCE, NOT_WAITED = range(17, 24)

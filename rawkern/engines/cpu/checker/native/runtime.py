@@ -10,8 +10,8 @@ threads.
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, BAD_FREE, CHECK, COLUMNS, ENTRY, INACTIVE_SOURCE, IS_FREED, LOCAL, COLLECTIVE, PASSED, REGION, REPORT, SITE,
-    STATE, TAKEN, UNINITIALIZED, WORD,
+    AGENTS, BAD_FREE, CHECK, COLUMNS, ENTRY, INACTIVE_SOURCE, IS_FREED, LOCAL, COLLECTIVE, NO_FENCE, PASSED, REGION,
+    REPORT, SITE, STATE, TAKEN, UNINITIALIZED, WORD,
 )  # fmt: skip
 from rawkern.engines.cpu.records import BLOCK
 from rawkern.engines.cpu.checker.native.scalar import clear, lowest_bit, store64
@@ -48,6 +48,7 @@ def rk_check_enter(ck, blk):
     STATE.sender[st] = 0
     STATE.arriving[st] = 0
     STATE.proxied[st] = 0
+    STATE.waited[st] = 0
     STATE.window[st] = BLOCK.shared[blk]
     REGION.words[STATE.region[st]] = STATE.shadow[st] - (BLOCK.shared[blk] >> 2) * WORD
     w = 0
@@ -55,6 +56,7 @@ def rk_check_enter(ck, blk):
         STATE.clocks[st, w] = stamp + w
         STATE.before[st, w] = 0
         STATE.horizon[st, w] = 0
+        STATE.registers[st, w] = NO_FENCE
         store64(CHECK.log[ck] + (stamp + w) * 8, number * AGENTS + w)
         w += 1
     CHECK.clock[ck] = stamp + n - 1

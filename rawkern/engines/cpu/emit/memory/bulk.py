@@ -68,10 +68,11 @@ def seen(space: str, distance: Val | None) -> str:
 
 def told(f: FunctionLowering, mem: Mem, space: str, at: Val, distance: Val | None) -> Val:
     """Each active lane's barrier, which a copy tells of its bytes."""
-    f.watch.note("copies_arrive")
+    there = placed_at(f, at, distance)
+    f.watch.told(there)
     # The result is not used: the thread itself has to wait as well.
     access = Access(UPDATE, mem, seen(space, distance), 8, order="release", looks=False, distance=distance)
-    return f.e.splat(f.values.plain(f.watch.access(access, placed_at(f, at, distance))), LANES)
+    return f.e.splat(f.values.plain(f.watch.access(access, there)), LANES)
 
 
 def _watched(f: FunctionLowering, accesses: tuple[Access, ...], places: list[Val], size: Val) -> Val:
