@@ -300,8 +300,8 @@ KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding],
         "passes wgmma other matrix descriptors than {it.other.who} of the same warp group; all four warps must pass "
         "the same"),
     "NO_PRODUCT_FENCE": (errors.RaceError,
-        "starts a product of its warp group (wgmma) without wgmma.fence, which must come between writes of its registers "
-        "and the product"),
+        "starts a product of its warp group (wgmma) without wgmma.fence, which must come between writes of its "
+        "registers and the product"),
     "NOT_WAITED": (errors.RaceError,
         "{it.does} {it.what}, which the launch before this one may still write; with programmatic=True, wait for that "
         "launch first (cudaGridDependencySynchronize(), griddepcontrol.wait)"),
