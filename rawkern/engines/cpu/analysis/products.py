@@ -1,6 +1,6 @@
 """Registers of a warp group's products (``wgmma``) that other instructions access without what orders the two.
 
-Sums may be read before their group is waited for (`early_reads`), and sums or operands written without a
+Sums may be read before the warp waits for their group (`early_reads`), and sums or operands written without a
 ``wgmma.fence`` before the next product (`rewritten`). What is found here may be so on one of the paths that meet;
 whether it is, the code that runs tells.
 """
