@@ -94,6 +94,23 @@ def test_a_saved_program_needs_the_import(installed: Path, tmp_path: Path) -> No
     )  # fmt: skip
 
 
+def test_the_layout_of_the_hub(installed: Path, tmp_path: Path, device: str) -> None:
+    """Its README's folder for Hugging Face's `kernels` is a package that runs under any name, from outside of sys.path."""
+    variant = tmp_path / "build" / "torch-universal"
+    shutil.copytree(installed / "snake_activation", variant)
+    load = f"""
+import importlib.util
+file = {str(variant / "__init__.py")!r}
+spec = importlib.util.spec_from_file_location("snake_1a2b3c", file)
+module = importlib.util.module_from_spec(spec)
+sys.modules["snake_1a2b3c"] = module
+spec.loader.exec_module(module)
+x = torch.linspace(-3, 3, 1000, device=DEVICE)
+torch.testing.assert_close(module.snake(x, 0.7), x + (0.7 * x).sin() ** 2 / 0.7)
+"""
+    without_compiler.run(load, device, tmp_path / "cache")
+
+
 def test_its_workflow(installed: Path, tmp_path: Path) -> None:
     """It builds as the README does, with inputs that rawkern's action has; and what that runs as tests passes."""
     workflow = yaml.safe_load((EXAMPLE / ".github" / "workflows" / "test.yml").read_text())
