@@ -194,7 +194,7 @@ class Arguments:
             self.tensors.append(table)
             self.fresh = True
         self.keep.append(table)
-        self.pieces.append(Piece(where.expr, table.data_ptr(), 8 * len(items), 8, True))
+        self.pieces.append(Piece(where.expr, table.data_ptr(), 8 * len(items), 8, True, where.offset))
         self._stands(ctype, where, table.data_ptr(), 8 * len(items))
         return table.data_ptr()
 

@@ -17,7 +17,7 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: `places`: where each of a block's warps runs among them, then which runs at each place.
 #: Warp `last_warp` has the threads `last_mask`, the others all. `order`: null where blocks run from first to last.
 #: `session` is what an instrument's session has put there, as in a block's record; `begin`, where it is not null, is
-#: called with the launch before it runs, under Python's lock, and with whether it is a usual one. `code`: the kernel's
+#: called with the launch before it runs, under Python's lock, and with its token. `code`: the kernel's
 #: `rk_row` or `rk_start_block`. A cluster is `cluster_x` by `cluster_y` by `cluster_z` blocks, one without clusters;
 #: `together` of them begin at the same time, on one worker: all where its warps can wait, else one. From the shared
 #: memory of one of these to that of the next it is two to the power of `window` bytes.
@@ -106,14 +106,15 @@ HELPERS = Record("Helpers", (("until", "i64"), ("worth", "double")))
 #: that may be written; where among the parameters addresses stand, each with the place of its extents. Before the rows
 #: of what was told there is an empty one; `recent` has the number of a row for each access. `tensors` are
 #: those that addresses have led to before, `sorted` their rows by start; `recalled` has room for a range of each,
-#: of which the last launch had `nrecalled`.
+#: of which the last launch had `nrecalled`. The launch with the token `expecting` is told of what is `expected`.
 MEMORY = Record(
     "Memory",
     (
         ("told", "ptr"), ("told_writable", "ptr"), ("variables", "ptr"), ("variables_writable", "ptr"),
         ("nvariables", "i64"), ("pointers", "ptr"), ("npointers", "i64"), ("heap", "ptr"), ("table", "ptr"),
         ("recent", "ptr"), ("nrecent", "i64"), ("tensors", "ptr"), ("ntensors", "i64"), ("sorted", "ptr"),
-        ("recalled", "ptr"), ("nrecalled", "i64"),
+        ("recalled", "ptr"), ("nrecalled", "i64"), ("expecting", "i64"), ("expected", "ptr"),
+        ("expected_writable", "ptr"), ("nexpected", "i64"),
     ),
 )  # fmt: skip
 #: A tensor that an address has led to: `ref` is Python's weak reference to it, its storage has `size` bytes from

@@ -95,6 +95,7 @@ class Memory(Session):
         self._recent = (ctypes.c_uint64 * (self.table["unknown"] + 1))()
         self._recalled: list[recall.Recalled] = []  # the last is that of the record
         self._led = False  # whether an answer has asked the host for tensors
+        self._expected: tuple[Any, Any] = None, None  # memory that an unusual launch is told of, and its tables
         self._heads: list[Any] = []  # of the chains of calls of each block's warps
         #: Where among the parameters addresses stand, as they are named and their types; the members of structs.
         self._pointers: dict[int, tuple[str, CType]] = {}
@@ -145,6 +146,27 @@ class Memory(Session):
         """
         listed = any(p.parameter is None and ("[" in p.name or "." in p.name) for p in pieces)
         return not listed and not any(p.locked or (p.mapped and p.read_only) for p in pieces)
+
+    def expect(self, token: int, pieces: Sequence[Piece]) -> Any:
+        """Tell a launch of the memory that a list of tensors leads to, so that it need not ask for it."""
+        self.record.set(expecting=0)
+        if not self.begin:  # nothing has been asked yet
+            return None
+        listed = [p for p in pieces if p.parameter is None and p.size and not p.mapped]
+        locked = [p for p in pieces if p.locked]
+        own = [p for p in listed if not p.read_only]
+        readable = [(p.address, p.size) for p in listed]
+        writable = [
+            (p.address, p.size) for p in own if not any(p.address < x.end and x.address < p.end for x in locked)
+        ]
+        if self._expected[0] != (readable, writable):
+            rows, tables = self._tables_of(readable, writable)
+            read, written = (ctypes.addressof(table) + 16 for table in tables)
+            self.record.set(expected=read, expected_writable=written, nexpected=rows)
+            self._expected = (readable, writable), tables
+            ctypes.memset(self._recent, 0, ctypes.sizeof(self._recent))
+        self.record.set(expecting=token)
+        return self._expected
 
     def ask(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
         """Tell a worker of memory that its lanes may touch after all, or raise what they have done."""
@@ -247,15 +269,19 @@ class Memory(Session):
 
     def _put(self, name: str, readable: Ranges, writable: Ranges) -> int:
         """Have tables of memory that may be read, and be written, in the record; returns how many rows each has."""
-        tables = _joined(readable), _joined(writable)
-        rows = max(map(len, tables))
-        new = [_words([(0, 0), *table, *[(ALL, 0)] * (rows - len(table))]) for table in tables]
+        rows, new = self._tables_of(readable, writable)
         self._tables[name] = [*new, *self._tables.get(name, ())]  # an interrupt may leave the record as it was
         starts = (ctypes.addressof(table) + 16 for table in new)
         self.record.set(**dict(zip((name, f"{name}_writable"), starts, strict=True)))
         self._tables[name] = new
         ctypes.memset(self._recent, 0, ctypes.sizeof(self._recent))
         return rows
+
+    def _tables_of(self, readable: Ranges, writable: Ranges) -> tuple[int, list[Any]]:
+        """Tables of memory that may be read, and be written, of as many rows each, after an empty one."""
+        tables = _joined(readable), _joined(writable)
+        rows = max(map(len, tables))
+        return rows, [_words([(0, 0), *table, *[(ALL, 0)] * (rows - len(table))]) for table in tables]
 
     def _pieces(self, pieces: Sequence[Piece]) -> Iterator[Piece]:
         """What arguments and variables are; `pieces` are what arguments lead to, if that is known."""

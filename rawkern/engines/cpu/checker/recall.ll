@@ -4,7 +4,7 @@
 ; are made the memory that it has been told of. A tensor may be if it is still there with the same memory, and its address
 ; stands where it did.
 
-define void @rk_recall(ptr %launch, i1 zeroext %usual) {
+define void @rk_recall(ptr %launch, i64 %token) {
   %psession = &Launch.session %launch
   %session = load i64, ptr %psession
   %memory = inttoptr i64 %session to ptr
@@ -14,7 +14,8 @@ define void @rk_recall(ptr %launch, i1 zeroext %usual) {
   %rows = load ptr, ptr %prows
   %pcount = &Memory.ntensors %memory
   %all = load i64, ptr %pcount
-  %count = select i1 %usual, i64 %all, i64 0
+  %unusual = trunc i64 %token to i1                 ; as Session.usual has it
+  %count = select i1 %unusual, i64 0, i64 %all
   %psorted = &Memory.sorted %memory
   %sorted = load ptr, ptr %psorted
   %pout = &Memory.recalled %memory
@@ -27,10 +28,24 @@ define void @rk_recall(ptr %launch, i1 zeroext %usual) {
   %reading = load ptr, ptr %pread
   %pbefore = &Memory.nrecalled %memory
   %before = load i64, ptr %pbefore
+  %pexpecting = &Memory.expecting %memory
+  %expecting = load i64, ptr %pexpecting
+  %is_expected = icmp eq i64 %expecting, %token
+  br i1 %is_expected, label %expected, label %begin
+expected:
+  %pexpected = &Memory.expected %memory
+  %expected_read = load ptr, ptr %pexpected
+  %pexpected2 = &Memory.expected_writable %memory
+  %expected_written = load ptr, ptr %pexpected2
+  %pnexpected = &Memory.nexpected %memory
+  %nexpected = load i64, ptr %pnexpected
+  %expected_new = icmp ne ptr %reading, %expected_read
+  br i1 %expected_new, label %forget, label %put_down
+begin:
   %other = icmp ne ptr %reading, %out
   br label %row
 row:                                              ; an address may be in a tensor of an earlier row
-  %k = phi i64 [ 0, %0 ], [ %k1, %next ]
+  %k = phi i64 [ 0, %begin ], [ %k1, %next ]
   %over = icmp eq i64 %k, %count
   br i1 %over, label %order, label %look
 look:
@@ -138,19 +153,26 @@ tell:                                             ; rows that are the same keep 
   %changed = or i1 %new, %count_differs
   br i1 %changed, label %forget, label %put_down
 forget:
+  %n_forget = phi i64 [ %n, %tell ], [ %nexpected, %expected ]
+  %read_forget = phi ptr [ %out, %tell ], [ %expected_read, %expected ]
+  %written_forget = phi ptr [ %out, %tell ], [ %expected_written, %expected ]
+  %recalled_forget = phi i64 [ %n, %tell ], [ %before, %expected ]
   %precent = &Memory.recent %memory
   %recent = load ptr, ptr %precent
   %pnrecent = &Memory.nrecent %memory
   %nrecent = load i64, ptr %pnrecent
   %recent_bytes = mul i64 %nrecent, 8
   call void @llvm.memset.p0.i64(ptr %recent, i8 0, i64 %recent_bytes, i1 false)
-  store i64 %n, ptr %pbefore
+  store i64 %recalled_forget, ptr %pbefore
   br label %put_down
 put_down:
-  store ptr %out, ptr %pread
+  %n_put = phi i64 [ %n, %tell ], [ %nexpected, %expected ], [ %n_forget, %forget ]
+  %read_put = phi ptr [ %out, %tell ], [ %expected_read, %expected ], [ %read_forget, %forget ]
+  %written_put = phi ptr [ %out, %tell ], [ %expected_written, %expected ], [ %written_forget, %forget ]
+  store ptr %read_put, ptr %pread
   %pwritten = &Memory.told_writable %memory
-  store ptr %out, ptr %pwritten
+  store ptr %written_put, ptr %pwritten
   %ptold = &Launch.told %launch
-  store i64 %n, ptr %ptold
+  store i64 %n_put, ptr %ptold
   ret void
 }

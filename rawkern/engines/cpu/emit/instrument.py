@@ -238,8 +238,11 @@ class Session:
         raise NotImplementedError
 
     def usual(self, pieces: Sequence[Piece]) -> bool:
-        """Whether a launch whose arguments lead to this memory has `begin` called."""
+        """Whether what a launch's arguments lead to is what it is for native launches, which `begin` is told."""
         return True
+
+    def expect(self, token: int, pieces: Sequence[Piece]) -> Any:
+        """Have `begin` know of the memory of an unusual launch, by its token; what is returned lives until it ends."""
 
     def readable(self, worker: int, lane: int, address: int, pieces: Sequence[Piece]) -> int:
         """How many bytes a lane that asks for something may read from an address on; -1 where that is not known."""

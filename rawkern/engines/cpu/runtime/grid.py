@@ -261,7 +261,9 @@ class Target:
             If the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
         params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (self.owner.params_size // 12)))
-        token = id(params) + (not self.session.usual(bound.pieces))  # no launch of another one has it meanwhile
+        unusual = not self.session.usual(bound.pieces)
+        token = id(params) + unusual  # no launch of another one has it meanwhile
+        _kept = self.session.expect(token, bound.pieces) if unusual else None
         while True:
             if self.owner.mode.ordered:
                 self._arrange()

@@ -154,9 +154,7 @@ copy:
   %plain = icmp eq ptr %begins, null
   br i1 %plain, label %prepared, label %prepare
 prepare:
-  %odd = trunc i64 %token to i1
-  %usual = xor i1 %odd, true
-  call void %begins(ptr %launch, i1 zeroext %usual)
+  call void %begins(ptr %launch, i64 %token)
   br label %prepared
 prepared:
   br i1 %long, label %unlock, label %locked

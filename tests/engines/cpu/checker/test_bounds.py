@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+import threading
 
 import numpy as np
 import pytest
 import torch
 
 import rawkern
+from rawkern.engines.cpu.checker.bounds import Memory
 from rawkern.launch import intercept, native
 from tests.engines.cpu.checker import random_wild, wild
 
@@ -171,6 +173,62 @@ def test_members_of_dicts_are_the_slices_that_are_given(
     launch(given | {"k": 1})
     assert y[3] == (15 if name == "direct" else 31)
     assert torch.equal(whole, torch.arange(64.0))
+
+
+LISTS = r"""
+extern "C" __global__ void lists(const float* const* read, float** write, int k, int from, int to) {
+    if (from < 0) ((float*)read[k])[0] = 1;
+    else write[k][to] = read[k][from];
+}"""
+
+
+def test_lists_of_tensors_are_told_of_before_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first launch asks for them; each has the slices of its own list."""
+    asked = []
+    answer = Memory._answer
+    monkeypatch.setattr(Memory, "_answer", lambda self, *args: (asked.append(args), answer(self, *args))[1])
+    launch = rawkern.RawKernel(LISTS)[1, 1]
+    whole = torch.arange(64.0)
+    first, second = [whole[8:16], whole[24:32]], [whole[16:20], whole[40:48]]
+    outs, others = ([torch.zeros(4) for _ in range(2)] for _ in range(2))
+    launch(first, outs, 0, 7, 3)
+    assert asked and outs[0][3] == 15
+    asked.clear()
+    for read, write in ((first, outs), (second, others), (first, outs), (first, others)):
+        for k in (0, 1):
+            launch(read, write, k, 3, 1)
+            assert write[k][1] == read[k][3]
+    assert not asked
+    wrongs = [(0, 8, 0), (1, -1, 0), (0, 32, 0), (0, 0, 4), (1, 0, -1)]
+    for k, start, to in wrongs:
+        with pytest.raises(rawkern.ReadOnlyError if start < 0 else rawkern.OutOfBoundsError):
+            launch(first, outs, k, start, to)
+        launch(second, others, 0, 3, 1)
+        assert others[0][1] == 19
+    with pytest.raises(rawkern.OutOfBoundsError):  # what the launch before has been told of
+        launch(second, others, 0, 4, 0)
+    assert torch.equal(whole, torch.arange(64.0))
+
+
+def test_lists_of_tensors_from_several_threads() -> None:
+    """A launch is told of its own lists, whatever another thread prepares at the time."""
+    launch = rawkern.RawKernel(LISTS)[1, 1]
+    failed = []
+
+    def run(number: int) -> None:
+        read, write = [torch.full((4,), float(number))], [torch.zeros(4)]
+        for _ in range(200):
+            launch(read, write, 0, 1, 1)
+            if write[0][1] != number:
+                failed.append(number)
+            write[0].zero_()
+
+    threads = [threading.Thread(target=run, args=(k + 1,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
 
 
 def test_strides_of_any_sign_reach_where_they_do() -> None:
