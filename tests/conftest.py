@@ -33,13 +33,17 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Leave the thousands of tests, and what they have imported, out of each search for garbage: half a second then."""
+    """Leave the thousands of tests, and what they have imported, out of each search for garbage: half a second then.
+
+    And search less often: compilations make many objects, few of them in circles, and took 7 % of their time for it.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 100)
         gc.enable()
 
 

@@ -68,7 +68,7 @@ def test_missing_header(tmp_path: Path) -> None:
     ],
 )
 def test_hints(code: str, hint: str) -> None:
-    assert f"hint: {hint}" in str(_rejected(code + "\n" + SQUARE)) or hint in str(_rejected(code + "\n" + SQUARE))
+    assert hint in str(_rejected(code + "\n" + SQUARE))
 
 
 K = 'extern "C" __global__ void k'
@@ -215,18 +215,18 @@ def test_a_type_in_another_error_is_no_hint() -> None:
     assert 'has no member "g"' in str(error) and "hint:" not in str(error)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_with_the_header_of_the_hint_it_compiles() -> None:
+    bodies = [
         "half h;", "__half2float(__half());", "__nv_bfloat16 b;", "__nv_fp8_e4m3 q;", "curandState s;",
-        "curandStatePhilox4_32_10_t s;", "make_cuFloatComplex(1, 2);", "__pipeline_commit();", "x[0] = CUDART_INF_F;",
-    ],
-)  # fmt: skip
-def test_with_the_header_of_the_hint_it_compiles(body: str) -> None:
-    code = KERNEL.format(body)
-    found = re.search(r"hint: (#include <[\w.]+>)$", str(_rejected(code)), re.M)
-    assert found is not None
-    compile_program(from_text(f"{found[1]}\n{code}"), CPU_ARCH)
+        "curandStatePhilox4_32_10_t t;", "make_cuFloatComplex(1, 2);", "__pipeline_commit();", "x[0] = CUDART_INF_F;",
+    ]  # fmt: skip
+    of_header: dict[str, list[str]] = {}
+    for body in bodies:
+        found = re.search(r"hint: (#include <[\w.]+>)$", str(_rejected(KERNEL.format(body))), re.M)
+        assert found is not None, body
+        of_header.setdefault(found[1], []).append(body)
+    for include, those in of_header.items():
+        compile_program(from_text(f"{include}\n{KERNEL.format(' '.join(those))}"), CPU_ARCH)
 
 
 @pytest.mark.parametrize(

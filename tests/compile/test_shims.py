@@ -25,35 +25,28 @@ HEADERS = {
         "cuda_fp16.h cuda_bf16.h cuda_fp8.h",
         "x[0] = __half2float(__hadd(__float2half(1.5f), __float2half(x[1])));",
     ),
-    "groups": (
-        "cooperative_groups.h cooperative_groups/reduce.h",
+    # All of these include libcu++, which takes a second to read.
+    "libcu++, groups, cub, standard": (
+        "cooperative_groups.h cooperative_groups/reduce.h cub/cub.cuh cuda/std/cstdint cuda/std/limits cuda/atomic "
+        "algorithm limits type_traits utility tuple array initializer_list ranges source_location version",
         "auto b = cooperative_groups::this_thread_block(); auto w = cooperative_groups::tiled_partition<32>(b);"
-        "x[0] = cooperative_groups::reduce(w, x[1], cooperative_groups::plus<float>());",
+        "x[0] = cooperative_groups::reduce(w, x[1], cooperative_groups::plus<float>());"
+        "using R = cub::BlockReduce<float, 128>; __shared__ R::TempStorage s; x[0] = R(s).Sum(x[threadIdx.x]);"
+        "cuda::atomic_ref<float> a(x[0]); a.fetch_add(cuda::std::numeric_limits<float>::max());"
+        "x[0] = std::max(x[1], std::numeric_limits<float>::epsilon()); std::swap(x[1], x[2]);"
+        "static_assert(std::is_same<int, int>::value);"
+        "x[3] = std::get<0>(std::make_tuple(std::move(x[4]), 1)); std::array<float, 2> two{}; x[5] = two[1];"
+        "for (float v : std::initializer_list<float>{1, 2}) x[6] += v;",
     ),
     "mma": (
         "mma.h",
         "nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> f; nvcuda::wmma::fill_fragment(f, 0.f);",
-    ),
-    "cub": (
-        "cub/cub.cuh",
-        "using R = cub::BlockReduce<float, 128>; __shared__ R::TempStorage s; x[0] = R(s).Sum(x[threadIdx.x]);",
-    ),
-    "libcu++": (
-        "cuda/std/cstdint cuda/std/limits cuda/atomic",
-        "cuda::atomic_ref<float> a(x[0]); a.fetch_add(cuda::std::numeric_limits<float>::max());",
     ),
     "math": (
         "cmath math.h cfloat climits cstdint float.h limits.h stdint.h",
         "x[0] = std::sqrt(x[1]) + std::abs(x[2]) + INFINITY + FLT_MAX + INT_MAX + std::isnan(x[2]);"
         "d[0] = std::exp(d[1]) + M_PI + std::pow(x[1], 2) + UINT32_MAX;"
         "static_assert(sizeof(std::uint64_t) == 8 && INT64_MIN < 0); constexpr float inf = INFINITY; x[1] = inf + NAN;",
-    ),
-    "standard": (
-        "algorithm limits type_traits utility tuple array initializer_list ranges source_location version",
-        "x[0] = std::max(x[1], std::numeric_limits<float>::epsilon()); std::swap(x[1], x[2]);"
-        "static_assert(std::is_same<int, int>::value);"
-        "x[3] = std::get<0>(std::make_tuple(std::move(x[4]), 1)); std::array<float, 2> a{}; x[5] = a[1];"
-        "for (float v : std::initializer_list<float>{1, 2}) x[6] += v;",
     ),
     "C": (
         "stdio.h stdlib.h string.h assert.h stddef.h cstdio cstdlib cstring cassert cstddef time.h stdbool.h sys/types.h "
