@@ -64,7 +64,7 @@ def test_more_of_the_source_than_the_copy_takes() -> None:
     kernel, x = rawkern.RawKernel(code), torch.zeros(4, dtype=torch.int32)
     kernel[1, 32](x, 7)
     for n in (9, -1):
-        with pytest.raises(rawkern.LaunchError, match=r"line 4: thread \(3,0,0\) .* more than the copy's 8 bytes"):
+        with pytest.raises(rawkern.LaunchError, match=r"line 4: thread \(3,0,0\) .* above the copy's 8 bytes"):
             kernel[1, 32](x, n)
 
 
@@ -223,134 +223,134 @@ def test_lanes_arrive_together(bars, expects, count):
 
 # Libraries ----------------------------------------------------------------------------------------------------------
 
-
-def test_cooperative_groups_memcpy_async(device):
-    code = r"""
-    #include <cooperative_groups.h>
-    #include <cooperative_groups/memcpy_async.h>
-    namespace cg = cooperative_groups;
-    extern "C" __global__ void k(const float* x, float* y, int n) {
-        extern __shared__ __align__(16) float s[];
-        auto block = cg::this_thread_block();
-        float sum = 0;
-        for (int at = 0; at < n; at += 128) {
-            int count = min(128, n - at);
-            cg::memcpy_async(block, s, x + at, sizeof(float) * count);
-            cg::wait(block);
-            int i = (int)threadIdx.x * 5 % 128;
-            if (i < count) sum += s[i];
-            block.sync();
+LIBRARIES = r"""
+#include <cooperative_groups.h>
+#include <cooperative_groups/memcpy_async.h>
+#include <cuda/barrier>
+#include <cuda/pipeline>
+namespace cg = cooperative_groups;
+extern "C" __global__ void copied_by_a_group(const float* x, float* y, int n) {
+    extern __shared__ __align__(16) float s[];
+    auto block = cg::this_thread_block();
+    float sum = 0;
+    for (int at = 0; at < n; at += 128) {
+        int count = min(128, n - at);
+        cg::memcpy_async(block, s, x + at, sizeof(float) * count);
+        cg::wait(block);
+        int i = (int)threadIdx.x * 5 % 128;
+        if (i < count) sum += s[i];
+        block.sync();
+    }
+    y[threadIdx.x] = sum;
+}
+using barrier = cuda::barrier<cuda::thread_scope_block>;
+#pragma nv_diag_suppress static_var_with_dynamic_init
+extern "C" __global__ void handed_over(const int* x, int* y, int rounds) {
+    __shared__ barrier ready, filled;
+    __shared__ int s[64];
+    int t = threadIdx.x;
+    if (t == 0) { init(&ready, blockDim.x); init(&filled, blockDim.x); }
+    __syncthreads();
+    if (t < 64) {
+        for (int i = 0; i < rounds; i++) {
+            ready.arrive_and_wait();
+            s[t] = x[i * 64 + t];
+            (void)filled.arrive();
         }
-        y[threadIdx.x] = sum;
-    }"""
+    } else {
+        (void)ready.arrive();
+        int sum = 0;
+        for (int i = 0; i < rounds; i++) {
+            filled.arrive_and_wait();
+            sum = sum * 3 + s[(t * 11) % 64];
+            if (i + 1 < rounds) (void)ready.arrive();
+        }
+        y[t - 64] = sum;
+    }
+}
+extern "C" __global__ void two_stages(const float* x, float* y, int tiles) {
+    constexpr int stages = 2;
+    __shared__ __align__(16) float s[stages][128];
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, stages> state;
+    auto block = cg::this_thread_block();
+    auto pipe = cuda::make_pipeline(block, &state);
+    float sum = 0;
+    for (int i = 0, next = 0; i < tiles; i++) {
+        for (; next < tiles && next < i + stages; next++) {
+            pipe.producer_acquire();
+            cuda::memcpy_async(block, s[next % stages], x + next * 128, cuda::aligned_size_t<16>(512), pipe);
+            pipe.producer_commit();
+        }
+        pipe.consumer_wait();
+        sum = sum * 0.5f + s[i % stages][(threadIdx.x * 3 + 1) % 128];
+        block.sync();
+        pipe.consumer_release();
+    }
+    y[threadIdx.x] = sum;
+}
+extern "C" __global__ void one_thread(const float4* x, float* y, int n) {
+    __shared__ float4 s[2][32];
+    int t = threadIdx.x;
+    auto pipe = cuda::make_pipeline();
+    float sum = 0;
+    for (int i = 0; i <= n; i++) {
+        if (i < n) {
+            pipe.producer_acquire();
+            cuda::memcpy_async(&s[i % 2][t], x + i * 32 + t, cuda::aligned_size_t<16>(16), pipe);
+            pipe.producer_commit();
+        }
+        if (i) {
+            if (i < n) cuda::pipeline_consumer_wait_prior<1>(pipe); else cuda::pipeline_consumer_wait_prior<0>(pipe);
+            float4 v = s[(i - 1) % 2][t];
+            sum += v.x - 2 * v.y + 3 * v.z - 4 * v.w;
+            pipe.consumer_release();
+        }
+    }
+    y[t] = sum;
+}"""
+
+
+@pytest.fixture(scope="module")
+def libraries():
+    return rawkern.RawModule(LIBRARIES)
+
+
+def test_cooperative_groups_memcpy_async(libraries, device):
     n = 128 * 3 + 37
     x = torch.randn(n, generator=torch.Generator().manual_seed(0))
     y = torch.full((128,), float("nan"), device=device)
-    rawkern.RawKernel(code, "k")[1, 128, 512](x.to(device), y, n)
+    libraries.copied_by_a_group[1, 128, 512](x.to(device), y, n)
     rows = torch.cat([x, torch.zeros(512 - n)]).view(4, 128)[:, torch.arange(128) * 5 % 128]
     torch.testing.assert_close(y.cpu(), rows.sum(0), rtol=1e-6, atol=1e-6)
 
 
-def test_barrier_with_arrive_and_wait(device):
+def test_barrier_with_arrive_and_wait(libraries, device):
     """Producer warps arrive and go on; consumer warps wait for the token's phase."""
-    code = r"""
-    #include <cuda/barrier>
-    using barrier = cuda::barrier<cuda::thread_scope_block>;
-    #pragma nv_diag_suppress static_var_with_dynamic_init
-    extern "C" __global__ void k(const int* x, int* y, int rounds) {
-        __shared__ barrier ready, filled;
-        __shared__ int s[64];
-        int t = threadIdx.x;
-        if (t == 0) { init(&ready, blockDim.x); init(&filled, blockDim.x); }
-        __syncthreads();
-        if (t < 64) {
-            for (int i = 0; i < rounds; i++) {
-                ready.arrive_and_wait();
-                s[t] = x[i * 64 + t];
-                (void)filled.arrive();
-            }
-        } else {
-            (void)ready.arrive();
-            int sum = 0;
-            for (int i = 0; i < rounds; i++) {
-                filled.arrive_and_wait();
-                sum = sum * 3 + s[(t * 11) % 64];
-                if (i + 1 < rounds) (void)ready.arrive();
-            }
-            y[t - 64] = sum;
-        }
-    }"""
     x = np.random.default_rng(6).integers(-99, 99, (7, 64)).astype(np.int32)
     y = torch.full((64,), -77777, dtype=torch.int32, device=device)
-    rawkern.RawKernel(code, "k")[1, 128](torch.from_numpy(x).to(device), y, 7)
+    libraries.handed_over[1, 128](torch.from_numpy(x).to(device), y, 7)
     want = np.zeros(64, np.int32)
     for row in x:
         want = want * 3 + row[(np.arange(64, 128) * 11) % 64]
     np.testing.assert_array_equal(y.cpu().numpy(), want)
 
 
-def test_pipeline_of_two_stages(device):
+def test_pipeline_of_two_stages(libraries, device):
     """cuda::pipeline shared by a block: the copy of the next tile is under way while this one is summed up."""
-    code = r"""
-    #include <cooperative_groups.h>
-    #include <cuda/pipeline>
-    namespace cg = cooperative_groups;
-    extern "C" __global__ void k(const float* x, float* y, int tiles) {
-        constexpr int stages = 2;
-        __shared__ __align__(16) float s[stages][128];
-        __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, stages> state;
-        auto block = cg::this_thread_block();
-        auto pipe = cuda::make_pipeline(block, &state);
-        float sum = 0;
-        for (int i = 0, next = 0; i < tiles; i++) {
-            for (; next < tiles && next < i + stages; next++) {
-                pipe.producer_acquire();
-                cuda::memcpy_async(block, s[next % stages], x + next * 128, cuda::aligned_size_t<16>(512), pipe);
-                pipe.producer_commit();
-            }
-            pipe.consumer_wait();
-            sum = sum * 0.5f + s[i % stages][(threadIdx.x * 3 + 1) % 128];
-            block.sync();
-            pipe.consumer_release();
-        }
-        y[threadIdx.x] = sum;
-    }"""
     x = torch.randn(5, 128, generator=torch.Generator().manual_seed(2))
     y = torch.full((128,), float("nan"), device=device)
-    rawkern.RawKernel(code, "k")[1, 128](x.to(device), y, 5)
+    libraries.two_stages[1, 128](x.to(device), y, 5)
     want = torch.zeros(128)
     for row in x:
         want = want * 0.5 + row[(torch.arange(128) * 3 + 1) % 128]
     torch.testing.assert_close(y.cpu(), want, rtol=1e-6, atol=1e-6)
 
 
-def test_pipeline_of_one_thread(device):
+def test_pipeline_of_one_thread(libraries, device):
     """cuda::make_pipeline(): each thread's own copies, which become groups of cp.async."""
-    code = r"""
-    #include <cuda/pipeline>
-    extern "C" __global__ void k(const float4* x, float* y, int n) {
-        __shared__ float4 s[2][32];
-        int t = threadIdx.x;
-        auto pipe = cuda::make_pipeline();
-        float sum = 0;
-        for (int i = 0; i <= n; i++) {
-            if (i < n) {
-                pipe.producer_acquire();
-                cuda::memcpy_async(&s[i % 2][t], x + i * 32 + t, cuda::aligned_size_t<16>(16), pipe);
-                pipe.producer_commit();
-            }
-            if (i) {
-                if (i < n) cuda::pipeline_consumer_wait_prior<1>(pipe); else cuda::pipeline_consumer_wait_prior<0>(pipe);
-                float4 v = s[(i - 1) % 2][t];
-                sum += v.x - 2 * v.y + 3 * v.z - 4 * v.w;
-                pipe.consumer_release();
-            }
-        }
-        y[t] = sum;
-    }"""
     x = torch.randn(6, 32, 4, generator=torch.Generator().manual_seed(3))
     y = torch.full((32,), float("nan"), device=device)
-    rawkern.RawKernel(code, "k")[1, 32](x.view(-1).to(device), y, 6)
+    libraries.one_thread[1, 32](x.view(-1).to(device), y, 6)
     want = (x.double() * torch.tensor([1.0, -2, 3, -4], dtype=torch.float64)).sum((0, 2))
     torch.testing.assert_close(y.cpu().double(), want, rtol=1e-5, atol=1e-5)
 
