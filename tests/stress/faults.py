@@ -283,15 +283,16 @@ def damage(count: int) -> Figures:
 
 
 @contextlib.contextmanager
-def _busy(count: int) -> Iterator[Callable[[], None]]:
-    """Threads that launch all the time; gives what raises if one of them has failed."""
+def _busy(count: int, *expected: type[Exception]) -> Iterator[Callable[[], None]]:
+    """Threads that launch all the time; gives what raises if one of them has failed, but as expected."""
     stop, errors = threading.Event(), list[BaseException]()
 
     def work(which: int) -> None:
         try:
             k = kernel(which % 4)
             while not stop.is_set():
-                right(k, which % 4, 64 * (1 + which))
+                with contextlib.suppress(*expected):
+                    right(k, which % 4, 64 * (1 + which))
         except BaseException as error:
             errors.append(error)
 
@@ -343,7 +344,8 @@ def interrupts(count: int) -> Figures:
     some(4)
     with contextlib.suppress(rawkern.LaunchTimeoutError), rawkern.time_limit(0.01):
         spin[4, 64](x)
-    with _busy(16) as look:
+    # A limit holds for the launches of all threads, and those of others reach it, too, where cores are scarce.
+    with _busy(16, rawkern.LaunchTimeoutError) as look:
         for turn in range(count):
             x.zero_()
             try:
