@@ -54,7 +54,7 @@ def check(f: Context, node: Any, name: str) -> bool:
         condition = arguments[0]
         said = arguments[1:]
         text = message(f, said) if said else _said(f, name, condition)
-        test = f.condition(condition)
+        test = _of_cpu(f.condition(condition))
         if test == "False":
             f.emit(f"raise {error}({text})")
         elif test != "True":
@@ -91,6 +91,25 @@ def check(f: Context, node: Any, name: str) -> bool:
     if name == "TORCH_CHECK_NOTNULL" or name == "CHECK_NOTNULL":
         raise NotTranslated(f"`{short(node)}`", node)
     return False
+
+
+def _of_cpu(test: str) -> str:
+    """A check's condition in which ``!x.is_cuda()`` asks for a tensor of the CPU, even where such pass for CUDA's."""
+    if "not is_cuda(" not in test:
+        return test
+    tree = ast.parse(test, mode="eval").body
+
+    def turned(node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.BoolOp):
+            node.values = [turned(one) for one in node.values]
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and isinstance(node.operand, ast.Call):
+            call = node.operand
+            if isinstance(call.func, ast.Name) and call.func.id == "is_cuda":
+                return ast.parse(f"device_type({ast.unparse(call.args[0])}) == 'cpu'", mode="eval").body
+        return node
+
+    made = turned(tree)
+    return f"({ast.unparse(made)})" if isinstance(made, ast.BoolOp) else ast.unparse(made)
 
 
 def _said(f: Context, name: str, condition: Any) -> str:

@@ -341,3 +341,29 @@ def test_a_saved_tensor_is_an_argument_again(tmp_path: Path, device: str, name: 
         assert torch.equal(x.grad, torch.full_like(x, 4)) and x._version == version
         assert torch.equal(twice(x).detach(), 2 * x.detach())
         x.grad = None
+
+
+def test_a_check_for_tensors_of_the_cpu(tmp_path: Path, device: str) -> None:
+    e = load(
+        tmp_path,
+        """
+__global__ void scale(float* x, float by) { x[threadIdx.x] *= by; }
+#define CHECK_CPU(x) TORCH_CHECK(!x.is_cuda(), #x " must be a CPU tensor")
+void f(torch::Tensor x, torch::Tensor sizes) {
+  TORCH_CHECK(x.is_cuda(), "x must be a CUDA tensor");
+  CHECK_CPU(sizes);
+  TORCH_CHECK(!sizes.is_cuda() && sizes.dim() == 1, "sizes must be a list");
+  AT_ASSERTM(!sizes.device().is_cuda(), "sizes must be on the CPU");
+  scale<<<1, sizes[0].item<int>()>>>(x.data_ptr<float>(), 2);
+}
+int where(torch::Tensor x) { return !x.is_cuda() ? 1 : 2; }
+""",
+    )
+    x = torch.ones(4, device=device)
+    e.f(x, torch.tensor([3]))
+    assert x.tolist() == [2, 2, 2, 1] and e.where(x) == 2
+    with pytest.raises(RuntimeError, match="sizes must be a list"):
+        e.f(x, torch.zeros(1, 1))
+    if torch.device(device).type == "cuda":
+        with pytest.raises(RuntimeError, match="sizes must be a CPU tensor"):
+            e.f(x, torch.tensor([3], device=device))
