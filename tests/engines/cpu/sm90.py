@@ -49,7 +49,14 @@ def load(path: Path = CASES) -> dict[str, dict[str, Any]]:
                 argument["data"] = arrays[argument["data"]] if known else np.zeros(argument["shape"], argument["dtype"])
                 if "out" in argument:
                     argument["out"] = arrays[argument["out"]]
-    return {case["name"]: case for case in index["cases"]}
+    cases: dict[str, dict[str, Any]] = {}
+    for case in index["cases"]:
+        name, times = case["name"], 1
+        while name in cases:  # the same form with other operands
+            times += 1
+            name = f"{case['name']} {times}"
+        cases[name] = case
+    return cases
 
 
 def digest(array: np.ndarray) -> str:

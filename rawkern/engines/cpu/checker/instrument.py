@@ -136,7 +136,7 @@ class Checks(sites.Checked):
         site = sites.add_site(self.f, sites.collective_site(self.f, self.f.instr))
         sites.note(self.f, "object", const("i64", number), lanes, site)
 
-    def told(self, places: Val) -> None:
+    def completes_at(self, places: Val) -> None:
         sites.put_field(self.f, "addresses", self.f.e.splat(places, LANES))
         sites.note(self.f, "told", self.f.lanes.act())
 

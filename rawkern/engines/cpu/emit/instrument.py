@@ -165,8 +165,8 @@ class Watch:
     def mbarrier(self, what: Literal["init", "inval", "arrive", "test"], places: Val, lanes: Val) -> None:
         """`lanes` are about to do something to the barriers at their `places`; "test": they have waited for a phase."""
 
-    def told(self, places: Val) -> None:
-        """The barriers at the active lanes' `places` will be told of the copies so far."""
+    def completes_at(self, places: Val) -> None:
+        """The last copy completes a transaction at the barriers at the active lanes' `places`."""
 
     def product(self, instr: Instr, number: Val, left: Val | None, right: Val) -> None:
         """The warp with a number in its block computes its part of a product, of operands with these descriptors."""

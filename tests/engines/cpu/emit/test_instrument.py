@@ -104,6 +104,9 @@ class Recording(Watch):
     def mbarrier(self, what: str, places: Val, lanes: Val) -> None:
         self.tell("mbarrier", what)
 
+    def completes_at(self, places: Val) -> None:
+        self.tell("completes")
+
     def note(self, what: Note, *args: Val) -> None:
         self.tell("note", what)
 
@@ -134,7 +137,7 @@ def expected(op: str) -> list[tuple]:
         count = next((int(p[1:]) for p in parts if p in ("v2", "v4", "v8")), 1)
         one = ("access", what, space, TYPE_BYTES[parts[-1]] * count)
         if "async" in parts:
-            return [("note", "copy"), one, ("note", "copied"), ("note", "copies_arrive"), ("access", UPDATE, space, 8)]
+            return [("note", "copy"), one, ("note", "copied"), ("completes",), ("access", UPDATE, space, 8)]
         return [one]
     if root in ("ldmatrix", "stmatrix"):
         assert any(p in bits for p in parts)
@@ -147,7 +150,7 @@ def expected(op: str) -> list[tuple]:
     if root == "cp" and "bulk" in parts and len(spaces) == 2:
         does = UPDATE if parts[1] == "reduce" else COPY if spaces[0] == "shared" else WRITE
         to = "cluster" if "multicast" in parts else spaces[0]
-        told = [("note", "copies_arrive"), ("access", UPDATE, to, 8)] if "bulk_group" not in parts else []
+        told = [("completes",), ("access", UPDATE, to, 8)] if "bulk_group" not in parts else []
         both = [("access", does, to, 16), ("access", READ, spaces[1], 16)]
         map_ = [("access", READ, "generic", 128)] if "tensor" in parts else []
         return [*map_, ("note", "bulk_copy"), *both, ("note", "copied"), *told]
@@ -173,6 +176,8 @@ def expected(op: str) -> list[tuple]:
         if "proxy" in parts and "async" in parts:
             return [("note", "proxy_fence")] if "global" not in parts else []
         return [("note", "fence")] if others.isdisjoint(parts) else []
+    if op in ("griddepcontrol.wait", "wgmma.fence.sync.aligned"):
+        return [("note", "dependency" if root == "griddepcontrol" else "product_fence")]
     if op.startswith("bar.warp"):
         return [("collective", op), ("note", "warp_sync")]
     if op.startswith("barrier.cluster"):

@@ -51,7 +51,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
         written = Access(does, to, seen(space, distance), _UNIT, distance=distance)
         inside = _watched(f, (written, Access(READ, source, spaces[1], _UNIT)), [there, places[1]], size)
         f.watch.note("copied")
-        barrier = told(f, more[0], space, barriers, distance) if barriers is not None else None
+        barrier = completion_barrier(f, more[0], space, barriers, distance) if barriers is not None else None
         bytes_ = e.select(inside, e.resize(size, "i64"), e.splat(const("i64", 0), LANES))
         pending.issue(f, function, barrier, size, [there, places[1], bytes_])
 
@@ -66,10 +66,10 @@ def seen(space: str, distance: Val | None) -> str:
     return named(space) if distance is None else space
 
 
-def told(f: FunctionLowering, mem: Mem, space: str, at: Val, distance: Val | None) -> Val:
-    """Each active lane's barrier, which a copy tells of its bytes."""
+def completion_barrier(f: FunctionLowering, mem: Mem, space: str, at: Val, distance: Val | None) -> Val:
+    """Each active lane's barrier, at which a copy completes a transaction of its bytes."""
     there = placed_at(f, at, distance)
-    f.watch.told(there)
+    f.watch.completes_at(there)
     # The result is not used: the thread itself has to wait as well.
     access = Access(UPDATE, mem, seen(space, distance), 8, order="release", looks=False, distance=distance)
     return f.e.splat(f.values.plain(f.watch.access(access, there)), LANES)

@@ -9,7 +9,7 @@ from rawkern.engines.cpu.emit.lanes import define, pointer
 from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.emit.memory.addresses import address
 from rawkern.engines.cpu.emit.memory.atomics import OPERATIONS, atomic_step
-from rawkern.engines.cpu.emit.memory.bulk import told
+from rawkern.engines.cpu.emit.memory.bulk import completion_barrier
 from rawkern.engines.cpu.emit.memory.clusters import named, space_of
 from rawkern.engines.cpu.ir import Emitter, Module, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Vec
@@ -30,7 +30,7 @@ def _store(f: FunctionLowering, instr: Instr) -> None:
     access = Access(does, to, named(space), size, len(items), order=order, looks=False)
     places = e.splat(f.values.plain(f.watch.access(access, address(f, to, space))), LANES)
     f.watch.note("copied")
-    barrier = told(f, bar, named(space), e.splat(f.values.plain(address(f, bar, space)), LANES), None)
+    barrier = completion_barrier(f, bar, named(space), e.splat(f.values.plain(address(f, bar, space)), LANES), None)
     name = f"rk_async_{what}_{ty.name}"
     f.module.helper(name, lambda m: _later(m, name, what, ty))
     for k, value in enumerate(values):

@@ -15,7 +15,7 @@ from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, WRITE, Acces
 from rawkern.engines.cpu.emit.lanes import pointer
 from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.emit.memory.addresses import address
-from rawkern.engines.cpu.emit.memory.bulk import placed_at, reduction, seen, told
+from rawkern.engines.cpu.emit.memory.bulk import completion_barrier, placed_at, reduction, seen
 from rawkern.engines.cpu.emit.memory.clusters import destinations, space_of, window
 from rawkern.engines.cpu.emit.memory.loops import active_lanes, counted, room
 from rawkern.engines.cpu.ir import Module, Val, const
@@ -90,7 +90,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
             barrier = None
             if barriers is not None:
                 mine = e.let("i64", 1, f"extractelement {barriers}, {lane}")
-                barrier = told(f, more[0], space, e.splat(mine, LANES), distance)
+                barrier = completion_barrier(f, more[0], space, e.splat(mine, LANES), distance)
             moved = e.select(inside, bytes_, const("i64", 0))
             pending.issue(f, function, barrier, bytes_, (there, base, moved), op_at)
 
