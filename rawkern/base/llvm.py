@@ -234,7 +234,7 @@ def _dispose(owner: Any, how: Callable[[Any], None] | None = None) -> None:
 
     llvmlite's own `close` marks the object after that. After an interrupt in between, `__del__` would dispose again.
     """
-    if not owner._owned:
+    if not owner._owned and not owner.closed:  # garbage in a cycle has been closed by its own `__del__`
         owner._owned = True
         (how or type(owner)._dispose)(owner)
         owner.detach()

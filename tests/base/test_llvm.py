@@ -122,3 +122,12 @@ def test_usual_modules_are_inlined_and_simplified() -> None:
     assert "shl i32 %x, 4" in found  # told of the 16
     assert found.index("load i32") < found.index("xor i32")
     assert "load i32" not in found[found.index("phi i32") :]  # but before the loop
+
+
+def test_what_is_closed_already_is_not_disposed_of_again() -> None:
+    """Collecting a cycle finalizes an engine as well as the object that would have left it to a thread."""
+    loaded = llvm.LoadedObject(llvm.stored_object("define i32 @f() { ret i32 7 }"))
+    vars(loaded)["cycle"] = loaded
+    del loaded
+    gc.collect()
+    assert llvm.LoadedObject(llvm.stored_object("define i32 @g() { ret i32 8 }")).address("g")
