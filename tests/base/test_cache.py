@@ -94,7 +94,7 @@ def test_directory_that_others_can_write_to_is_rejected(folder: Path, mode: int)
 def test_directory_in_one_that_others_can_write_to_is_rejected(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     folder.parent.chmod(0o777)
-    with pytest.raises(RawkernError, match=r"lies in .* which others can write to"):
+    with pytest.raises(RawkernError, match=r"is in .* which others can write to"):
         cache.directory()
     folder.parent.chmod(0o1777)  # as /tmp: other users cannot rename our files
     assert cache.directory() == folder

@@ -125,10 +125,13 @@ extern "C" __global__ void k(float* x) {{ x[0] = -1; inner(x); }}"""
 
 def test_a_form_of_a_known_instruction():
     code = """extern "C" __global__ void k(long long* x) {
-        asm volatile("{ .reg .b128 a; mov.b128 a, {%0, %0}; atom.global.exch.b128 a, [%1], a; }" :: "l"(x[0]), "l"(x));
+        unsigned a = x[0], b = x[1];
+        asm volatile("mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3}, {%2, %3}, {%0, %1}, %2, 0x0;"
+            : "+r"(a), "+r"(b) : "r"(1), "r"(2));
+        x[2] = a + b;
     }"""
     x = torch.full((4,), 7)
-    with pytest.raises((rawkern.UnsupportedError, rawkern.CompileError), match="128"):
+    with pytest.raises((rawkern.UnsupportedError, rawkern.CompileError), match="mma.sp"):
         rawkern.RawKernel(code)[1, 1](x)
     assert (x == 7).all()
 
