@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
@@ -199,14 +200,20 @@ def test_distributed_data_parallel() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return layer(x, self.weight)
 
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
+    def trained() -> None:
         model, x = torch.nn.parallel.DistributedDataParallel(Layer()), torch.rand(6, 100)
         model(x).square().sum().backward()
         w = model.module.weight
         right = torch.autograd.grad(reference(x, w).square().sum(), w)
         agrees([w.grad], right)
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        trained()
     finally:
+        # The model goes before the group: as the group's last owner it would wait for the group's threads, and they for
+        # the GIL that it holds.
+        gc.collect()
         distributed.destroy_process_group()
 
 

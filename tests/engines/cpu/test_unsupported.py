@@ -131,7 +131,7 @@ def test_a_form_of_a_known_instruction():
         x[2] = a + b;
     }"""
     x = torch.full((4,), 7)
-    with pytest.raises((rawkern.UnsupportedError, rawkern.CompileError), match="mma.sp"):
+    with pytest.raises((rawkern.UnsupportedError, rawkern.CompileError), match=r"mma\.sp"):
         rawkern.RawKernel(code)[1, 1](x)
     assert (x == 7).all()
 
