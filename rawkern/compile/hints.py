@@ -124,6 +124,12 @@ _HINTS = (
      "__constant__ variables of a source are limited to 64 KiB; make large ones __device__, or pass tensors"),
     ("uses too much parameter space|Formal parameter space overflowed",
      "parameters are limited to 32764 bytes, in PTX before 8.1 (CUDA 12.1) to 4352; pass a pointer to large ones"),
+    (r"'cp\.(?:reduce\.)?async\.bulk\.(?:prefetch\.)?tensor[^']*' requires \.target sm_90",
+     "this kernel needs compute capability 9.0: TMA; use a newer GPU"),
+    (r"'\.?([^']+)' requires \.target sm_(\d+)(\d)\w* or higher",
+     "this kernel needs compute capability \\2.\\3: \\1; use a newer GPU"),
+    (r"Instruction '(wgmma)[^']*' not supported on \.target",
+     "this kernel needs compute capability 9.0: \\1; use a newer GPU"),
     ("ptxas application ptx input", "the error is in the PTX of an asm statement"),
 )  # fmt: skip
 

@@ -248,6 +248,22 @@ def test_what_a_hint_says_compiles(code: str, hint: str, better: str) -> None:
     compile_program(from_text(f"{include}{KERNEL.format(better)}"), CPU_ARCH)
 
 
+@pytest.mark.parametrize(
+    ("assembly", "arch", "needed"),
+    [
+        ('"cp.async.bulk.prefetch.tensor.1d.L2.global [%0, {%1}];" :: "l"(x), "r"(0)', "sm_80", "9.0: TMA"),
+        ('"wgmma.fence.sync.aligned;"', "sm_80", "9.0: wgmma"),
+        ('"barrier.cluster.arrive;"', "sm_80", "9.0: barrier.cluster"),
+        ('"cp.async.wait_all;"', "sm_75", "8.0: cp.async"),
+    ],
+)
+def test_instructions_of_newer_gpus(assembly: str, arch: str, needed: str) -> None:
+    """What a GPU without an instruction says of a kernel with it, before the launch."""
+    source = from_text(KERNEL.format(f"asm volatile({assembly});"))
+    with pytest.raises(CompileError, match=rf"this kernel needs compute capability {re.escape(needed)}"):
+        compile_program(source, arch)
+
+
 def test_other_hints() -> None:
     texture = _rejected("texture<float> t;\n" + KERNEL.format("x[0] = tex1Dfetch(t, 0);"))
     assert "hint: texture references ended with CUDA 12; read a pointer instead" in str(texture)
