@@ -192,16 +192,18 @@ def test_export(inputs) -> None:
 def test_distributed_data_parallel() -> None:
     from torch import distributed
 
+    draw = torch.Generator().manual_seed(3)
+
     class Layer(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = torch.nn.Parameter(torch.rand(100))
+            self.weight = torch.nn.Parameter(torch.rand(100, generator=draw))
 
         def forward(self, x: Tensor) -> Tensor:
             return layer(x, self.weight)
 
     def trained() -> None:
-        model, x = torch.nn.parallel.DistributedDataParallel(Layer()), torch.rand(6, 100)
+        model, x = torch.nn.parallel.DistributedDataParallel(Layer()), torch.rand(6, 100, generator=draw)
         model(x).square().sum().backward()
         w = model.module.weight
         right = torch.autograd.grad(reference(x, w).square().sum(), w)
