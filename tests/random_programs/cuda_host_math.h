@@ -24,7 +24,7 @@ template <class T> T atomicCAS(T* p, T expected, T v) {
 }
 
 #define atomicAdd_system atomicAdd
-#define atomicDec_block atomicDec
+#define atomicDec_system atomicDec
 template <class T> T __ldg(const T* p) { return *p; }
 template <class T> T __ldcs(const T* p) { return *p; }
 

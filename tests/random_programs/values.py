@@ -127,6 +127,7 @@ _LOOP64 = (
     "{ unsigned long long *at = wide + 14, was = *(volatile unsigned long long*)at, t; "
     "do { t = was; was = atomicCAS(at, t, t + $1 * 77777ull); } while (was != t); }"
 )
+# On words of all blocks: an atomic of a block's scope would race with those of others.
 _ATOMICS = (
     (0, ("atomicAdd(AT, $1);", "atomicSub(AT, $1);", "atomicAdd_system(AT, $1);", _LOOP.replace("OP", "t + $1"))),
     (4, ("atomicMin(AT, $1);", _LOOP.replace("OP", "min(t, $1)"))),
@@ -139,7 +140,7 @@ _ATOMICS = (
     (32, ("atomicMin((int*)(AT), (int)$1);",)),
     (36, ("atomicMax((int*)(AT), (int)$1);",)),
     (40, ("atomicAdd((float*)(AT), (float)(int)($1 & 255u));",)),
-    (44, ("atomicDec(AT, 4000000000u);", "atomicDec_block(AT, 4000000000u);")),
+    (44, ("atomicDec(AT, 4000000000u);", "atomicDec_system(AT, 4000000000u);")),
     (56, (_LOOP16,)),
     (48, ("{ atomicAdd(wide + ($0 & 3), (unsigned long long)$1 << 20); }",)),
     (48, ("{ atomicMax(wide + 4 + ($0 & 3), (unsigned long long)$1 * $1); }", "{ atomicXor(wide + 8 + ($0 & 3), (unsigned long long)$1 << 13); }")),
