@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import torch
-
 from rawkern.arguments.conversions import conversion
 from rawkern.arguments.dlpack import DTYPES, dtype_word
 from rawkern.arguments.memory import ANY, Memory
@@ -265,13 +263,7 @@ def _written(call: Call, p: Pointer) -> None:
         fix = f"pass {where.expr}.{_copy_call(memory)}"
         raise ValueError(f"{where} has several elements at one address (stride 0), {does}; {fix}")
     t = memory.tensor
-    if (
-        call.tracked
-        and t is not None
-        and t.requires_grad
-        and torch.is_grad_enabled()
-        and operator_state.state.level == 0
-    ):
+    if call.tracked and t is not None and operator_state.unseen_by_autograd(t):
         raise operator_state.not_inside_op(f"{where} requires grad, {does} and autograd would not know")
 
 

@@ -109,13 +109,7 @@ class Arguments:
             fix = "declare the parameter const __grid_constant__ CUtensorMap"
             raise TypeError(f"{where} is a tensor map, the kernel takes {ctype.spell()}; {fix}")
         t = value.tensor
-        if (
-            self.tracked
-            and t.requires_grad
-            and not value.read_only
-            and torch.is_grad_enabled()
-            and operator_state.state.level == 0
-        ):
+        if self.tracked and not value.read_only and operator_state.unseen_by_autograd(t):
             raise operator_state.not_inside_op(
                 f"{where} maps a tensor that requires grad, the kernel may write it and autograd would not know; make "
                 "the map with read_only=True, if it does not"

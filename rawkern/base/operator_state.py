@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import torch
+
 from rawkern.base.scopes import Scope
 from rawkern.base.table import attend
 from rawkern.errors import LaunchError
@@ -56,6 +58,11 @@ def in_fake_op() -> bool:
 def composing() -> bool:
     """Whether this thread is inside `inside_op(composed=True)`, where operators are called and not kernels."""
     return state.level == COMPOSED
+
+
+def unseen_by_autograd(tensor: torch.Tensor) -> bool:
+    """Whether autograd would have to know of a launch that writes to a tensor, and would not."""
+    return tensor.requires_grad and torch.is_grad_enabled() and state.level == 0
 
 
 def not_inside_op(what: str) -> LaunchError:

@@ -56,6 +56,17 @@ FILL = r"""
     for (int i = threadIdx.x; i < 64 * 16; i += 128) sa[i / 128 * 128 + i % 16 / 8 * 64 + i / 16 % 8 * 8 + i % 8] = a[i];
     for (int i = threadIdx.x; i < 8 * 16; i += 128) sb[i % 16 / 8 * 64 + i / 16 * 8 + i % 8] = b[i];"""
 
+# A bulk load of a warp's numbers, that its own barrier counts.
+LOADS = r"""
+    __shared__ __align__(16) float s[32];
+    __shared__ u64 bar;
+    if (threadIdx.x == 0) INIT(shared(&bar), 1);
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        EXPECT(shared(&bar), 128);
+        LOAD(shared(s), x, 128, shared(&bar));       // defect
+    }"""
+
 
 def _pair(
     name: str, error: str, code: str, right: tuple[str, str], block: int, arguments, says: str = "", **more
@@ -149,15 +160,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     }
 }""", ("// wait", "WAIT_STORES;"), 64, floats(64), says="ends while the copy"),
     _pair("load_without_wait", "RaceError", r"""// a kernel that ends while its bulk load may still write shared memory
-extern "C" __global__ void k(int n, const float* x, float* out) {
-    __shared__ __align__(16) float s[32];
-    __shared__ u64 bar;
-    if (threadIdx.x == 0) INIT(shared(&bar), 1);
-    __syncwarp();
-    if (threadIdx.x == 0) {
-        EXPECT(shared(&bar), 128);
-        LOAD(shared(s), x, 128, shared(&bar));       // defect
-    }
+extern "C" __global__ void k(int n, const float* x, float* out) {""" + LOADS + r"""
     // wait
     out[threadIdx.x] = 1;
 }""", ("// wait", "__syncwarp(); WAIT_PHASE(shared(&bar), 0);"), 32, floats(32), says="ends while the copy"),
@@ -237,30 +240,14 @@ extern "C" __global__ void k(const __half* a, const __half* b, float* d) {""" + 
     for (int i = 0; i < 4; i++) d[threadIdx.x * 4 + i] = c[i];
 }""", ("// fence", "FENCE;"), 128, halves, says="without wgmma.fence"),
     _pair("load_read_early", "RaceError", r"""// what a bulk load brings is read before the barrier's phase has ended
-extern "C" __global__ void k(int n, const float* x, float* out) {
-    __shared__ __align__(16) float s[32];
-    __shared__ u64 bar;
-    if (threadIdx.x == 0) INIT(shared(&bar), 1);
-    __syncwarp();
-    if (threadIdx.x == 0) {
-        EXPECT(shared(&bar), 128);
-        LOAD(shared(s), x, 128, shared(&bar));       // defect
-    }
+extern "C" __global__ void k(int n, const float* x, float* out) {""" + LOADS + r"""
     __syncwarp();
     // wait
     out[threadIdx.x] = s[threadIdx.x];               // defect
     WAIT_PHASE(shared(&bar), 0);
 }""", ("// wait", "WAIT_PHASE(shared(&bar), 0);"), 32, floats(32)),
     _pair("wrong_parity", "RaceError", r"""// a wait for the parity of the phase before, which returns at once
-extern "C" __global__ void k(int n, const float* x, float* out) {
-    __shared__ __align__(16) float s[32];
-    __shared__ u64 bar;
-    if (threadIdx.x == 0) INIT(shared(&bar), 1);
-    __syncwarp();
-    if (threadIdx.x == 0) {
-        EXPECT(shared(&bar), 128);
-        LOAD(shared(s), x, 128, shared(&bar));       // defect
-    }
+extern "C" __global__ void k(int n, const float* x, float* out) {""" + LOADS + r"""
     __syncwarp();
     WAIT_PHASE(shared(&bar), 1 /* parity */);
     out[threadIdx.x] = s[threadIdx.x];               // defect
