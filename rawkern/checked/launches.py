@@ -247,12 +247,17 @@ class Launch:
 def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
     """Reject a block whose registers do not fit the GPU; only its machine code tells, where it can be made.
 
-    That takes longer than all the rest, so it is not made for a kernel whose bounds the compiler keeps.
+    That takes longer than all the rest, so it is not made for a kernel whose bounds the compiler keeps, nor for one
+    that holds few values at once.
     """
     gpu, source, name = usual.gpu, state.build.source, state.entry.name
-    if gpus.block_registers(gpus.MOST_REGISTERS, config.threads) <= gpus.REGISTERS or source.binary is not None:
+
+    def fits(registers: int) -> bool:
+        return gpus.block_registers(registers, config.threads) <= gpus.REGISTERS
+
+    if fits(gpus.MOST_REGISTERS) or source.binary is not None or usual.bounded or fits(usual.most_registers):
         return
-    if usual.bounded or int(gpu.name.removeprefix("sm_")) not in nvrtc().architectures:
+    if int(gpu.name.removeprefix("sm_")) not in nvrtc().architectures:
         return
     with state.build.lock:
         program = state.build.program(gpus.target(int(gpu.name.removeprefix("sm_"))), state.asked)

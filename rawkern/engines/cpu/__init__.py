@@ -199,6 +199,16 @@ class EngineKernel:
         return needs is not None and needs.bounded
 
     @property
+    def most_registers(self) -> int:
+        """An upper estimate of the registers that a GPU's machine code needs for each thread.
+
+        It is about what PTX's values take at once: loops are unrolled and loads moved up, values recomputed. Of 84
+        kernels with 9 to 254 registers none needed more than half as many again and 8.
+        """
+        live = self.module.translation.most_live(self.symbol)
+        return gpus.MOST_REGISTERS if live is None else live + live // 2 + 16
+
+    @property
     def cluster(self) -> Dim3 | None:
         """The blocks of a cluster as the source has them, if it does; zeros where it leaves them to the launch."""
         needs = self.module.needs.kernels.get(self.symbol)

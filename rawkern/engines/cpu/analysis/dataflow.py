@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rawkern.engines.cpu.analysis.graph import Flow, closure, numbers
-from rawkern.engines.cpu.ptx.data import Instr
+from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr
 from rawkern.engines.cpu.ptx.operands import destinations, sources
 
 
@@ -104,3 +104,22 @@ def liveness(flow: Flow) -> list[frozenset[str]]:
                     queued.add(p)
                     work.append(p)
     return [frozenset(names[k] for k in numbers(bits)) for bits in live]
+
+
+def most_live(flow: Flow) -> int:
+    """How many registers of 32 bits the values take that are held at once, at most; predicates take none."""
+    words = {name: 0 if ty == "pred" else -(-TYPE_BYTES[ty] // 4) for name, ty in flow.regs.items()}
+    most = 0
+    for block in flow.blocks:
+        live = {name for t in block.targets for name in flow.live_in[t]}
+        live.update(source for pairs in block.copies.values() for _, source in pairs)
+        held = sum(words[name] for name in live)
+        most = max(most, held)
+        for instr in reversed(block.instrs):
+            written, read = destinations(instr), sources(instr)
+            held -= sum(words[name] for name in live.intersection(written))
+            live.difference_update(written)
+            held += sum(words[name] for name in set(read) - live)
+            live.update(read)
+            most = max(most, held)
+    return most

@@ -106,6 +106,14 @@ class Translation:
 
         reached(self.parsed(), kernel)
 
+    def most_live(self, kernel: str) -> int | None:
+        """Registers of 32 bits that a thread's values take at once, at most; None where functions are called."""
+        from rawkern.engines.cpu.analysis import control_flow, dataflow
+        from rawkern.engines.cpu.analysis.storage import reached
+
+        functions = reached(self.parsed(), kernel)
+        return dataflow.most_live(control_flow.build(functions[0])) if len(functions) == 1 else None
+
     def code(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
         """Machine code of `kernel` for blocks of one shape (`grid.shape_of`), compiled or from the disk cache."""
         lie = ["all variables"] * self._every_variable + [layout.moved] * bool(layout.moved)  # where offsets come from
