@@ -88,10 +88,13 @@ def include_path(source: Source) -> tuple[str, ...]:
 
 # Keywords of nvcc's host compilers that NVRTC lacks; it knows __volatile__ and __inline__.
 _KEYWORDS = ("-D__asm__=asm", "-D__asm=asm", "-D__volatile=volatile")
+# How many cases NVIDIA's CCCL spells out of what it else does by recursion: 10 for nvcc, which is slow at it. NVRTC is
+# as slow, and would get 16: half the time of <cooperative_groups.h>, <cuda/std/...> and <cub/cub.cuh>.
+_AS_NVCC = "-D_CCCL_META_UNROLL_LIMIT=10"
 
 
 def _options(source: Source, arch: str) -> list[str]:
-    options = [f"-arch={arch}", *_KEYWORDS]
+    options = [f"-arch={arch}", *_KEYWORDS, _AS_NVCC]
     if not any(re.match(r"--?std\b", option) for option in source.options):
         options.append("-std=c++17")
     debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}

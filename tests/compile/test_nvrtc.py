@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -42,3 +44,12 @@ def test_own_macros_for_these_keywords(options: tuple[str, ...]) -> None:
     result = run_nvrtc(from_text(code, options), CPU_ARCH)
     assert result.ok, result.log
     assert "%clock" in result.ptx
+
+
+@pytest.mark.parametrize("options, limit", [((), 10), (("-D_CCCL_META_UNROLL_LIMIT=12",), 12)])
+def test_libcudacxx_is_as_short_as_for_nvcc(options: tuple[str, ...], limit: int) -> None:
+    """What NVRTC else takes half a second to read; whoever sets it has it."""
+    code = '#include <cuda/std/type_traits>\nextern "C" __global__ void k(int* x) { x[0] = _CCCL_META_UNROLL_LIMIT; }'
+    result = run_nvrtc(from_text(code, options), CPU_ARCH)
+    assert result.ok and not result.log
+    assert re.search(rf"mov\.\w+\s+%r\d+, {limit};|st\.global\.\w+\s+\[%rd\d+\], {limit};", result.ptx)

@@ -25,7 +25,7 @@ HEADERS = {
         "cuda_fp16.h cuda_bf16.h cuda_fp8.h",
         "x[0] = __half2float(__hadd(__float2half(1.5f), __float2half(x[1])));",
     ),
-    # All of these include libcu++, which takes a second to read.
+    # All of these include libcu++, which takes long to read.
     "libcu++, groups, cub, standard": (
         "cooperative_groups.h cooperative_groups/reduce.h cub/cub.cuh cuda/std/cstdint cuda/std/limits cuda/atomic "
         "algorithm limits type_traits utility tuple array initializer_list ranges source_location version",
