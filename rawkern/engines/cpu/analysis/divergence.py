@@ -31,6 +31,7 @@ class Analysis:
     spin_headers: set[int] = field(default_factory=set)
     waitable: frozenset[int] = frozenset()  # blocks where lanes can wait for their turn
     checks: list[int] = field(default_factory=list)  # the same, in order: where the code looks for waiting lanes
+    together: dict[str, Kind] = field(default_factory=dict)  # what varying registers are if lanes leave loops together
 
     def can_wait_between(self, i: int, t: int) -> bool:
         """Whether lanes can wait between block `i` and a later block `t`."""
@@ -108,12 +109,13 @@ def analyze(
     spinning = spin_headers(flow, calls_looking)
     result = Analysis({}, constants, free_running=free_running, spin_headers=spinning)
     forced: set[str] = set()
+    together: dict[str, Kind] = {}
     fixed: dict[str, Instr] | None = None
     waits = Waits(flow)
     while True:
         _propagate(function, flow, result, forced, tid_segments)
         if fixed is None:
-            fixed = fixed_registers(function, flow, result.kinds)
+            fixed, together = fixed_registers(function, flow, result.kinds), result.kinds
         result.divergent = {
             i
             for i, block in enumerate(flow.blocks)
@@ -127,6 +129,7 @@ def analyze(
         if not new:
             _find_waitable(flow, result)
             _find_fresh(flow, result)
+            result.together = {n: k for n, k in together.items() if k != V and result.kinds.get(n) == V}
             return result
         forced |= new
 

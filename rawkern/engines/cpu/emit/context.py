@@ -117,6 +117,8 @@ class Lanes:
     def set_act(self, mask: Val) -> None:
         """From here on `mask` are the active lanes, as the memory for it says already or need not."""
         self._f.cache["act"] = mask
+        for of_others in ("full", "first"):
+            self._f.cache.pop(of_others, None)
 
     def actv(self) -> Val:
         return self.vector(self.act())

@@ -159,6 +159,13 @@ class Values:
         yield
         self._forms |= kept
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is emitted meanwhile does not always run: it writes no register, and what it reads is read again."""
+        forms, known = dict(self._forms), dict(self._f.cache)
+        yield
+        self._forms, self._f.cache = forms, known
+
     def flush(self) -> None:
         """Store what later blocks read, keeping the values of lanes that wait elsewhere; load what edges copy."""
         block = self._f.flow.blocks[self._f.block]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, int_type
+from rawkern.engines.cpu.analysis.uniformity import U
+from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, int_type, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, WRITE, Access
 from rawkern.engines.cpu.emit.lanes import each_lane, pointer
@@ -40,11 +41,59 @@ def load(f: FunctionLowering, instr: Instr) -> None:
                 ask(f, mem, form, at)
             return load_lanes(f, form, at, size, count, order, constant)
 
-        values = f.watch.around(Access(READ, mem, named(space), size, count, op.order, at, regs=names), form, emit)
+        access = Access(READ, mem, named(space), size, count, op.order, at, regs=names)
+        values = _around(f, access, form, emit)
     for name, value in zip(names, values, strict=True):
         if name is not None:
             bits = f.values.bits_of(name)
             f.values.put(name, f.e.resize(value, int_type(bits), op.type.signed) if bits > value.bits else value)
+
+
+def _around(f: FunctionLowering, access: Access, form: Form, emit: Callable[[Form], list[Val]]) -> list[Val]:
+    """Emit an access, also for a whole warp whose lanes have left the loops before together.
+
+    Their addresses then are neighbors, or equal, which they are not known to be: a loop that the compiler has unrolled
+    in part is one loop after another, and lanes may go on to the second from different rounds of the first.
+    """
+    guess = _together(f, access, form)
+    if guess is None:
+        return f.watch.around(access, form, emit)
+    near, together = guess
+    e = f.e
+    yes, no, join = (e.fresh(p)[1:] for p in ("near", "far", "met"))
+    e.line(f"br {near}, label %{yes}, label %{no}, !prof !2")
+    e.label(yes)
+    with f.values.aside():
+        f.lanes.set_act(const("i32", -1))
+        values = [e.splat(value, LANES) for value in f.watch.around(access, together, emit)]
+        ways = [(values, _end_label(e, join))]
+    e.label(no)
+    with f.values.aside():
+        ways.append((f.watch.around(access, form, emit), _end_label(e, join)))
+    e.label(join)
+    return _met(e, ways)
+
+
+def _together(f: FunctionLowering, access: Access, form: Form) -> tuple[Val, Form] | None:
+    """A condition that lanes' addresses are what they would be if lanes had stayed together, and what that is."""
+    kind = f.analysis.together.get(access.mem.base.name) if isinstance(access.mem.base, Reg) else None
+    if kind is None or kind[-1:] not in ((1,), U) or not isinstance(form, Val) or form.n == 1 or access.order:
+        return None
+    stride = 0 if kind == U else kind[1] if kind[0] == "a" else kind[1] * kind[2]
+    if not f.watch.whole_warps or not _is_known(stride, access.size, access.count):
+        return None
+
+    def test(e: Emitter) -> tuple[Val, Val]:
+        base = e.let("i64", 1, f"extractelement {form}, i64 0")
+        equal = e.cmp("icmp eq", form, e.bin("add", e.splat(base, LANES), ramp("i64", stride)))
+        every = e.cmp("icmp eq", e.let("i32", 1, f"bitcast {equal} to i32"), -1)
+        return e.bin("and", f.lanes.all_run(), every), base
+
+    key = ("together", form.ref, stride)
+    if key not in f.cache:
+        f.cache[key] = test(f.e)
+    near, base = f.cache[key]
+    return near, Affine((base,), stride) if stride else base
 
 
 def load_lanes(
@@ -71,7 +120,11 @@ def load_lanes(
 
 def _known(form: Form, size: int, count: int) -> bool:
     """Whether accesses of `count` values of `size` bytes are neighbors, in any order, or the same in each segment."""
-    return count in (1, 2, 4) and stride_of(form) in (0, size * count, -size if count == 1 else 0)
+    return _is_known(stride_of(form), size, count)
+
+
+def _is_known(stride: int | None, size: int, count: int) -> bool:
+    return count in (1, 2, 4) and stride in (0, size * count, -size if count == 1 else 0)
 
 
 def _consecutive(
@@ -105,6 +158,11 @@ def _consecutive(
     else:
         ways.append((slow(), _end_label(e, join)))
     e.label(join)
+    return _met(e, ways)
+
+
+def _met(e: Emitter, ways: list[tuple[list[Val], str]]) -> list[Val]:
+    """What was loaded on the ways that come from these labels."""
     result = []
     for k, value in enumerate(ways[0][0] or ()):
         sources = ", ".join(f"[ {values[k].ref}, %{end} ]" for values, end in ways)
@@ -187,7 +245,7 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         return []
 
     access = Access(WRITE, mem, named(space), size, len(items), op.order, at, values=values, regs=regs)
-    f.watch.around(access, form, emit)
+    _around(f, access, form, emit)
 
 
 def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int, order: str) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
 import rawkern
+from rawkern.base.llvm import host
+from rawkern.compile.nvrtc import run_nvrtc
+from rawkern.compile.source import CPU_ARCH, from_text
+from rawkern.engines.cpu.analysis.storage import lay_out_globals
+from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.runtime import jit
 from tests.engines.cpu.emit.memory.kit import MODULE, SIZES, poison, ramp, same
 
 
@@ -293,3 +301,62 @@ def test_lanes_very_far_apart_take_no_more_code() -> None:
         kernel[1, 32](x, y)
     kernel[1, 1](x, y)
     assert y[0] == 1
+
+
+UNROLLED = r"""
+extern "C" __global__ void rows(int n, const int* x, int* y, int* sums) {  // NVVM unrolls the loop in part
+    int s = 0;
+    for (int c = threadIdx.x; c < n; c += 64) {
+        s = 3 * s + x[blockIdx.x * n + c];
+        y[blockIdx.x * n + c] = s;
+    }
+    sums[blockIdx.x * 64 + threadIdx.x] = s;
+}
+extern "C" __global__ void shared(int n, const int* first, int* y) {  // the same from shared memory, to equal addresses
+    __shared__ int s[32];
+    int t = threadIdx.x, c = first[t];
+    s[t] = t * t;
+    __syncthreads();
+    for (int k = 0; k < c; k++) y[32 * k + t] = s[(k + t) % 32] + s[k % 32];
+    for (int k = c; k < n; k++) y[32 * k + t] = s[k % 32] - 7;
+}
+"""
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 100, 191, 192, 256, 300, 511, 512, 513, 1000])
+def test_loops_that_are_unrolled_in_part(device: str, n: int) -> None:
+    """Lanes come to the second loop from the same round of the first, or from different ones."""
+    x, y = torch.randint(-99, 99, (3, n), dtype=torch.int32), torch.full((3, n), -1, dtype=torch.int32, device=device)
+    sums, want = torch.full((3, 64), -1, dtype=torch.int32, device=device), torch.zeros(3, 64, dtype=torch.int32)
+    rawkern.RawKernel(UNROLLED, "rows")[3, 64](n, x.to(device), y, sums)
+    for c in range(n):
+        want[:, c % 64] = 3 * want[:, c % 64] + x[:, c]
+        assert torch.equal(y[:, c].cpu(), want[:, c % 64])
+    assert torch.equal(sums.cpu(), want)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_lanes_that_leave_a_loop_in_different_rounds(device: str, together: bool) -> None:
+    n, lanes = 9, torch.arange(32)
+    first = torch.full((32,), 4) if together else lanes * 7 % 10
+    y = torch.full((n, 32), -1, dtype=torch.int32, device=device)
+    rawkern.RawKernel(UNROLLED, "shared")[1, 32](n, first.int().to(device), y)
+    for k in range(n):
+        before = ((k + lanes) % 32) ** 2 + k**2
+        assert torch.equal(y[k].cpu().long(), torch.where(k < first, before, torch.full((32,), k**2 - 7)))
+
+
+def test_whole_warps_access_neighbors_after_unrolled_loops() -> None:
+    """The second of the two loops that NVVM makes of one loads vectors, too: four in a round."""
+    result = run_nvrtc(from_text(UNROLLED), CPU_ARCH)
+    translation = jit.Translation(result.ptx)
+    text = translation.lower("rows", lay_out_globals(translation.parsed()), "line", host(), Instrument).text
+    assert len(re.findall(r"= load <32 x i32>, ptr %\w+, align 4", text)) >= 5
+
+
+@pytest.mark.parametrize("n", [512, 520])
+def test_bounds_hold_in_loops_that_are_unrolled_in_part(n: int) -> None:
+    x, y = torch.zeros(2 * n, dtype=torch.int32), torch.zeros(2 * n - 1, dtype=torch.int32)
+    sums = torch.zeros(128, dtype=torch.int32)
+    with pytest.raises(rawkern.OutOfBoundsError, match=rf"writes y\[{2 * n - 1}\]"):
+        rawkern.RawKernel(UNROLLED, "rows")[2, 64](n, x, y, sums)
