@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from rawkern.engines.cpu.analysis.dataflow import liveness, post_dominators
 from rawkern.engines.cpu.analysis.graph import Block, Flow
 from rawkern.engines.cpu.analysis.order import running_order
+from rawkern.engines.cpu.analysis.tuples import sum_tuples
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr, Label, Reg
 from rawkern.engines.cpu.ptx.decode import Op, decode
 from rawkern.errors import UnsupportedError
@@ -28,6 +29,7 @@ def build(function: Function, collectives: bool = False) -> Flow:
     blocks = _ordered(_single_latches(blocks))[0]
     blocks, loops = _ordered(blocks)
     flow = Flow(blocks, loops, regs=function.regs)
+    flow.tuples = sum_tuples(flow.instructions(), flow.regs)
     flow.predecessors = [[] for _ in blocks]
     for i, block in enumerate(blocks):
         for t in dict.fromkeys(block.targets):

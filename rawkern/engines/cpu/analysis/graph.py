@@ -49,6 +49,7 @@ class Flow:
     predecessors: list[list[int]] = field(default_factory=list)
     ipdom: list[int | None] = field(default_factory=list)  # None: only the function's end is common
     regs: dict[str, str] = field(default_factory=dict)  # type of each register
+    tuples: list[tuple[str, ...]] = field(default_factory=list)  # registers that are contiguous in memory (`tuples`)
 
     def instructions(self) -> list[Instr]:
         return instructions(self.blocks)

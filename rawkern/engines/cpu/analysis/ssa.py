@@ -22,15 +22,16 @@ Edge = tuple[int, int]
 def split_registers(flow: Flow) -> Flow:
     """The same flow with split registers; the blocks are copies, the function's instructions stay as they are."""
     writes = Counter(name for instr in flow.instructions() for name in destinations(instr))
-    many = {name for name, count in writes.items() if count > 1}
+    kept = frozenset(name for names in flow.tuples for name in names)  # each stays where it lies
+    many = {name for name, count in writes.items() if count > 1} - kept
     result = Flow(
         [Block(list(b.instrs), b.kind, b.targets, b.pred, b.negated, ending=b.ending) for b in flow.blocks],
-        flow.loops, [], flow.predecessors, flow.ipdom, dict(flow.regs),
+        flow.loops, [], flow.predecessors, flow.ipdom, dict(flow.regs), flow.tuples,
     )  # fmt: skip
     if many:
         _rename_writes(flow, result, many)
     result.live_in = liveness(result)
-    if _rename_exits(result):
+    if _rename_exits(result, kept):
         result.live_in = liveness(result)
     return result
 
@@ -111,8 +112,11 @@ def _with_sources(instr: Instr, names: dict[str, str]) -> Instr:
 
 
 # -- loops ----------------------------------------------------------------------------------------------------------
-def _rename_exits(flow: Flow) -> bool:
-    """Give what loops leave behind names of its own, from the innermost loop outwards; returns whether any did."""
+def _rename_exits(flow: Flow, kept: frozenset[str]) -> bool:
+    """Give what loops leave behind names of its own, from the innermost loop outwards; returns whether any did.
+
+    Not what is `kept` under its name.
+    """
     if not flow.loops:
         return False
     count: dict[str, int] = {}
@@ -138,7 +142,7 @@ def _rename_exits(flow: Flow) -> bool:
     for _, members in sorted(flow.loops, key=lambda loop: len(loop[1])):
         exits = [(i, t) for i in members for t in flow.blocks[i].targets if t not in members]
         leaving = {name for _, t in exits for name in live[t] if _inside(made.get(name, set()), members)}
-        for name in sorted(leaving):
+        for name in sorted(leaving - kept):
             _leave(flow, name, _fresh(flow, name, count), members, exits, live, made, uses)
             renamed = True
     return renamed

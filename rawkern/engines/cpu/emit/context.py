@@ -25,6 +25,7 @@ class Frame:
         self._made: dict[str, Val] = {}
         self._words: dict[str, None] = {}
         self._kept: dict[str, str] = {}  # slots that stay memory, with their types
+        self._arrays: dict[str, int] = {}  # bytes of memory that code elsewhere is given
 
     def once(self, key: str, make: Callable[[Emitter], Val]) -> Val:
         """The value of a name, which `make` emits when it is first asked for."""
@@ -65,6 +66,13 @@ class Frame:
         else:
             self.lines.append(f"{ref} = alloca {ty}")
 
+    def array(self, ref: str, count: int) -> Val:
+        """Memory at `ref` for `count` contiguous registers, to give to code elsewhere."""
+        if ref not in self._arrays:
+            self._arrays[ref] = count * LANES * 4
+            self.lines.append(f"{ref} = alloca [{count} x <32 x i32>], align 64")
+        return Val(ref, "ptr")
+
     def word(self, name: str) -> str:
         """A word that is zero at first, a lane mask above all, as ``%name``; it may be used before this is called."""
         self._words[name] = None
@@ -78,8 +86,8 @@ class Frame:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the slots that stay memory."""
-        return sum(map(size_of, self._kept.values()))
+        """Bytes of what stays memory."""
+        return sum(map(size_of, self._kept.values())) + sum(self._arrays.values())
 
     def finish(self, in_one: bool) -> None:
         """Make the words; `in_one` piece with what shall stay memory, and LLVM is told that others know of it."""

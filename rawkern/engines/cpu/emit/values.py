@@ -6,7 +6,7 @@ lives in stack slots of the form that `uniformity` found, which LLVM turns into 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rawkern.base.forking import cached_property
@@ -66,6 +66,8 @@ class Values:
         self._forms: dict[str, Form] = {}
         self._fixed: dict[str, Form] = {}  # registers computed at the start
         self._dirty: dict[str, None] = {}
+        #: Of registers that are contiguous in memory the tuple and the place in it.
+        self._contiguous = {reg: (k, at) for k, names in enumerate(f.flow.tuples) for at, reg in enumerate(names)}
 
     @cached_property
     def _quiet(self) -> frozenset[str]:
@@ -94,7 +96,12 @@ class Values:
     def slot(self, reg: str) -> list[str]:
         """Stack slots of a register that lives across blocks: one, or those of affine values' scalar parts."""
         names = self._slots.get(reg)
-        if names is None:
+        if names is None and reg in self._contiguous:
+            number, at = self._contiguous[reg]
+            names = self._slots[reg] = [f"%s{len(self._slots)}.0"]
+            place = f"getelementptr <32 x i32>, {self._tuple(number)}, i64 {at}"
+            self._f.frame.lines.append(f"{names[0]} = {place}")
+        elif names is None:
             kind = self._f.analysis.kinds.get(reg, V)
             ty = int_type(self.bits_of(reg))
             if kind[0] == "w":
@@ -180,6 +187,28 @@ class Values:
         for copies in block.copies.values():
             for _, source in copies:
                 self.operand(Reg(source), 0)
+
+    def _tuple(self, number: int) -> Val:
+        return self._f.frame.array(f"%tuple{number}", len(self._f.flow.tuples[number]))
+
+    def contiguous(self, regs: Sequence[Reg | None]) -> Val | None:
+        """Memory where registers are contiguous, with the values that they have now; None where they are not.
+
+        Only where the whole warp runs: there are no other lanes whose values need to stay.
+        """
+        names = tuple(reg.name for reg in regs if reg is not None)
+        if names not in self._f.flow.tuples:
+            return None
+        for reg in names:
+            if reg in self._dirty:
+                self._f.e.line(f"store {self.vector(Reg(reg), 32)}, ptr {self.slot(reg)[0]}")
+                del self._dirty[reg]
+        return self._tuple(self._contiguous[names[0]][0])
+
+    def changed(self, regs: Sequence[Reg]) -> None:
+        """The memory of contiguous registers has been written."""
+        for reg in regs:
+            self._forms.pop(reg.name, None)
 
     def copy(self, t: int, mask: Val) -> None:
         """Give registers the values that they have for the lanes `mask` on the edge to block `t`."""

@@ -101,13 +101,14 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     )  # fmt: skip
     if form.registers != len(items_of(dest)):
         raise f.unsupported(f"D has {form.registers} registers")
-    sums = _memory(f, "wgmma_sums", form.registers)
-    held = [f.values.vector(reg, 32) for reg in items_of(before)]
-    if f.cache.get("wgmma.sums") != held:  # else the product before has left them there
+    placed = f.values.contiguous(items_of(dest))
+    sums = placed or f.frame.array("%wgmma_sums", MOST // 8 * 4)
+    held = [] if placed else [f.values.vector(reg, 32) for reg in items_of(before)]
+    if held and f.cache.get("wgmma.sums") != held:  # else the product before has left them there
         for k, value in enumerate(held):
             e.line(f"store {value}, {_at(e, sums, k)}, align 64")
     if in_registers:
-        left = _memory(f, "wgmma_left", 4)
+        left = f.frame.array("%wgmma_left", 4)
         for k, reg in enumerate(items_of(a)):
             e.line(f"store {f.values.vector(reg, 32)}, {_at(e, left, k)}, align 64")
         first = e.let("i64", 1, f"ptrtoint {left} to i64")
@@ -129,17 +130,14 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
         f.watch.product(instr, groups.number(f), None if in_registers else first, second)
         _tell(f, form, None if in_registers else first, second)
     groups.issued(f, instr, (check, first, second, place, e.let("i32", 1, f"load i32, {seen}")) if hashed else None)
+    if placed:
+        f.values.changed(items_of(dest))
+        return
     after = [e.let("i32", LANES, f"load <32 x i32>, {_at(e, sums, k)}, align 64") for k in range(form.registers)]
     for reg, value in zip(items_of(dest), after, strict=True):
         if reg is not None:
             f.values.put(reg.name, value)
     f.cache["wgmma.sums"] = after
-
-
-def _memory(f: FunctionLowering, name: str, registers: int) -> Val:
-    """Memory for registers, which all instructions of a function share."""
-    most = {"wgmma_sums": MOST // 8 * 4}.get(name, registers)
-    return f.frame.once(name, lambda e: e.let("ptr", 1, f"alloca [{most} x <32 x i32>], align 64"))
 
 
 def _at(e: Emitter, memory: Val, register: int) -> Val:
