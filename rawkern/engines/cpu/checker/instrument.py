@@ -138,7 +138,7 @@ class Checks(sites.Checked):
 
     def completes_at(self, places: Val) -> None:
         sites.put_field(self.f, "addresses", self.f.e.splat(places, LANES))
-        sites.note(self.f, "told", self.f.lanes.act())
+        sites.note(self.f, "completes_at", self.f.lanes.act())
 
     def product(self, instr: Instr, number: Val, left: Val | None, right: Val) -> None:
         site = sites.add_site(self.f, sites.collective_site(self.f, instr))

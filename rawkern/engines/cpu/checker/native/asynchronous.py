@@ -120,7 +120,7 @@ def rk_check_see_copies(ck, st, warp, copied, phase):
     return 0
 
 
-def rk_check_told(ck, blk, warp, mask):
+def rk_check_completes_at(ck, blk, warp, mask):
     """Lanes' copies so far will be seen by who waits for the present phases of barriers, at the lanes' addresses.
 
     If those are another block's, or are told of copies of several warps in one phase, by who waits at any.
