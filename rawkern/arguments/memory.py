@@ -70,7 +70,8 @@ class Piece:
     `parameter` is the offset of its address among the kernel's parameters, where it stands there; `itemsize` the bytes
     of an element. Elements of a strided tensor lie in `size` bytes from the first to the last. `read_only`: the kernel
     may not write it here, and if it is `locked`, its owner forbids writes. `followed`: races are looked for. `mapped`:
-    a tensor map leads to it.
+    a tensor map leads to it. `given_as`: the parameter that it belongs to, if it is an argument; `part`: as an item of
+    a list or a member of a struct.
     """
 
     name: str
@@ -82,15 +83,12 @@ class Piece:
     followed: bool = True
     locked: bool = False
     mapped: bool = False
+    given_as: str = ""
+    part: bool = False
 
     @property
     def end(self) -> int:
         return self.address + self.size
-
-    @property
-    def given_as(self) -> str:
-        """The parameter that it belongs to, if it is an argument."""
-        return self.name.split(".")[0].split("[")[0]
 
 
 def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:

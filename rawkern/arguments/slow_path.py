@@ -125,13 +125,13 @@ class Arguments:
 
     def found(self, pointer: Pointer, mapped: bool = False) -> None:
         """Note down memory that has passed the rules."""
-        memory = pointer.memory
+        memory, where = pointer.memory, pointer.where
         first, end = memory.reach()
-        address, offset = memory.pointer + first, None if mapped or first else pointer.where.offset
+        address, offset = memory.pointer + first, None if mapped or first else where.offset
         self.pieces.append(
             Piece(
-                pointer.where.expr, address, end - first, memory.itemsize, not pointer.writes, offset,
-                locked=not memory.writable, mapped=mapped,
+                where.expr, address, end - first, memory.itemsize, not pointer.writes, offset,
+                locked=not memory.writable, mapped=mapped, given_as=where.name, part=bool(where.path),
             )
         )  # fmt: skip
 
@@ -188,9 +188,12 @@ class Arguments:
             self.tensors.append(table)
             self.fresh = True
         self.keep.append(table)
-        self.pieces.append(Piece(where.expr, table.data_ptr(), 8 * len(items), 8, True, where.offset))
-        self._stands(ctype, where, table.data_ptr(), 8 * len(items))
-        return table.data_ptr()
+        address, size = table.data_ptr(), 8 * len(items)
+        self.pieces.append(
+            Piece(where.expr, address, size, 8, True, where.offset, given_as=where.name, part=bool(where.path))
+        )
+        self._stands(ctype, where, address, size)
+        return address
 
 
 def _got(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

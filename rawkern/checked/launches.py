@@ -366,7 +366,7 @@ def _placed(signature: Signature, values: tuple[Any, ...], pieces: Sequence[Piec
             one = min(same, key=lambda p: p.read_only)  # of members with one address
             result.append(dataclasses.replace(one, parameter=offset))
         elif word == 0 and offset in at and param.is_pointer:
-            result.append(Piece(param.name, 0, 0, 0, True, offset))
+            result.append(Piece(param.name, 0, 0, 0, True, offset, given_as=param.name))
     return result
 
 

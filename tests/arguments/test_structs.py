@@ -99,6 +99,20 @@ def test_struct_from_dict() -> None:
     assert one("ns::Params", {"n": 4, "a": 0.5, "x": None, "y": None}).values == (struct.pack("<ifQQ", 4, 0.5, 0, 0),)
 
 
+def test_memory_belongs_to_a_parameter() -> None:
+    """What is noted down of an argument's memory says whether a list or a struct leads to it, whatever it is called."""
+
+    def parts(param: str, value: Any) -> list[bool]:
+        pieces = one(param, value).pieces
+        assert {piece.given_as for piece in pieces} == {"x"}
+        return [piece.part for piece in pieces]
+
+    x, y = torch.ones(4), torch.zeros(4)
+    assert parts("float*", x) == [False]
+    assert parts("float* const*", [x, y]) == [True, True, False]  # and the table of their addresses
+    assert parts("ns::Params", {"n": 4, "a": 0.5, "x": x, "y": y}) == [True, True]
+
+
 @pytest.mark.parametrize("text", ["const float* [2]", "float const * [2]", "const float* [2][3]"])
 def test_arrays_of_pointers_to_const_are_only_read(text: str) -> None:
     """The qualifier belongs to what the items lead to."""

@@ -97,15 +97,15 @@ class Memory(Session):
         self._led = False  # whether an answer has asked the host for tensors
         self._expected: tuple[Any, Any] = None, None  # memory that an unusual launch is told of, and its tables
         self._heads: list[Any] = []  # of the chains of calls of each block's warps
-        #: Where among the parameters addresses stand, as they are named and their types; the members of structs.
-        self._pointers: dict[int, tuple[str, CType]] = {}
+        #: Where among the parameters addresses stand: their names and types, the parameters; the members of structs.
+        self._pointers: dict[int, tuple[str, CType, str]] = {}
         self._members: set[int] = set()
         for param, offset in zip(owner.signature.params, owner.signature.offsets, strict=True):
             if param.address is not None:
-                self._pointers[offset] = param.name, param.address
+                self._pointers[offset] = param.name, param.address, param.name
                 continue
             for name, at, passed in member_pointers(param.ctype, param.name, offset):
-                self._pointers[at] = name, passed
+                self._pointers[at] = name, passed, param.name
                 self._members.add(at)
         rows = [(offset, extents_at(owner.signature.size, offset)) for offset in self._pointers]
         self._variables = {
@@ -144,7 +144,7 @@ class Memory(Session):
 
         Not if a list of tensors tells more, or if a tensor map is for reads alone.
         """
-        listed = any(p.parameter is None and ("[" in p.name or "." in p.name) for p in pieces)
+        listed = any(p.parameter is None and p.part for p in pieces)
         return not listed and not any(p.locked or (p.mapped and p.read_only) for p in pieces)
 
     def expect(self, token: int, pieces: Sequence[Piece]) -> Any:
@@ -312,7 +312,7 @@ class Memory(Session):
         Of memory that may only be read a number may be another address, through which somebody `writes`.
         """
         start = self._target.params_address
-        names = {p.given_as for p in pieces if "[" in p.name}
+        names = {p.given_as for p in pieces if p.part}
         known = {(p.address, p.given_as if writes and p.read_only else "") for p in pieces}
         found: list[int | bytes] = []
         for param, offset in zip(self._owner.signature.params, self._owner.signature.offsets, strict=True):
@@ -346,10 +346,11 @@ class Memory(Session):
 
     def _argument(self, offset: int) -> Piece:
         """The memory of an argument's address, as it stands among the parameters."""
-        name, passed = self._pointers[offset]
+        name, passed, given_as = self._pointers[offset]
         address, size = _word(self._target.params_address + offset), self._extent(offset)
         itemsize = passed.target.size if passed.target is not None and address else 0
-        return Piece(name, address, size, itemsize, passed.const, offset)
+        part = offset in self._members
+        return Piece(name, address, size, itemsize, passed.const, offset, given_as=given_as, part=part)
 
     def _extent(self, offset: int) -> int:
         """How many bytes may be read from an address on that stands there among the parameters."""
