@@ -70,8 +70,35 @@ __device__ Pack<T, V> map_pack(F f, const Pack<T, V>& first, const In&... rest) 
     return result;
 }
 
-template <typename T, int V> __device__ Pack<T, V> load(const T* from) {
-    return *reinterpret_cast<const Pack<T, V>*>(from);
+// The type T in memory. With ONCE nothing reads it again soon, so that the L2 cache drops it before other things.
+template <typename T, bool ONCE = false> __device__ T load_as(const void* from) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (ONCE && sizeof(T) == 16) {
+        uint4 words;
+        asm volatile(
+            "{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0; "
+            "ld.global.L1::evict_first.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy; }"
+            : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+            : "l"(__cvta_generic_to_global(from)));
+        T result;
+        memcpy(&result, &words, sizeof(result));
+        return result;
+    }
+#endif
+    return *static_cast<const T*>(from);
+}
+
+template <typename T, int V, bool ONCE = false> __device__ Pack<T, V> load(const T* from) {
+    return load_as<Pack<T, V>, ONCE>(from);
+}
+
+// Waits until the kernel before this one on the stream has ended, where this one is launched to begin while that ends.
+// A kernel never triggers the next one's begin before its blocks end: waiting blocks would take up multiprocessors
+// unevenly.
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 template <typename T, int V> __device__ void store(T* to, const Pack<T, V>& pack) {
@@ -82,8 +109,9 @@ template <typename T, int V> __device__ void store(T* to, const Pack<T, V>& pack
 enum class Way { ANY, NEXT, SAME };
 
 // V elements that are `step` apart.
-template <int V, Way WAY = Way::ANY, typename T> __device__ Pack<T, V> gather(const T* from, long long step) {
-    if (WAY == Way::NEXT || (WAY == Way::ANY && step == 1 && aligned<V>(from))) return load<T, V>(from);
+template <int V, Way WAY = Way::ANY, bool ONCE = false, typename T>
+__device__ Pack<T, V> gather(const T* from, long long step) {
+    if (WAY == Way::NEXT || (WAY == Way::ANY && step == 1 && aligned<V>(from))) return load<T, V, ONCE>(from);
     Pack<T, V> pack;
 #pragma unroll
     for (int i = 0; i < V; ++i) pack.at[i] = from[WAY == Way::SAME ? 0 : i * step];

@@ -82,8 +82,8 @@ template <int BYTES> struct alignas(BYTES) Words { unsigned at[BYTES / 4]; };
 template <> struct Words<2> { unsigned short at[1]; };
 template <typename T, int V> using words_t = Words<sizeof(T) * V>;
 
-template <typename T, int V> __device__ words_t<T, V> load_words(const T* from) {
-    return *reinterpret_cast<const words_t<T, V>*>(from);
+template <typename T, int V, bool ONCE = false> __device__ words_t<T, V> load_words(const T* from) {
+    return load_as<words_t<T, V>, ONCE>(from);
 }
 
 template <typename T, int V> __device__ Pack<T, V> unpack(const words_t<T, V>& words) {

@@ -1,27 +1,45 @@
 // Sums of rows and of columns, in parts where there are few of them.
 #include "row.cuh"
 
-// Of each row, cut into `parts` parts: out[row][part] = scale * the sum. in: rows x n. A group of threads per part;
-// see row.cuh. Grid: at least rows * parts groups. Parts are whole rounds of LOADS packs, so the last ones may be empty.
+// The quotient, in 32 bits where they suffice, since dividing 64 bits is slow.
+__device__ inline long long quotient(long long a, long long b) {
+    return (a | b) >> 31 ? a / b : (unsigned)a / (unsigned)b;
+}
+
+// Of each row, cut into parts of `size` elements: out[row][part] = scale * the sum. in: rows x n. A group of threads per
+// part; see row.cuh. Grid: at least rows * parts groups.
 template <typename In, typename Out, int V, int G>
 __global__ void __launch_bounds__(MOST_THREADS<0, G>)
-    sum_rows(const In* in, Out* out, long long rows, long long n, long long parts, double scale) {
+    sum_rows(const In* in, Out* out, long long rows, long long n, long long parts, long long size, double scale) {
     using C = compute_t<In>;
+    wait_for_previous();
     const long long which = Group<G>::index();
     if (which >= rows * parts) return;
-    const long long row = which / parts, part = which % parts;
-    const long long round = V * LOADS * (long long)Group<G>::size();
-    const long long size = parts == 1 ? n : (n + parts * round - 1) / (parts * round) * round, first = part * size;
-    const long long left = max(0LL, min(size, n - first));
-    Row<In, V, 0, G> elements(in + row * n + first, 0, left);
+    const long long row = parts == 1 ? which : quotient(which, parts), first = (which - row * parts) * size;
+    const long long left = max(0LL, min(size, n - first)), step = (long long)V * Group<G>::size();
+    const In* const from = in + row * n + first;
     Pack<C, LOADS> sums = {};
-    elements.some([&](long long, long long, const Pack<In, V>* packs, int count) {
+    const auto add = [&](int j, const words_t<In, V>& words) {
+        const auto pack = unpack<In, V>(words);
 #pragma unroll
-        for (int j = 0; j < LOADS; ++j) {
+        for (int k = 0; k < V; ++k) sums.at[j] += C(pack.at[k]);
+    };
+    words_t<In, V> held[LOADS];
+    long long i = Group<G>::lane() * V;
+    for (; i + (LOADS - 1) * step < left; i += LOADS * step) {
 #pragma unroll
-            for (int k = 0; k < V; ++k) sums.at[j] += j < count ? C(packs[j].at[k]) : C(0);
-        }
-    });
+        for (int j = 0; j < LOADS; ++j) held[j] = load_words<In, V, true>(from + i + j * step);
+#pragma unroll
+        for (int j = 0; j < LOADS; ++j) add(j, held[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < LOADS; ++j) {
+        if (i + j * step < left) held[j] = load_words<In, V, true>(from + i + j * step);
+    }
+#pragma unroll
+    for (int j = 0; j < LOADS; ++j) {
+        if (i + j * step < left) add(j, held[j]);
+    }
     C sum = 0;
 #pragma unroll
     for (int j = 0; j < LOADS; ++j) sum += sums.at[j];
@@ -37,15 +55,16 @@ __global__ void __launch_bounds__(BLOCK)
     sum_columns(const In* in, Out* out, long long n, long long inner, long long parts, double scale) {
     using C = compute_t<In>;
     __shared__ C of_threads[WARP][V][WARP];
-    const long long tiles = (inner + WARP * V - 1) / (WARP * V), which = blockIdx.x / tiles;
-    const long long o = which / parts, part = which % parts, i = (blockIdx.x % tiles * WARP + threadIdx.x) * V;
-    const long long size = (n + parts - 1) / parts, first = part * size;
+    wait_for_previous();
+    const long long tiles = (inner + WARP * V - 1) / (WARP * V), which = quotient(blockIdx.x, tiles);
+    const long long o = quotient(which, parts), i = ((blockIdx.x - which * tiles) * WARP + threadIdx.x) * V;
+    const long long size = (n + parts - 1) / parts, first = (which - o * parts) * size;
     const long long last = n - first < size ? n : first + size;
     C sums[V] = {};
     if (i < inner) {
 #pragma unroll 4
         for (long long k = first + threadIdx.y; k < last; k += blockDim.y) {
-            const auto pack = load<In, V>(in + (o * n + k) * inner + i);
+            const auto pack = load<In, V, true>(in + (o * n + k) * inner + i);
 #pragma unroll
             for (int v = 0; v < V; ++v) sums[v] += C(pack.at[v]);
         }
@@ -68,15 +87,11 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-// The quotient, in 32 bits where they suffice, since dividing 64 bits is slow.
-__device__ inline long long quotient(long long a, long long b) {
-    return (a | b) >> 31 ? a / b : (unsigned)a / (unsigned)b;
-}
-
 // out[o][k][i] = scale * in[o][i], k < n and i < inner: the gradient of a sum over n. Grid: 1-D, at least packs =
 // total / V threads; V divides inner, or n where inner is 1.
 template <typename T, int V>
 __global__ void spread(const T* in, T* out, long long packs, long long n, long long inner, double scale) {
+    wait_for_previous();
     const long long pack = (long long)blockIdx.x * blockDim.x + threadIdx.x, at = pack * V;
     if (pack >= packs) return;
     const long long o = quotient(at, n * inner);

@@ -126,6 +126,11 @@ def _cuda() -> Any:
     return cuda
 
 
+def driver_version() -> int:
+    """Return the CUDA version that the driver supports, as 1000 * major + 10 * minor."""
+    return _cuda().runtime.driverGetVersion()
+
+
 _LIMITS = {"malloc_heap_size": "cudaLimitMallocHeapSize", "stack_size": "cudaLimitStackSize"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -11,6 +12,7 @@ from rawkern.compile.source import Source
 from rawkern.errors import LaunchError
 
 CPU = torch.device("cpu")
+GRAPHS_OVERLAP = 12030  # the driver's version from which CUDA graphs record programmatic dependent launches
 
 
 def engine(device: torch.device) -> Any:
@@ -25,6 +27,14 @@ def architecture(device: torch.device, source: Source) -> str:
     if device.type == "cpu":
         return source.cpu_arch
     return engine(device).architecture(device, source.binary is not None)
+
+
+@functools.cache
+def overlaps(device: torch.device) -> bool:
+    """Whether a kernel may begin on a device while the one before it ends, in CUDA graphs too."""
+    if device.type != "cuda" or not torch.cuda.is_available() or torch.cuda.get_device_capability(device) < (9, 0):
+        return False
+    return engine(device).driver_version() >= GRAPHS_OVERLAP
 
 
 def default_device() -> torch.device:

@@ -12,6 +12,7 @@ import torch
 from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
 from rawkern.compile.files import own_sources
+from rawkern.engines.devices import overlaps
 from rawkern.errors import CompileError
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, extents, many_extents, strided_layout, structs
 from rawkern.formulas.blame import in_formula
@@ -99,14 +100,16 @@ class Loop(Statements):
         strided: bool,
         updated: tuple[str, ...] = (),
         ranks: tuple[int, ...] = (),
+        overlap: bool = False,
     ) -> RawKernel:
-        key = (kinds, wanted, arguments, strided, updated, ranks)
+        """Return an instance of a kernel, which may `overlap` with the one before it."""
+        key = (kinds, wanted, arguments, strided, updated, ranks, overlap)
         if key not in self.kernels:
             name = f"{self.name}{'_strided' if strided else ''}<{arguments}>"
             source = self.source(kinds, wanted, updated, ranks, "complex" in arguments)
             made = RawKernel(source, name=name, options=self.options, include_dirs=(own_sources(),), strided=True)
             unit = made.unit.standing(self.origin, structs(self._columns(kinds, wanted), many_extents(ranks)))
-            self.kernels[key] = RawKernel.of_unit(unit, name)
+            self.kernels[key] = RawKernel.of_unit(unit, name).configured(programmatic=overlap)
         return self.kernels[key]
 
     def _columns(self, kinds: tuple[str, ...], wanted: tuple[bool, ...]) -> int:
@@ -137,7 +140,7 @@ class Loop(Statements):
 
         if not all(t.is_contiguous() for t in indexed):
             return run_with(results, [t.contiguous() for t in indexed], tensors)
-        n, shape, on_gpu = like.numel(), like.shape, like.is_cuda
+        n, shape, on_gpu, overlap = like.numel(), like.shape, like.is_cuda, overlaps(like.device)
         given = [self._given(p, t, dtypes, like) for t, p in zip(tensors, self.inputs, strict=True)]
         kinds, arguments = tuple(kind for kind, _ in given), [*(value for _, value in given), *outs]
         columns = [*(value for kind, value in given if kind == ARRAY), *results]
@@ -151,7 +154,7 @@ class Loop(Statements):
             sizes = [t.element_size() for t in columns]
             pack = max(1, min(PACK_BYTES // min(sizes), 2 * PACK_BYTES // max(sizes)))
         if lead is None or (all(t.stride() == lead.stride() for t in columns) and _dense(lead, self.indexed)):
-            kernel = self.instance(kinds, wanted, ", ".join([*letters, str(pack)]), False, updated, ranks)
+            kernel = self.instance(kinds, wanted, ", ".join([*letters, str(pack)]), False, updated, ranks, overlap)
             kernel.forall(-(-n // pack))(*arguments, n)
             expanded = [k for k, kind in enumerate(kinds) if kind == ONE]
             usual = tuple(ARRAY if kind == ONE else kind for kind in kinds) == self.fast_kinds and ARRAY in kinds
@@ -168,7 +171,7 @@ class Loop(Statements):
                      for t in results]  # fmt: skip
             return run_with(fresh, indexed, copies)
         instance = ", ".join([*letters, str(width), index, *aligned_ways(ways, columns, width)])
-        kernel, packs = self.instance(kinds, wanted, instance, True, updated, ranks), n // width
+        kernel, packs = self.instance(kinds, wanted, instance, True, updated, ranks, overlap), n // width
         return kernel.forall(packs)(*arguments, layout, packs, n)
 
     def _given(self, p: Parameter, t: Any, dtypes: dict[str, torch.dtype], out: torch.Tensor) -> tuple[str, Any]:

@@ -181,6 +181,7 @@ def _source(
 // All arrays lie in memory in one order. Grid: 1-D, at least ceil(n / V) threads, V elements each.
 template <{letters}int V> __global__ void {name}({", ".join([*parameters, "long long n"])}) {{
     const long long block = (long long)blockIdx.x * blockDim.x * V;
+    wait_for_previous();
     {" ".join(before)}
     if (V > 1 && block + (long long)blockDim.x * V <= n && aligned<V>({pointers})) {{
         const long long first = block + threadIdx.x * V;  // in 32 bits: else the compiler takes the stores apart
@@ -207,6 +208,7 @@ template <{letters}int V, typename Index, {ways}>
 __global__ void {name}_strided({", ".join([*parameters, "const Layout layout", "long long packs", "long long n"])}) {{
     const long long pack = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (pack >= packs) return;
+    wait_for_previous();
     {" ".join(before)}
     Index rest = pack, at[{columns}] = {{}};
 #pragma unroll

@@ -11,6 +11,7 @@ import torch
 from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
 from rawkern.compile.files import own_sources
+from rawkern.engines.devices import overlaps
 from rawkern.errors import CompileError
 from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways, structs
 from rawkern.formulas.blame import in_formula
@@ -29,15 +30,15 @@ class ReduceLoop(Expressions):
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
     origin: frames.Place | None = field(default_factory=frames.caller, repr=False)
 
-    def kernel(self, arguments: str, suffix: str = "", updated: tuple[str, ...] = ()) -> RawKernel:
-        """Return an instance of a kernel."""
-        key = arguments, suffix, updated
+    def kernel(self, arguments: str, overlap: bool, suffix: str = "", updated: tuple[str, ...] = ()) -> RawKernel:
+        """Return an instance of a kernel, which may `overlap` with the one before it."""
+        key = arguments, overlap, suffix, updated
         if key not in self.kernels:
             name = f"{self.name}{suffix}<{arguments}>" if arguments else f"{self.name}{suffix}"
             text = self.text("complex" in arguments, updated)
             made = RawKernel(text, name=name, include_dirs=(own_sources(),), strided=True)
             unit = made.unit.standing(self.origin, structs(len(self.inputs)))
-            self.kernels[key] = RawKernel.of_unit(unit, name)
+            self.kernels[key] = RawKernel.of_unit(unit, name).configured(programmatic=overlap)
         return self.kernels[key]
 
     def shape(self, shapes: Sequence[torch.Size], axis: Sequence[int], keepdims: bool) -> list[int]:
@@ -95,7 +96,7 @@ class ReduceLoop(Expressions):
         axis: tuple[int, ...],
         updated: tuple[str, ...],
     ) -> None:
-        on_gpu = outs[0].is_cuda
+        on_gpu, overlap = outs[0].is_cuda, overlaps(outs[0].device)
         pack = max(1, PACK_BYTES // max([t.element_size() for t in arrays])) if on_gpu else 1
         processors = torch.cuda.get_device_properties(outs[0].device).multi_processor_count if on_gpu else 0
         rest = kept, axis, pack, processors, "_J" in names_in(self.map)
@@ -109,7 +110,7 @@ class ReduceLoop(Expressions):
             )
         letters = [c_name(self.name, dtypes[x]) for x in self.letters]
         ways = aligned_ways(plan.ways, arrays, pack)
-        kernel = self.kernel(", ".join([*letters, *plan.arguments, *ways]), "", updated)
+        kernel = self.kernel(", ".join([*letters, *plan.arguments, *ways]), overlap, "", updated)
         partial = total
         if plan.parts > 1:
             dtype, count = self.accumulator_dtype(dtypes), plan.parts * plan.kept
@@ -122,7 +123,7 @@ class ReduceLoop(Expressions):
             plan.chunk, plan.kept, plan.count, plan.parts == 1,
         )  # fmt: skip
         if plan.parts > 1:
-            finish = self.kernel(", ".join(letters), "_finish", updated)
+            finish = self.kernel(", ".join(letters), overlap, "_finish", updated)
             x = min(32, 1 << (plan.kept - 1).bit_length())
             finish[-(-plan.kept // x), (x, THREADS // x)](partial, total, *outs, plan.kept, plan.parts, plan.count)
 

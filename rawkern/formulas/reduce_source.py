@@ -79,7 +79,7 @@ def _source(loop: Expressions, numbers: str, updated: Sequence[str]) -> str:
     outs = ", ".join(f"{p.storage}* out{k}" for k, p in enumerate(loop.outputs))
     ways = ", ".join(f"Way W{k}" for k in range(many))
     packs = " ".join(f"Pack<{p.storage}, VK * VR> of{k};" for k, p in enumerate(loop.inputs))
-    gathers = ", ".join(f"gather<VK * VR, W{k}>(in{k} + at[{k}], step[{k}][0])" for k in range(many))
+    gathers = ", ".join(f"gather<VK * VR, W{k}, true>(in{k} + at[{k}], step[{k}][0])" for k in range(many))
     values = ", ".join(f"compute_t<{p.storage}>(packs.of{k}.at[v])" for k, p in enumerate(loop.inputs))
     fresh = " ".join(
         f"compute_t<{p.storage}> r{k}{f'(out{k}[index])' if p.name in updated else '{}'};"
@@ -116,6 +116,7 @@ template <{letters}int VK, int VR, bool ROWS, bool FLAT, typename Index, {ways}>
 __global__ void {name}({arrays}, void* partial, {outs}, const Axes<{many}> kept_axes, const Axes<{many}> reduced_axes,
     long long kept_packs, long long reduced_packs, long long chunk, long long kept, long long count, bool last) {{
     using Accumulator = {outer};
+    wait_for_previous();
     static_assert(sizeof(Accumulator) <= {STRUCT_BYTES}, "an accumulator has at most {STRUCT_BYTES} bytes");
     __shared__ alignas(16) unsigned char bytes[VK * REDUCE_THREADS * sizeof(Accumulator)];
     Accumulator* const memory = reinterpret_cast<Accumulator*>(bytes);
@@ -183,6 +184,7 @@ __global__ void {name}({arrays}, void* partial, {outs}, const Axes<{many}> kept_
 {template}__global__ void {name}_finish(const void* partial, void* total, {outs},
     long long kept, long long parts, long long count) {{
     using Accumulator = {outer};
+    wait_for_previous();
     __shared__ alignas(16) unsigned char bytes[REDUCE_THREADS * sizeof(Accumulator)];
     Accumulator* const memory = reinterpret_cast<Accumulator*>(bytes) + threadIdx.y * blockDim.x + threadIdx.x;
     const auto combine = [](const Accumulator& a, const Accumulator& b) {{ return {name}_reduce{of}(a, b); }};

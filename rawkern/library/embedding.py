@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -9,13 +10,16 @@ from torch import Tensor
 
 from rawkern.arguments.memory import reject_layout
 from rawkern.base.overrides import overridable
+from rawkern.engines.devices import overlaps
 from rawkern.errors import LaunchError
 from rawkern.library.instances import check_index, kernel
-from rawkern.library.rows import WARP, WARPS, accumulator, contiguous, pack_width, symbolic
+from rawkern.library.rows import WARP, WARPS, accumulator, contiguous, multiprocessors, pack_width, symbolic
 from rawkern.operators import op
 
 CHUNK = 32  # of embedding.cu
 THREADS = 256  # of a block of the backward, at most
+SORTING, DIGITS = 1024, 256  # of embedding.cu
+ITEMS = (4, 8, 16)  # that a sorting thread may take
 # What indices are sorted as, by the number of entries: a sort takes a pass over them for each of their bytes.
 KEYS = ((1 << 15, torch.int16, "short"), (1 << 31, torch.int32, "int"), (1 << 63, torch.int64, "long long"))
 
@@ -118,19 +122,52 @@ def _(ctx: Any, grad_out: Tensor) -> tuple[None, Tensor]:
         return None, grad_out.new_zeros((entries, n))
     grad_weight = grad_out.new_empty((entries, n))
     short, key = next((dtype, name) for most, dtype, name in KEYS if symbolic(entries) or entries <= most)
-    keys, order = torch.sort(index.reshape(-1).to(short), stable=True)
-    chunks = (count + CHUNK - 1) // CHUNK
-    edges = grad_out.new_empty((chunks, 2, n), dtype=accumulator(grad_out.dtype))
     width, grid, block = pack_width(n, grad_out, grad_weight, cpu=1), (1, 1), WARP
+    chunks, clearing = (count + CHUNK - 1) // CHUNK, (entries + CHUNK - 1) // CHUNK
     if not symbolic(count, n):
         packs = -(-n // width)
         block = min(THREADS, -(-packs // WARP) * WARP) if grad_out.is_cuda else WARP
         grid = (chunks, -(-packs // block))
-    clearing = (entries + CHUNK - 1) // CHUNK
-    sums = kernel("embedding", "embedding_sums", grad_out.dtype, f"{width}, {key}")
+    instance, programmatic = f"{width}, {key}", overlaps(grad_out.device)
+    items = 0
+    if grad_out.is_cuda and not symbolic(count, n, entries):
+        items = _items(count, entries, grad_out.device)
+    if items:
+        keys, order = index.new_empty(count, dtype=short), index.new_empty(count)
+        sort = kernel("embedding", "embedding_sort", grad_out.dtype, f"{instance}, {items}", programmatic=programmatic)
+        sort[multiprocessors(grad_out.device), SORTING, sorting_bytes(items)](
+            index.reshape(-1).contiguous(),
+            keys,
+            order,
+            grad_weight,
+            count,
+            (entries - 1).bit_length(),
+            entries * n // width,
+        )
+        clearing = 0
+    else:
+        keys, order = torch.sort(index.reshape(-1).to(short), stable=True)
+    edges = grad_out.new_empty((chunks, 2, n), dtype=accumulator(grad_out.dtype))
+    sums = kernel("embedding", "embedding_sums", grad_out.dtype, instance, programmatic=programmatic)
     sums[(grid[0] + clearing, grid[1]), block](
         grad_out, keys, order, grad_weight, edges, count, chunks, entries, n, ctx.padding
     )
-    joined = kernel("embedding", "embedding_edges", grad_out.dtype, f"{width}, {key}")
+    joined = kernel("embedding", "embedding_edges", grad_out.dtype, instance, programmatic=programmatic)
     joined[grid, block](keys, edges, grad_weight, count, n, ctx.padding)
     return None, grad_weight
+
+
+def sorting_bytes(items: int) -> int:
+    """Return the size of Sorting<items> in embedding.cu."""
+    counts = (SORTING // WARP + SORTING // DIGITS) * DIGITS
+    return 2 * counts + 4 * (DIGITS // WARP + SORTING * items)
+
+
+@functools.lru_cache(maxsize=1024)
+def _items(count: int, entries: int, device: torch.device) -> int:
+    """Return how many indices a thread of `embedding_sort` takes, 0 where one block can't sort them."""
+    room = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    for items in ITEMS:
+        if count <= SORTING * items and entries * SORTING * items <= 1 << 32 and sorting_bytes(items) <= room:
+            return items
+    return 0

@@ -26,8 +26,13 @@ def c_name(op: str, dtype: torch.dtype) -> str:
 
 
 @functools.cache
-def kernel(file: str, template: str, dtype: torch.dtype, *arguments: str) -> RawKernel:
-    """Return ``template<dtype, arguments>`` of ``cuda_src/file.cu``; it compiles at its first launch."""
+def kernel(file: str, template: str, dtype: torch.dtype, *arguments: str, programmatic: bool = False) -> RawKernel:
+    """Return ``template<dtype, arguments>`` of ``cuda_src/file.cu``; it compiles at its first launch.
+
+    One that begins with ``wait_for_previous()`` may be `programmatic`.
+    """
+    if programmatic:
+        return kernel(file, template, dtype, *arguments).configured(programmatic=True)
     instance = f"{template}<{', '.join((c_name(file, dtype), *arguments))}>"
     return RawKernel(path=own_sources() / f"{file}.cu", name=instance, strided=True)
 

@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from rawkern.base.overrides import overridable
+from rawkern.engines.devices import overlaps
 from rawkern.library.instances import kernel, not_a_tensor
-from rawkern.library.rows import BLOCK, THREADS, WARP, accumulator, contiguous, pack_width, symbolic
-from rawkern.library.sum import part_sums
+from rawkern.library.rows import accumulator, contiguous, pack_width, symbolic
+from rawkern.library.sum import row_sums
 from rawkern.operators import op
-
-SIZE = 1 << 13  # elements of x that a group of threads scales
-PARTS = 512  # sums at most, which each group adds up for itself
 
 
 @overridable
@@ -49,11 +47,10 @@ def scale_by_sign_of_sum(x: Tensor) -> Tensor:
 def _scale(x: Tensor) -> tuple[Tensor, Tensor]:
     x = contiguous(x)
     n = x.numel()
-    total = x.new_empty(1, dtype=accumulator(x.dtype))
     if not symbolic(n) and not n:
-        return torch.empty_like(x), total.zero_()
-    parts = part_sums(x, 1, n, 1 if symbolic(n) else max(1, min(PARTS, n // SIZE)), total.dtype)
-    return _scaled(x, parts, total), total
+        return torch.empty_like(x), x.new_zeros(1, dtype=accumulator(x.dtype))
+    total = row_sums(x, 1, n, accumulator(x.dtype))
+    return _scaled(x, total), total
 
 
 _scale.vmap(_scale.operator.one_by_one)
@@ -69,7 +66,7 @@ def _(ctx: Any, grad_out: Tensor) -> Tensor:
 def _scale_like(x: Tensor, total: Tensor) -> Tensor:
     """2 * x if `total` is positive, else -2 * x."""
     x = contiguous(x)
-    return _scaled(x, total, None) if symbolic(x.numel()) or x.numel() else torch.empty_like(x)
+    return _scaled(x, total) if symbolic(x.numel()) or x.numel() else torch.empty_like(x)
 
 
 _scale_like.vmap(_scale_like.operator.one_by_one)
@@ -80,12 +77,11 @@ def _(ctx: Any, v: Tensor) -> tuple[Tensor, None]:
     return _scale_like(v, *ctx.saved_tensors), None
 
 
-def _scaled(x: Tensor, parts: Tensor, total: Tensor | None) -> Tensor:
+def _scaled(x: Tensor, total: Tensor) -> Tensor:
     out = torch.empty_like(x)
     n = x.numel()
-    width, grid = pack_width(n, x, out, cpu=1), 1 if symbolic(n) else -(-n // SIZE)
-    group, block = (BLOCK, THREADS) if x.is_cuda else (WARP, WARP)
-    kernel("scale_by_sign_of_sum", "scale_by_sign", x.dtype, f"{width}, {group}")[grid, block](
-        x, parts, total, out, n, SIZE, parts.numel()
-    )
+    width = pack_width(n, x, out, cpu=1)
+    programmatic = overlaps(x.device)
+    scale = kernel("scale_by_sign_of_sum", "scale_by_sign", x.dtype, str(width), programmatic=programmatic)
+    scale.forall(n // width)(x, total, out, n // width)
     return out

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rawkern.base.overrides import overridable
+from rawkern.engines.devices import overlaps
 from rawkern.library.instances import C_NAMES, kernel, not_a_tensor
 from rawkern.library.rows import (
     BLOCK,
@@ -148,7 +149,8 @@ def _spread(grad_out: Tensor, shape: list[int], dims: list[int], average: bool) 
     scale = 1 / max(n, 1) if average and not symbolic(n) else 1.0
     width = 1 if symbolic(n, inner) or not grad.is_cuda else pack_width(n if inner == 1 else inner, grad_out, grad)
     packs = grad.numel() // width
-    kernel("sum", "spread", grad.dtype, str(width)).forall(packs)(grad_out, grad, packs, n, inner, scale)
+    spread = kernel("sum", "spread", grad.dtype, str(width), programmatic=overlaps(grad.device))
+    spread.forall(packs)(grad_out, grad, packs, n, inner, scale)
     return grad if order is None else grad.permute([order.index(d) for d in range(len(shape))])
 
 
@@ -177,28 +179,27 @@ def _arranged(shape: Sequence[int], dims: Sequence[int]) -> tuple[list[int] | No
 
 def row_sums(x: Tensor, rows: int, n: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
     """Return `scale` times the sums of `rows` rows of `n` elements, in `dtype`; x is contiguous, not empty."""
-    parts = _row_parts(x, rows, n)
-    out = part_sums(x, rows, n, parts, dtype if parts == 1 else accumulator(x.dtype), scale if parts == 1 else 1.0)
-    return out if parts == 1 else row_sums(out, rows, parts, dtype, scale)
-
-
-def part_sums(x: Tensor, rows: int, n: int, parts: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
-    """Return the same of each row cut into `parts` parts, rows * parts sums."""
-    width = 1
-    group, threads, sums, grid = WARP, WARP, 1, 1  # threads of a sum, sums of a block
+    width, group, threads, sums, grid = 1, WARP, WARP, 1, 1  # threads of a sum, sums of a block
+    parts, size = 1, n
     if not symbolic(rows, n):
-        if x.is_cuda:
-            width = pack_width(n, x)
-            packs = -(-n // (width * parts))
-            if packs >= 8 * WARP:
-                group, threads = BLOCK, min(THREADS, -(-packs // (LOADS * WARP)) * WARP)
-            else:
-                sums = WARPS
+        parts = _row_parts(x, rows, n)
+        width = pack_width(n, x) if x.is_cuda else 1
+        size = -(-n // parts)
+        packs = -(-size // width)
+        if x.is_cuda and packs >= 8 * WARP:
+            group, threads = BLOCK, min(THREADS, -(-packs // (LOADS * WARP)) * WARP)
+        elif x.is_cuda:
+            sums = WARPS
+        if parts > 1:  # whole rounds of all threads, so the last parts may be empty
+            round_of_all = width * LOADS * threads
+            size = -(-size // round_of_all) * round_of_all
         grid = -(-rows * parts // sums)
-    out = x.new_empty(rows * parts, dtype=dtype)
-    arguments = f"{C_NAMES.get(dtype)}, {width}, {group}"
-    kernel("sum", "sum_rows", x.dtype, arguments)[grid, (threads, sums)](x, out, rows, n, parts, scale)
-    return out
+    last = parts == 1
+    out = x.new_empty(rows * parts, dtype=dtype if last else accumulator(x.dtype))
+    arguments = f"{C_NAMES.get(out.dtype)}, {width}, {group}"
+    add = kernel("sum", "sum_rows", x.dtype, arguments, programmatic=overlaps(x.device))
+    add[grid, (threads, sums)](x, out, rows, n, parts, size, scale if last else 1.0)
+    return out if last else row_sums(out, rows, parts, dtype, scale)
 
 
 def column_sums(x: Tensor, outer: int, n: int, inner: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
@@ -217,7 +218,7 @@ def column_sums(x: Tensor, outer: int, n: int, inner: int, dtype: torch.dtype, s
         grid = tiles * parts
     out = x.new_empty(outer * parts * inner, dtype=dtype if parts == 1 else accumulator(x.dtype))
     arguments = f"{C_NAMES.get(out.dtype)}, {width}"
-    columns = kernel("sum", "sum_columns", x.dtype, arguments)
+    columns = kernel("sum", "sum_columns", x.dtype, arguments, programmatic=overlaps(x.device))
     columns[grid, (WARP, sharing)](x, out, n, inner, parts, scale if parts == 1 else 1.0)
     return out if parts == 1 else column_sums(out, outer, parts, inner, dtype, scale)
 
@@ -226,7 +227,7 @@ def _row_parts(x: Tensor, rows: int, n: int) -> int:
     if symbolic(rows, n):
         return 1
     if x.is_cuda:
-        return _parts(4 * multiprocessors(x.device), rows, n // (16 * THREADS))
+        return _parts(8 * multiprocessors(x.device), rows, n // (16 * THREADS))
     return _parts(64, rows, n // CPU_PART)
 
 

@@ -29,10 +29,16 @@ def special(dtype: torch.dtype, device: str) -> torch.Tensor:
 
 def poison(monkeypatch) -> None:
     """Let new tensors start as NaN, so that an element that no thread wrote shows."""
-    empty, empty_like, new_empty = torch.empty, torch.empty_like, torch.Tensor.new_empty
-    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: empty(*args, **kwargs).fill_(math.nan))
-    monkeypatch.setattr(torch, "empty_like", lambda *args, **kwargs: empty_like(*args, **kwargs).fill_(math.nan))
-    monkeypatch.setattr(torch.Tensor, "new_empty", lambda *args, **kwargs: new_empty(*args, **kwargs).fill_(math.nan))
+
+    def poisoned(make):
+        def made(*args, **kwargs) -> torch.Tensor:
+            t = make(*args, **kwargs)
+            return t.fill_(math.nan if t.is_floating_point() else -1)
+
+        return made
+
+    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+        monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
 
 
 def layouts(dtype: torch.dtype, device: str) -> dict[str, torch.Tensor]:

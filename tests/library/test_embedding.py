@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import rawkern
+from rawkern.library import embedding, instances
 from tests.library.common import DTYPES, compare, numbers, poison
 
 
@@ -84,3 +85,21 @@ def test_an_index_outside_the_table_is_reported() -> None:
         rawkern.embedding(torch.tensor([[0, 1], [7, 1]], dtype=torch.int32), torch.zeros(5, 3))
     with pytest.raises(IndexError, match=r"input is 7"):
         rawkern.embedding(torch.tensor(7), torch.zeros(5, 3))
+
+
+@pytest.mark.parametrize(("count", "entries"), [(1, 1), (33, 5), (1000, 300), (4095, 70_000), (4096, 1 << 20)])
+def test_one_block_sorts_indices_and_the_others_clear(count: int, entries: int, device: str) -> None:
+    """A GPU's backward of up to 16,384 indices begins with this kernel; equal indices stay in order."""
+    index = torch.randint(0, entries, (count,), generator=torch.Generator().manual_seed(count)).to(device)
+    index[-1] = entries - 1
+    items, width = 4, 2
+    cleared = torch.full((3000, width), 7.0, device=device)
+    keys, order = (torch.empty(count, dtype=dtype, device=device) for dtype in (torch.int32, torch.int64))
+    sort = instances.kernel("embedding", "embedding_sort", torch.float32, f"{width}, int, {items}")
+    sort[3, embedding.SORTING, embedding.sorting_bytes(items)](
+        index, keys, order, cleared, count, (entries - 1).bit_length(), len(cleared)
+    )
+    wanted, at = torch.sort(index, stable=True)
+    assert torch.equal(keys.long(), wanted)
+    assert torch.equal(order, at)
+    assert not cleared.any()

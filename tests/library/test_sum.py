@@ -81,3 +81,23 @@ def test_sums_are_the_same_in_every_run(device: str) -> None:
     for dim in (0, 1, None):
         first = rawkern.sum(x, dim)
         assert all(torch.equal(first, rawkern.sum(x, dim)) for _ in range(3))
+
+
+def test_kernels_that_begin_early_wait_for_the_one_before(device: str) -> None:
+    """Each operator reads at once what the one before it writes, also in a CUDA graph."""
+    n = 1 << 18
+    x = torch.zeros(n, device=device)
+
+    def run(k: int) -> torch.Tensor:
+        x.fill_(k)
+        return rawkern.sum(rawkern.scale_by_sign_of_sum(rawkern.square(x)))
+
+    out = [run(k) for k in range(1, 20)]
+    assert [t.item() for t in out] == [2.0 * k * k * n for k in range(1, 20)]
+    if device == "cuda":
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            recorded = run(3)
+        x.zero_()
+        graph.replay()
+        assert recorded.item() == 18.0 * n
