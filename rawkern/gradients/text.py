@@ -475,17 +475,20 @@ def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[A
             behind_it = Cast(f"{kind}*", Name(f"grad_{a.name}") + a.sizes[0], bits=True)
             found.append(tree.variable(f"{kind}*", a.name, behind_it))
         elif a in wanted:
-            found.append(_shared(a, kind, a.name))
+            found.append(_declared(a, kind, a.name))
     return found
 
 
-def _shared(array: Array, kind: str, name: str) -> Statement:
+def _declared(array: Array, kind: str, name: str) -> Statement:
+    if array.private:
+        return Declare(kind, name, extents=array.extents)
     extents = (None,) if array.dynamic else array.sizes
     return Declare(f"{'extern ' if array.dynamic else ''}__shared__ {kind}", name, extents=extents)
 
 
 def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[Statement]:
-    return [_shared(a, summed_spelling(a.type, names), f"grad_{a.name}") for a in kernel.shared if a in reverse.shadows]
+    every = [a for a in kernel.shared if a in reverse.shadows]
+    return [_declared(a, summed_spelling(a.type, names), f"grad_{a.name}") for a in every]
 
 
 def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[Statement]:
@@ -524,14 +527,16 @@ def _how_often(row: Row) -> str:
 def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[Statement]:
     """Lines that set the shadows to 0, all threads of the block together."""
     found: list[Statement] = []
+    together = False
     thread = expr.thread_number(kernel.block)
     for a in kernel.shared:
         if a not in reverse.shadows or a in reverse.set_whole:
             continue
         kind, grad = summed_spelling(a.type, names), Name(f"grad_{a.name}")
         zero = expr.call(kind) if isinstance(a.type, Aggregate) else expr.number(0.0, kind)
-        place: Node = grad if len(a.sizes) < 2 else expr.address(expr.element(grad, [0] * len(a.sizes)))
-        sets = Assign(place["i"] if a.sizes else place, zero)
-        threads = math.prod(kernel.block)
-        found.append(tree.counting(tree.variable("int", "i", thread), math.prod(a.sizes), threads, [sets], inline=True))
-    return [*found, BARRIER] if found else []
+        place: Node = grad if len(a.extents) < 2 else expr.address(expr.element(grad, [0] * len(a.extents)))
+        sets = Assign(place["i"] if a.extents else place, zero)
+        first, threads = (expr.literal("0"), 1) if a.private else (thread, math.prod(kernel.block))
+        start, together = tree.variable("int", "i", first), together or not a.private
+        found.append(tree.counting(start, math.prod(a.extents), threads, [sets], inline=True))
+    return [*found, BARRIER] if together else found

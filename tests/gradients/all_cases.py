@@ -9,6 +9,7 @@ from tests.gradients import (  # noqa: F401
     cases_groups,
     cases_half,
     cases_inplace,
+    cases_locals,
     cases_models,
     cases_objects,
     cases_public,

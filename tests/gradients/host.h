@@ -34,7 +34,7 @@ static double __hmul(double a, double b) { return a * b; }
 static double __hadd(double a, double b) { return a + b; }
 template <typename T> static T __ldg(const T* p) { return *p; }
 static Index threadIdx, blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
-enum { THREADS = 128, STACK = 1 << 16 };
+enum { THREADS = 128, STACK = 1 << 18 };
 static ucontext_t scheduler, fibers[THREADS];
 static char stacks[THREADS][STACK];
 static bool done[THREADS];

@@ -131,7 +131,7 @@ def memory(text) -> list[tuple[str, str]]:
     return [*(("value", n) for n in PLACES), *(("grad", n) for n in PLACES), ("copy", "y"), ("copy", "z"), *tapes]
 
 
-PLACE = r"&?((?:grad_|(?=sum_))(s\d|sum_)?\w*(?:\[[^\[\]]*\])+(?:\.\w)?)"
+PLACE = r"&?((?:grad_|(?=sum_))(s\d|l\d|sum_)?\w*(?:\[[^\[\]]*\])+(?:\.\w)?)"
 
 
 def watched(source: str) -> str:

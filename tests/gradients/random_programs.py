@@ -18,6 +18,7 @@ from tests.gradients.random_flat import Flat
 from tests.gradients.random_groups import Groups
 from tests.gradients.random_inplace import InPlace
 from tests.gradients.random_kernels import Program
+from tests.gradients.random_locals import Locals
 from tests.gradients.random_maps import Maps
 from tests.gradients.random_maxima import Maxima
 from tests.gradients.random_objects import Objects
@@ -53,6 +54,7 @@ KINDS = {
         Versions,
         Pipelines,
         Tapes,
+        Locals,
     )
 }
 #: Seeds that failed once, by kind; the suite runs them.
@@ -70,7 +72,7 @@ def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
     others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 14: Buffers, 15: Trees}
     if seed % 16 == 8:
-        return (Corners, Maps, Flat, Versions, Pipelines, Tapes)[seed // 16 % 6](seed)
+        return (Corners, Maps, Flat, Versions, Pipelines, Tapes, Locals)[seed // 16 % 7](seed)
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

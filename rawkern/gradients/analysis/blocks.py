@@ -83,7 +83,7 @@ def _over_tiles(kernel: Kernel) -> Loop | None:
         if isinstance(i, Exit) or any(map(_together, (i, *(x for block in children(i) for x in walk(block)))))
     ]
     loop = found[0] if len(found) == 1 else None
-    if not isinstance(loop, Loop) or not kernel.shared or any(a.dynamic for a in kernel.shared):
+    if not isinstance(loop, Loop) or not kernel.shared or any(a.dynamic or a.private for a in kernel.shared):
         return None
     inner = [scev.iterations(i) or 0 for i in loop.body.items if isinstance(i, Loop)]
     synced = any(isinstance(i, Barrier) and i.text == "__syncthreads()" for i in loop.body.items)

@@ -126,6 +126,12 @@ def _prefetched(inner: Sequence[Store], later: Sequence[Access]) -> bool:
 
 
 @kept
+def changes(array: Array, loop: Loop, kernel: Kernel) -> bool:
+    """Whether iterations of a loop read of an array what those before them have written."""
+    return bool(stores(loop.body, array)) and not fresh(array, loop, kernel)
+
+
+@kept
 def late(array: Array, loop: Loop, kernel: Kernel) -> tuple[str, str] | None:
     """Why a shared array cannot be read again in the loop's backward, and what to do; None where it can."""
     inner = stores(loop.body, array)

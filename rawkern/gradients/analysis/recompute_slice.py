@@ -26,6 +26,7 @@ from rawkern.gradients.ir import (
     computed_in,
     inside,
     operands,
+    spelled_index,
     walk,
 )  # fmt: skip
 
@@ -52,10 +53,12 @@ class Copy:
     syncs: bool = False
     loop: Loop | None = None  # the loop of which this is an iteration
     hoisted: set[Value] = field(default_factory=set)
-    #: Lines before a loop, and at the end of its iterations, where its variables are still as they began.
-    watched: dict[Loop, tuple[list[Any], list[Any]]] = field(default_factory=dict)
+    #: Lines before a loop, at the start of its iterations, and at the end, where its variables are as they began.
+    watched: dict[Loop, tuple[list[Any], list[Any], list[Any]]] = field(default_factory=dict)
     saved: dict[Value, list[Any]] = field(default_factory=dict)  # by value: the lines after it that put it on a tape
     given: set[Value] = field(default_factory=set)  # values from a tape, which are not computed
+    kept_before: dict[Loop, dict[Array, str]] = field(default_factory=dict)  # copies of local arrays before a loop
+    kept_each: dict[Loop, list[Array]] = field(default_factory=dict)  # those that its lines copy in each iteration
 
     def owner(self, value: Value) -> Copy:
         frame: Copy | None = self
@@ -78,10 +81,10 @@ class Copy:
         owner.named.add(value)
         return Name(self.name(value))
 
-    def watch(self, loop: Loop, before: list[Any], last: list[Any]) -> None:
+    def watch(self, loop: Loop, before: list[Any], last: list[Any], first: Sequence[Any] = ()) -> None:
         """Let a loop of this block be printed with these lines; a result of it has to be used."""
-        given = self.watched.get(loop, ([], []))
-        self.watched[loop] = [*given[0], *before], [*given[1], *last]
+        given = self.watched.get(loop, ([], [], []))
+        self.watched[loop] = [*given[0], *before], [*given[1], *first], [*given[2], *last]
 
     def name(self, value: Value) -> str:
         if value.op == "result" and isinstance(value.attr, Loop):  # one variable before, in and after the loop
@@ -91,7 +94,9 @@ class Copy:
 
     def inputs(self, value: Value) -> tuple[Value, ...]:
         """The values that the copy computes one from: of a load that reads a tape the place there."""
-        return value.args if value.tape is None or self.replays else value.tape
+        if value.tape is not None and not self.replays:
+            return value.tape
+        return spelled_index(value.attr, value.args) if value.op == "load" else value.args
 
     def _demand(self, value: Value) -> None:
         if value.op in TRIVIAL:
@@ -162,6 +167,8 @@ class Copy:
         args = [self.outside(a, loop) for a in value.args]
         if value.op == "select":
             return expr.where(*args)
+        if value.op == "call":
+            return self.called(value, args)
         return Unary(value.attr, args[0]) if value.op == "unary" else self.cast(value, args[0])
 
     def without_implied(self, value: Value, named: Callable[[Value], bool]) -> list[Value]:
@@ -205,7 +212,9 @@ class Copy:
             steps = induction(item)
             kept = [c for c in item.carried if c.phi in self.needed]
             return (item.condition, *(v for c in kept for v in (c.init, *(() if c.phi in steps else (c.next,)))))
-        return operands(item) if item in self.kept or isinstance(item, Exit) else ()
+        if isinstance(item, Store) and item in self.kept:
+            return (*spelled_index(item.place, item.index), item.value)
+        return operands(item) if isinstance(item, Exit) else ()
 
     def _mark(self, block: Block, live: set[Array]) -> None:
         for item in reversed(block.items):
@@ -216,7 +225,7 @@ class Copy:
             elif isinstance(item, Store):
                 if item.place.array in live or (self.stores_all and not item.place.array.shared):
                     self.kept.add(item)
-                    for each in (*item.index, item.value):
+                    for each in (*spelled_index(item.place, item.index), item.value):
                         self._demand(each)
             elif isinstance(item, Exit):
                 self._demand(item.condition)
@@ -255,11 +264,13 @@ class Copy:
         self._mark(item.then, live)
         self._mark(item.other, before)
         live |= before
-        if wanted or any(i in self.needed or i in self.kept for block in children(item) for i in walk(block)):
+        every = [i for block in children(item) for i in walk(block)]
+        if wanted or any(i in self.needed or i in self.kept or i in self.kept_before for i in every):
             self.kept.add(item)
             self._demand(item.condition)
 
     def _mark_loop(self, item: Loop, live: set[Array]) -> None:
+        self._mark_copied(item, live)
         stores = any(
             isinstance(i, Store) and (i.place.array in live or (self.stores_all and not i.place.array.shared))
             for i in walk(item.body)
@@ -283,6 +294,12 @@ class Copy:
             self._demand(item.condition)
             self._mark(item.test, live)
 
+    def _mark_copied(self, loop: Loop, live: set[Array]) -> None:
+        """What copies before a loop, or its iterations, read."""
+        copied = {*self.kept_before.get(loop, ()), *self.kept_each.get(loop, ())}
+        self.loads |= copied
+        live |= copied
+
     # Of `Frame`.
     def text(self, value: Value) -> Node:
         """An expression for a value."""
@@ -290,6 +307,10 @@ class Copy:
 
     def cast(self, value: Value, arg: Node) -> Node:
         """A conversion."""
+        raise NotImplementedError
+
+    def called(self, value: Value, args: Sequence[Node]) -> Node:
+        """A call of a function."""
         raise NotImplementedError
 
 

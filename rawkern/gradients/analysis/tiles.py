@@ -82,7 +82,8 @@ def _computes(item: Any, kernel: Kernel, loop: Loop) -> bool:
     """Whether an item of a loop only computes, from what other threads can have, too."""
     if not isinstance(item, Value) or item.op in (*COLLECTIVE, "result"):
         return False
-    if item.op == "load" and item.attr.array.shared and privatizable.late(item.attr.array, loop, kernel) is not None:
+    array = item.attr.array if item.op == "load" else None
+    if array and array.shared and (array.private or privatizable.late(array, loop, kernel) is not None):
         return False
     return all(_known(a) for a in item.args if not inside(a.block, loop.body))
 

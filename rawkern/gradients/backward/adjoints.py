@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,8 +86,8 @@ class Adjoints:
     def grad(self, name: str) -> str:
         return f"grad_{name}"
 
-    def finished(self, frame: Frame) -> None:
-        """Note what a copy reads; those around it have to have written it."""
+    def finished(self, frame: Frame, brought: Iterable[Array] = ()) -> None:
+        """Note what a copy reads; those around it have to have written it, but what a tape has `brought` back."""
         self.read |= {a.whole for a in frame.loads}
         if frame.outer is not None:
             found = frame.loads | frame.after
@@ -95,6 +95,7 @@ class Adjoints:
                 body = frame.loop.body
                 own = {a for a in found if loops.stores(body, a) and privatizable.fresh(a, frame.loop, self.kernel)}
                 found = {a for a in found if a not in own or not privatizable.same_places(a, frame.loop, self.kernel)}
+                found -= {*brought, *frame.outer.kept_before.get(frame.loop, ())}
             frame.outer.after |= found
 
     def contribute(self, value: Value, term: Node, out: list[Statement]) -> None:

@@ -6,6 +6,7 @@ asks for by `use` is printed, with all that it is computed from, in the order of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rawkern.gradients import ir, types
@@ -13,10 +14,12 @@ from rawkern.gradients.analysis.recompute_slice import TRIVIAL, Copy
 from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import PRODUCTS, SUMS, Binary, Cast, Name, Node, Unary
+from rawkern.gradients.code.names import spelling
 from rawkern.gradients.code.tree import BARRIER, Assign, Barrier, Declare, For, If, Jump, Run, Statement, While
 from rawkern.gradients.index.scev import induction, iterations, loops_around, plain
 from rawkern.gradients.ir import (
     COLLECTIVE,
+    Array,
     Block,
     Carried,
     Exit,
@@ -28,6 +31,7 @@ from rawkern.gradients.ir import (
     computed_in,
     inside,
     operands,
+    spelled_index,
     walk,
 )  # fmt: skip
 from rawkern.gradients.rules import spelled
@@ -67,7 +71,7 @@ class Frame(Copy):
             return self.negated(value.args[0], self.text)
         if value.tape is not None and not self.replays:
             return self.taped(value)
-        args = [self.text(a) for a in value.args]
+        args = [self.text(a) for a in self.inputs(value)]
         if value.op == "unary":
             return Unary(value.attr, args[0])
         if value.op == "cast":
@@ -75,7 +79,7 @@ class Frame(Copy):
         if value.op == "select":
             return expr.where(*args)
         if value.op == "call":
-            return expr.call(self._function(value), *args)
+            return self.called(value, args)
         if value.op == "shfl":
             return shuffle(value.attr, *args)
         if value.op == "reduce":
@@ -94,11 +98,12 @@ class Frame(Copy):
         thread, threads = map(Name, (self.names.of("thread", "thread"), self.names.of("threads", "threads")))
         return Name(self.names.tape(load))[thread if index is None else index * threads + thread]
 
-    def _function(self, value: Value) -> str:
+    def called(self, value: Value, args: Sequence[Node]) -> Node:
+        """A call of a function."""
         if isinstance(value.attr, str):
-            return value.attr
+            return expr.call(value.attr, *args)
         rule, name = value.attr
-        return spelled(rule, "double") if self.names.double and value.type == "float" else name
+        return expr.call(spelled(rule, "double") if self.names.double and value.type == "float" else name, *args)
 
     def cast(self, value: Value, arg: Node) -> Node:
         kind = self.names.type(value.type)
@@ -107,7 +112,7 @@ class Frame(Copy):
 
     def used(self, place: Place, index: tuple[Value, ...], name: str) -> Node:
         """An element, for the reverse."""
-        return expr.element(name, [self.express(i) for i in index], place.fields)
+        return expr.element(name, [self.express(i) for i in spelled_index(place, index)], place.fields)
 
     def printed(self) -> list[Statement]:
         """The statements of the copy; after `settle`."""
@@ -120,9 +125,12 @@ class Frame(Copy):
 
     def lines(self, block: Block) -> list[Statement]:
         out: list[Statement] = []
+        if block is self.block:
+            out += [self.array(a, name) for each in self.kept_before.values() for a, name in each.items()]
         for item in block.items:
             if item in self.skip:
                 continue
+            out += [self.copied(a, Name(name), Name(a.name)) for a, name in self.kept_before.get(item, {}).items()]
             if isinstance(item, Value):
                 out += self._value(item)
             elif isinstance(item, Exit):
@@ -148,8 +156,22 @@ class Frame(Copy):
             return [self._stored(item)]
         return self._if(item) if isinstance(item, ir.If) else self._watched(item)
 
+    def array(self, array: Array, name: str, *more: int) -> Statement:
+        """The declaration of a copy of a local array, or of so many."""
+        return Declare(spelling(array.type, self.names), name, extents=(*more, *array.extents))
+
+    def copied(self, array: Array, to: Node, source: Node) -> Statement:
+        """A line that copies a local array."""
+        index = [self.names.fresh("i") for _ in array.extents]
+        target, value = (expr.element(each, list(map(Name, index))) for each in (to, source))
+        line: Statement = Assign(target, value)
+        for name, extent in reversed([*zip(index, array.extents, strict=True)]):
+            line = tree.counting(tree.variable("int", name, 0), extent, 1, [line], inline=True)
+        return line
+
     def _stored(self, item: Store) -> Statement:
-        target = expr.element(item.place.array.name, [self.text(i) for i in item.index], item.place.fields)
+        index = [self.text(i) for i in spelled_index(item.place, item.index)]
+        target = expr.element(item.place.array.name, index, item.place.fields)
         value, kind = self.text(item.value), item.place.type
         if item.adds == "atomic":
             if isinstance(kind, str) and kind in types.HALVES and not self.names.double:
@@ -192,8 +214,8 @@ class Frame(Copy):
         return [*out, If(condition, then, other)] if then or other else out
 
     def _watched(self, item: Loop) -> list[Statement]:
-        before, last = self.watched.get(item, ([], []))
-        return [*before, *self.loop_lines(item, last=last)]
+        before, first, last = self.watched.get(item, ([], [], []))
+        return [*before, *self.loop_lines(item, first, last)]
 
     def loop_lines(
         self, item: Loop, first: list[Statement] | None = None, last: list[Statement] | None = None

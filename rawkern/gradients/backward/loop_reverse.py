@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rawkern.gradients import ir, types
@@ -13,7 +14,8 @@ from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Cast, Literal, Name, Node
 from rawkern.gradients.code.tree import BARRIER, Assign, Declare, For, If, Run, Scope, Statement
 from rawkern.gradients.index import scev
-from rawkern.gradients.ir import Block, Carried, Loop, Store, Value, walk
+from rawkern.gradients.index.ranges import most_iterations
+from rawkern.gradients.ir import Array, Block, Carried, Loop, Store, Value, walk
 from rawkern.gradients.reading.places import GOES_ON, Unroll
 
 FEW, MOST_READS = 16, 8  # iterations that are rather written out; reads of an iteration that a tape keeps
@@ -35,7 +37,8 @@ class LoopReverse(Adjoints):
         maxima = self._maxima(item, carried)
         sums = [c for c in carried if c not in maxima and loops.is_sum(c, item, self.uses)]
         alike = len(sums) + len(maxima) == len(carried)
-        if alike and privatizable.any_order(item, self.kernel, self.active.arrays, self.injective):
+        moving = any(self._moves(a, item) for a in self.kernel.shared)
+        if alike and not moving and privatizable.any_order(item, self.kernel, self.active.arrays, self.injective):
             self._same_order(item, sums, maxima, frame, out)
         else:
             self._from_the_end(item, carried, frame, out)
@@ -76,7 +79,7 @@ class LoopReverse(Adjoints):
             self.contribute(c.next, d, body)
         self.block(item.body, inner, body)
         inner.settle_loop(item)
-        self.check_late(item, inner)
+        out += self.restored(item, inner, frame)
         self.finished(inner)
         last = [tree.increment(now.name) for _, now in set_by.values()]
         lines = inner.loop_lines(item, last=[*body, *last]) if body else []
@@ -117,7 +120,7 @@ class LoopReverse(Adjoints):
         self.block(item.body, inner, body)
         self.partial -= 1
         inner.settle()
-        self.check_late(item, inner)
+        out += self.restored(item, inner, frame)
         self.finished(inner)
         begins = self._begins(item, [o for o in item.carried if o is not c and o.phi in inner.needed], at, inner, frame)
         if c.phi in inner.needed:
@@ -150,7 +153,7 @@ class LoopReverse(Adjoints):
             frame.use(c.result)
             return Name(at)
         again.settle_loop(item)
-        self.check_late(item, again)
+        out += self.restored(item, again, frame)
         self.finished(again)
         out += [*start, Scope(again.loop_lines(item, last=last))]
         return Name(at)
@@ -182,49 +185,58 @@ class LoopReverse(Adjoints):
         reads = self._only_on_tape(item, inner, frame)
         if reads:
             inner.take(reads)
-        self.check_late(item, inner)
-        self.finished(inner)
-        self._counted(item, inner, reads, frame, body, out)
+        moving = [a for a in self.kernel.shared if a in inner.loads | inner.after and self._moves(a, item)]
+        out += self.restored(item, inner, frame, moving)
+        self.finished(inner, moving)
+        self._counted(item, inner, reads, moving, frame, body, out)
         for c in carried:
             self.contribute(c.init, running[c], out)
+
+    def _moves(self, array: Array, loop: Loop) -> bool:
+        """Whether iterations of a loop read of a local array what those before them have written."""
+        return array.private and privatizable.changes(array, loop, self.kernel)
 
     def _only_on_tape(self, item: Loop, inner: Frame, frame: Frame) -> list[Value]:
         """The reads of shared memory that a tape has to keep: what they read may be something else by then.
 
         Only where the loop runs anyway, in the forward part; loops of a few iterations are rather written out.
         """
-        most = scev.iterations(item) or scev.at_most(item) or 0
-        if item.block is not frame.block or not FEW < most <= loops.LONGEST_TAPE:
+        most = scev.iterations(item) or scev.at_most(item) or most_iterations(self.kernel, item) or 0
+        if item.block is not frame.block or not 0 < most <= loops.LONGEST_TAPE:
             return []
         lost = {a for a in inner.loads if privatizable.late(a, item, self.kernel) is not None}
+        lost = {a for a in lost if (a not in inner.after and self._moves(a, item) if a.private else most > FEW)}
         found = [v for v in inner.needed if v.op == "load" and v.attr.array in lost]
         apart = any(scev.loops_around(v.block)[0] is not item for v in found)
         return [] if apart or len(found) > MOST_READS else found
 
     def _counted(
-        self, item: Loop, inner: Frame, reads: list[Value], frame: Frame, body: list[Statement], out: list[Statement]
-    ) -> None:
+        self, item: Loop, inner: Frame, reads: list[Value], moving: list[Array], frame: Frame, body: list[Statement],
+        out: list[Statement],
+    ) -> None:  # fmt: skip
         """The loop from its last iteration to its first; what iterations began with is computed, or from a tape.
 
-        `reads`: what else the tape has.
+        `reads`, `moving`: what else the tape has, reads and local arrays.
         """
         steps, found = scev.induction(item), scev.bounds(item)
         needed = [c for c in item.carried if c.phi in inner.needed]
         taped = [c for c in needed if c.phi not in steps and not self._shifts(item, c)]
         k = Name(self.names.fresh("k"))
         first = self._begins(item, [c for c in needed if c not in taped], k, inner, frame)
-        if (found is not None or scev.iterations(item) is not None) and not taped and not reads:
+        restored: list[Statement] = []
+        if (found is not None or scev.iterations(item) is not None) and not taped and not reads and not moving:
             count, kind = self.trips(item, found, frame, out)
         else:
-            count, kind = self._tape(item, taped, reads, frame, first, k, out), "int"
+            count, kind = self._tape(item, taped, reads, moving, frame, first, restored, k, out), "int"
         own = next((s for s in first if (s.type, s.value) == (kind, k)), None)
         if own is not None:  # the loop's own variable counts from 0
             new = {k.name: own.name}
             first = [tree.with_expressions(s, lambda e: expr.renamed(e, new)) for s in first if s is not own]
+            restored = tree.deep(restored, lambda e: expr.renamed(e, new))
             k = Name(own.name)
         known = expr.integer(count)
         last = count - 1 if known is None else expr.node(known - 1)
-        lines = [*first, *inner.lines(item.body), *body]
+        lines = [*first, *restored, *inner.lines(item.body), *body]
         out.append(For(tree.variable(kind, k.name, last), expr.infix(k, ">=", 0), Assign(k, ONE, "-="), lines))
 
     @staticmethod
@@ -274,24 +286,31 @@ class LoopReverse(Adjoints):
         return e if v.type == kind and isinstance(e, Name | Literal) else Cast(kind, e)
 
     def _tape(
-        self, item: Loop, taped: list[Carried], reads: list[Value], frame: Frame, first: list[Declare], k: Node,
-        out: list[Statement],
+        self, item: Loop, taped: list[Carried], reads: list[Value], moving: list[Array], frame: Frame,
+        first: list[Declare], restored: list[Statement], k: Node, out: list[Statement],
     ) -> Node:  # fmt: skip
         """Keep what iterations begin with, and these reads, where the loop runs anyway or in a run for it.
 
-        Returns how many there are.
+        Returns how many there are. `first`, `restored`: get the lines that an iteration of the backward begins with.
         """
         known = scev.iterations(item)
         most = known if known is not None and known <= loops.LONGEST_TAPE else scev.at_most(item)
         trap = known is None or most is None
-        most = self._most(item, taped) if most is None else most
-        here = item.block is frame.block and bool(taped or reads)
+        most = self._most(item, taped, moving) if most is None else most
+        here = item.block is frame.block and bool(taped or reads or moving)
         again = frame if here else Frame(item.body, frame, self.names, loop=item)
         count = self.names.fresh("iterations")
         start: list[Statement] = []
+        begin: list[Statement] = []
         save: list[Statement] = []
         if trap:
-            save.append(If(expr.infix(count, "==", most), [Run(expr.call("__trap"))], inline=True))
+            full = If(expr.infix(count, "==", most), [Run(expr.call("__trap"))], inline=True)
+            (begin if moving else save).append(full)
+        for a in moving:
+            tape = self.names.fresh(f"{a.name}_tape")
+            start.append(frame.array(a, tape, max(most, 1)))
+            begin.append(frame.copied(a, Name(tape)[count], Name(a.name)))
+            restored.append(frame.copied(a, Name(a.name), Name(tape)[k]))
         for v in [*(c.phi for c in taped), *reads]:
             tape = self.names.fresh(f"{v.attr.array.name if v in reads else v.name or 't'}_tape")
             kind = self.names.type(v.type)
@@ -305,23 +324,28 @@ class LoopReverse(Adjoints):
         start.append(tree.variable("int", count, 0))
         save.append(tree.increment(count))
         if here:
-            frame.watch(item, start, save)
+            frame.watch(item, start, save, begin)
+            frame.kept_each[item] = moving
             for c in taped[:1]:
                 frame.use(c.result)
         else:
+            again.after |= set(moving)
             again.settle_loop(item)
-            self.check_late(item, again)
+            out += self.restored(item, again, frame)
             self.finished(again)
-            out += [*start, Scope(again.loop_lines(item, save))]
+            out += [*start, Scope(again.loop_lines(item, [*begin, *save] if moving else save))]
         return Name(count) if trap else Literal(str(known))
 
-    def _most(self, item: Loop, taped: list[Carried]) -> int:
+    def _most(self, item: Loop, taped: list[Carried], moving: list[Array]) -> int:
         """How many iterations of a loop a tape has room for, where it does not tell itself."""
-        most = 64 if loops.shrinks(item) else self.max_iterations
-        if most is not None:
-            return most
+        if loops.shrinks(item):
+            return 64
+        known = [n for n in (self.max_iterations, most_iterations(self.kernel, item)) if n is not None]
+        if known:
+            return min(known)
         own = [c for c in taped or item.carried if c.phi.name != GOES_ON] or item.carried
-        names = sorted({c.phi.name or "a variable" for c in own})
+        own = [] if moving and not taped else own
+        names = sorted({*(c.phi.name or "a variable" for c in own), *(a.name for a in moving)})
         carry = f"{', '.join(names)} {'carries' if len(names) == 1 else 'carry'}"
         error = self.where.refuse(
             item.line, f"{carry} a value from one iteration to the next other than as a sum",
@@ -330,12 +354,24 @@ class LoopReverse(Adjoints):
         self.unrolling.append(Unroll(_with_outer(item), error))
         return 1
 
-    def check_late(self, item: Loop, frame: Frame) -> None:
-        """Ask not to read shared memory that may hold something else by now."""
-        for array in frame.loads | frame.after:
+    def restored(self, item: Loop, copy: Frame, frame: Frame, moving: Sequence[Array] = ()) -> list[Statement]:
+        """Lines after which local arrays are as they were before a loop; shared memory has to be as it was.
+
+        `copy`: what reads them. `moving`: those that a tape brings back.
+        """
+        found: list[Statement] = []
+        for array in sorted(copy.loads | copy.after, key=lambda a: a.name):
             why = privatizable.late(array, item, self.kernel)
-            if why is not None:
+            if why is None or array in moving:
+                continue
+            if not array.private:
                 self.unrolling.append(Unroll(_with_outer(item), self.where.refuse(item.line, *why)))
+                continue
+            kept = frame.kept_before.setdefault(item, {})
+            if array not in kept:
+                kept[array] = self.names.fresh(f"{array.name}_before")
+            found.append(frame.copied(array, Name(array.name), Name(kept[array])))
+        return found
 
     # Of `TileReverse` and `Reverse`.
     def tiles(self, item: Loop) -> list[tiles.Tile]: ...

@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.index.answers import kept
-from rawkern.gradients.ir import Block, Carried, If, Loop, Value, computed_in
+from rawkern.gradients.ir import PURE, Block, Carried, If, Loop, Value, computed_in
 
 MOST = 1024  # iterations that are counted
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "!=": operator.ne}
@@ -50,9 +50,7 @@ def invariant(value: Value, loop: Loop) -> bool:
     """Whether a value is the same in every iteration: defined before, or computed from such alone."""
     if not computed_in(value, loop):
         return True
-    return value.op in ("const", "param", "special", "cast", "unary", "binary", "select") and all(
-        invariant(a, loop) for a in value.args
-    )
+    return value.op in PURE and all(invariant(a, loop) for a in value.args)
 
 
 def loops_around(block: Block) -> list[Loop]:

@@ -25,6 +25,7 @@ from rawkern.gradients.ir.nodes import (
     made_of,
     operands,
     place_of,
+    spelled_index,
     suffix,
     walk,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "place_of",
     "printed",
     "renumber",
+    "spelled_index",
     "substitute",
     "suffix",
     "verify",

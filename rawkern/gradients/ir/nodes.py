@@ -61,7 +61,8 @@ class Array:
     const: bool = False
     dynamic: bool = False  # of the bytes that a launch gives each block
     raw: bool = False  # bytes, whose type a cast tells
-    private: bool = False  # a local array: its first index is the number of the thread, which has that part alone
+    #: A local array: each thread has one. In the IR all of a block's are one array, whose first index is the thread.
+    private: bool = False
     accessor: str = ""  # of a parameter that is an accessor of PyTorch's: the type of its sizes
     region: int = 0  # which part of a shared array it is, where its parts have nothing to do with one another
 
@@ -69,6 +70,11 @@ class Array:
     def whole(self) -> Array:
         """The array that is declared."""
         return replace(self, region=0)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Those of its declaration in C."""
+        return self.sizes[1:] if self.private else self.sizes
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,11 @@ class Place:
     @property
     def suffix(self) -> str:
         return suffix(self.fields)
+
+
+def spelled_index(place: Place, index: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The indices of an element as C has them."""
+    return index[1:] if place.array.private else index
 
 
 def suffix(path: tuple[str, ...]) -> str:

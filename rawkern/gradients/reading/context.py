@@ -25,7 +25,8 @@ from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import BY_HAND, TYPES, WAYS_OUT, Where
 from rawkern.gradients.types import Accessor, Aggregate, Type
 
-MOST_LOCAL = 32 * 1024  # bytes that a local array in memory may take: of all threads of a block, with the gradient
+MOST_VARIABLES = 256  # elements of a local array that are variables, in each dimension
+MOST_LOCAL = 16 * 1024  # bytes that a local array in memory may take, with the gradient
 
 
 @dataclass

@@ -8,8 +8,8 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, Place, Value
-from rawkern.gradients.reading.context import Context
+from rawkern.gradients.ir import Array, Carried, Loop, Place, Value
+from rawkern.gradients.reading.context import MOST_VARIABLES, Context
 from rawkern.gradients.reading.groups import Storage, Team, collective_type, group_type
 from rawkern.gradients.reading.handlers import declarators, globals_, statements
 from rawkern.gradients.reading.kinds import in_memory
@@ -20,8 +20,10 @@ from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Pointer
 from rawkern.gradients.reading.pointers import cell
 from rawkern.gradients.reading.shared import fits, private, share
 from rawkern.gradients.reading.syntax import INSTEAD_OF_UNIONS, TYPES, contains, extents_of, identifier, without, words
+from rawkern.gradients.reading.values import binary
 from rawkern.gradients.types import Aggregate, Type
 
+MOST_ZEROS = 8  # elements of an array in memory that are set to 0 one by one
 DEVICE = {"__constant__", "__device__", "__managed__", "const", "extern", "static", ";", ","}
 NAMED = (*TYPES, "struct_specifier", "template_type", "qualified_identifier", "dependent_type")
 
@@ -204,7 +206,8 @@ def declare_array(ctx: Context, declared: Declared) -> None:
         raise ctx.refuse(node, f"the initializer {text_of(value)!r}", "use one list in braces")
     at: int = inner.start_byte
     kind = declared.kind
-    if at in ctx.settings.in_memory and kind is not None:
+    lies = at in ctx.settings.in_memory or (kind is not None and max(sizes) > MOST_VARIABLES and fits(kind, sizes))
+    if lies and kind is not None:
         pointer = private(ctx, node, name, kind, sizes)
         ctx.scopes[-1][name] = Var(name, None, pointer)
         if value is not None:
@@ -215,7 +218,7 @@ def declare_array(ctx: Context, declared: Declared) -> None:
     var = local(ctx, node, name, kind, sizes)
     if value is not None:
         fill(ctx, value, var, None, named(value))
-    if kind is not None and fits(ctx, kind, sizes) and (isinstance(kind, str) or value is None):
+    if kind is not None and fits(kind, sizes) and (isinstance(kind, str) or value is None):
         ctx.local_arrays.update({part: at for part in _parts(var)})
     ctx.scopes[-1][name] = var
     return None
@@ -231,13 +234,32 @@ def _fill_memory(ctx: Context, node: Any, pointer: Pointer, sizes: Sequence[int]
     given = named(value) if value is not None else []
     if len(given) > sizes[0]:
         raise ctx.refuse(node, f"the initializer {text_of(value)!r} of {sizes[0]} elements", "use one list in braces")
-    for k in range(sizes[0]):
+    listed = len(given) if len(sizes) == 1 and sizes[0] - len(given) > MOST_ZEROS else sizes[0]
+    if listed < sizes[0]:
+        _zeros(ctx, node, pointer, listed, sizes[0])
+    for k in range(listed):
         each = given[k] if k < len(given) else None
         place = cell(ctx, node, pointer, (ctx.integer(node, k),))
         if len(sizes) > 1:
             _fill_memory(ctx, node, place, sizes[1:], each)
         else:
             assign(ctx, node, place, ctx.integer(node, 0) if each is None else ctx.scalar(each))
+
+
+def _zeros(ctx: Context, node: Any, pointer: Pointer, first: int, end: int) -> None:
+    """A loop that sets elements to 0."""
+    made = Loop(node.start_point[0] + 1, ctx.block, node=node.start_byte)
+    made.test.parent = made.body.parent = made
+    k = Value(made.line, made.body, op="phi", attr=made, name="k")
+    result = Value(made.line, ctx.block, op="result", attr=made, name="k")
+
+    def iteration() -> Value:
+        assign(ctx, node, cell(ctx, node, pointer, (k,)), ctx.integer(node, 0))
+        return binary(ctx, node, "+", k, ctx.integer(node, 1))
+
+    made.condition = ctx.within(made.test, lambda: binary(ctx, node, "<", k, ctx.integer(node, end)))
+    made.carried.append(Carried(k, ctx.integer(node, first), ctx.within(made.body, iteration), result))
+    ctx.block.items += [made, result]
 
 
 def _construct_memory(ctx: Context, node: Any, pointer: Pointer, sizes: Sequence[int], kind: Aggregate) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Barrier, Block, Exit, If, Loop, Place, Store, Value, inside, made_of
+from rawkern.gradients.ir import Array, Barrier, Block, Exit, If, Loop, Place, Store, Value, inside, made_of
 from rawkern.gradients.reading.context import Context, Either, Stored
 from rawkern.gradients.reading.places import Cell, Given, NeedsStart, Pointer, Var, aggregate, fresh
 from rawkern.gradients.reading.values import binary, convert
@@ -56,11 +56,15 @@ def taken(ctx: Context, given: Given) -> Any:
 
 def load(ctx: Context, node: Any, place: Place, index: tuple[Value, ...], kind: str) -> Value:
     """What is at a place in memory: what the thread itself has stored there, where that is certain."""
-    ctx.note(place.array, False)
-    value, block = ctx.stored.get(place.array, {}).get((place, index), (None, None))
+    array = place.array
+    ctx.note(array, False)
+    value, block = ctx.stored.get(array, {}).get((place, index), (None, None))
     if value is not None and _goes_through(ctx.block, block):
         return _either(ctx, value)
-    return ctx.value(node, kind, "load", index, place)
+    made = ctx.value(node, kind, "load", index, place)
+    if array.private:  # it stays until the thread stores to the array
+        ctx.stored[array] = {**ctx.stored.get(array, {}), (place, index): (made, ctx.block)}
+    return made
 
 
 def _either(ctx: Context, found: Value | Either) -> Value:
@@ -92,8 +96,12 @@ def merge_stored(ctx: Context, branch: If, first: Stored, second: Stored) -> Non
             b, other = second.get(array, {}).get(key, (None, block))
             if b is not None and a is b and block is other:
                 ctx.stored.setdefault(array, {})[key] = a, block
-            elif b is not None:
+            elif b is not None and not (array.private and _is_read(a, array) and _is_read(b, array)):
                 ctx.stored.setdefault(array, {})[key] = Either(branch, a, b), ctx.block
+
+
+def _is_read(value: Value | Either, array: Array) -> bool:
+    return isinstance(value, Value) and value.op == "load" and value.attr.array == array
 
 
 def _goes_through(here: Block | None, block: Block | None) -> bool:
@@ -196,10 +204,10 @@ def write(ctx: Context, node: Any, cell: Cell, value: Value, adds: str = "") -> 
         made.reads_own_store = adds == "plain" and key in ctx.own_stores and inside(ctx.block, ctx.own_stores[key])
     else:
         ctx.own_stores[key] = ctx.block
-    if not array.shared and not adds:
+    if (not array.shared or array.private) and not adds:
         same = {k: v for k, v in ctx.stored.get(array, {}).items() if k[1] == cell.index}
         ctx.stored[array] = {**same, key: (value, ctx.block)}
-    elif not array.shared:
+    elif not array.shared or array.private:
         ctx.stored[array] = {}
     if cell.volatile:
         barrier(ctx, node, "__syncwarp()")

@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
-from rawkern.gradients.reading.context import Context
+from rawkern.gradients.reading.context import MOST_LOCAL, MOST_VARIABLES, Context
 from rawkern.gradients.reading.handlers import expressions
 from rawkern.gradients.reading.kinds import names_of, scope_type
 from rawkern.gradients.reading.memory import assign, part, read, taken
@@ -248,8 +248,9 @@ def local(ctx: Context, node: Any, name: str, kind: Any, sizes: Sequence[int]) -
     """A local array."""
     if not sizes:
         return plainly(ctx, node, name, kind)
-    if not 0 < sizes[0] <= 256:
-        raise ctx.refuse(node, f"the local array {name}", "give it up to 256 elements")
+    if not 0 < sizes[0] <= MOST_VARIABLES:
+        way_out = f"let it have, with its gradient, at most {MOST_LOCAL:,} bytes, of numbers of one type"
+        raise ctx.refuse(node, f"the local array {name}", way_out)
     var = Var(name, None)
     var.fields = {str(k): local(ctx, node, f"{name}_{k}", kind, sizes[1:]) for k in range(sizes[0])}
     return var

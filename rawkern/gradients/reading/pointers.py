@@ -164,8 +164,8 @@ def _through_local(ctx: Context, node: Any, base: Local, index: tuple[Value, ...
 def _not_known(ctx: Context, node: Any, what: str, part: Var) -> Exception:
     """The error for an index of a local array, or of a part of it, to raise."""
     way_out = (
-        "make the bounds of the loops around it constants; or make the array one of numbers of one type of which all "
-        f"threads of a block, with the gradients, have at most {MOST_LOCAL:,} bytes"
+        "make the bounds of the loops around it constants; or make the array one of numbers of one type that has, "
+        f"with its gradient, at most {MOST_LOCAL:,} bytes"
     )
     return ctx.unrollable(node, f"{what} is not known when deriving", way_out, ctx.local_arrays.get(part))
 

@@ -19,6 +19,7 @@ from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where, identifier, parameters_of
 from rawkern.gradients.types import Type
 
+LONG = 1000  # values of a kernel of which loops are not written out for local arrays that can be in memory
 Made = TypeVar("Made")
 Shape = tuple[int, int, int]
 Failed = NotDifferentiable | ReadAgain  # why a kernel is not read with some settings
@@ -59,6 +60,7 @@ class Reader:
     assume: bool = True  # whether parameters have the values of `Launched.constants`
 
     _read: dict[Settings, _Reading | Failed] = field(default_factory=dict)  # the readings so far
+    _written_for: frozenset[int] = frozenset()  # local arrays for which loops are written out
 
     def __post_init__(self) -> None:
         forced = [o for o in self.options if o.startswith(("-include", "--pre-include"))]
@@ -87,7 +89,7 @@ class Reader:
         other = copy(self)
         own = self.settings
         other.settings = Settings(own.block, own.grid, own.shared_mem, own.constants, outline=outline, updated=updated)
-        other.outlined = False
+        other.outlined, other._written_for = False, frozenset()
         return other
 
     def settle(self, make: Callable[[Kernel], Made | Unroll]) -> Made:
@@ -100,6 +102,12 @@ class Reader:
         """
         while True:
             read = self._typed()
+            if isinstance(read, _Reading) and self._written_for and sum(1 for _ in walk(read.kernel.body)) > LONG:
+                written_out, self.settings = self.settings, self._in_memory(self._written_for)
+                try:
+                    return self.settle(make)
+                except NotDifferentiable:
+                    self.settings = written_out
             found = make(clone(read.kernel)) if isinstance(read, _Reading) else read
             if isinstance(found, NeedsStart):
                 self.settings = replace(self.settings, starts=self.settings.starts | {found.start})
@@ -123,12 +131,18 @@ class Reader:
             if not nodes <= self.settings.unroll:
                 reason = self._hindered(nodes)
                 if reason is None:
+                    self._written_for |= frozenset() if asked.array is None else {asked.array}
                     return replace(self.settings, unroll=self.settings.unroll | nodes)
                 reasons.append(reason)
         if asked.array is not None:
-            return replace(self.settings, in_memory=self.settings.in_memory | {asked.array})
+            return self._in_memory(frozenset({asked.array}))
         others = [r for r in reasons if not isinstance(r, OfLoop)]  # what else is in the way says more
         raise others[0] if others else asked.reason
+
+    def _in_memory(self, arrays: frozenset[int]) -> Settings:
+        """With local arrays in memory, and no loops written out but those that ask for it then."""
+        self._written_for = frozenset()
+        return replace(self.settings, in_memory=self.settings.in_memory | arrays, unroll=frozenset())
 
     def again(self, more: frozenset[int] = frozenset()) -> Kernel | None:
         """Another copy of the kernel that `settle` called with, with more loops written out; None where none can be."""

@@ -37,15 +37,15 @@ def _unused(ctx: Context, name: str) -> str:
     return next(f"{name}{k}" for k in ("", *(f"_{k}" for k in range(2, 999))) if f"{name}{k}" not in taken)
 
 
-def fits(ctx: Context, kind: Type, sizes: Sequence[int]) -> bool:
-    """Whether an array of each thread's own, and its gradient, can be in shared memory."""
+def fits(kind: Type, sizes: Sequence[int]) -> bool:
+    """Whether a local array, and its gradient, can be one of the derived text."""
     scalars = set(types.scalars(kind))
     plain = len(scalars) == 1 and not scalars & {*types.HALVES} and not types.pointers(kind)
-    return plain and 2 * threads(ctx) * math.prod(sizes) * types.size(kind) <= MOST_LOCAL
+    return plain and 2 * math.prod(sizes) * types.size(kind) <= MOST_LOCAL
 
 
 def private(ctx: Context, node: Any, name: str, kind: Type, sizes: Sequence[int]) -> Pointer:
-    """An array of each thread's own, in shared memory, where an index need not be known."""
+    """An array of each thread's own, where an index need not be known."""
     in_memory(ctx, node, kind)
     array = Array(_unused(ctx, name), kind, True, (threads(ctx), *sizes), private=True)
     ctx.shared.append(array)
