@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from rawkern.compile import helper, pch, shims
 from rawkern.compile.dialect import HEADER, Dialect
@@ -59,6 +60,14 @@ def _run(
     headers = shims.needed(source.local_names) | {HEADER: dialect.header} | dict(code.headers)
     options = [*_options(source, arch), *dialect.options, *extra]
     program = code.text + append, source.name, headers, expressions, arch.startswith("sm_")
+    if _is_minimal(code.text, dialect, source.options):
+        result = _compiled(source, [*options, "-minimal"], program, dialect)
+        if result.ok or not _MORE.search(result.log):
+            return result
+    return _compiled(source, options, program, dialect)
+
+
+def _compiled(source: Source, options: list[str], program: tuple[Any, ...], dialect: Dialect) -> Result:
     found = None
     if _has_assembly(source):
         try:
@@ -71,6 +80,18 @@ def _run(
                 file=source.title,
             ) from None
     return Result(*(found or pch.compiled(nvrtc(), source, options, *program)), dialect)
+
+
+# With -minimal NVRTC leaves out the runtime's types and functions, textures and surfaces, whose names begin so: a third
+# of a small kernel's time. (What does not know the option says so.)
+_MORE = re.compile(r"\b(?:cuda|CUDA|CU|tex|surf|__cuda|__i?tex|__i?surf|libraryProperty|minimal)|#\s*include\b")
+
+
+def _is_minimal(text: str, dialect: Dialect, given: tuple[str, ...]) -> bool:
+    """Whether a source with its options is all there is, and has no name that may be one of those left out."""
+    return not (
+        dialect.options or any("include" in option or _MORE.search(option) for option in given) or _MORE.search(text)
+    )
 
 
 def _has_assembly(source: Source) -> bool:

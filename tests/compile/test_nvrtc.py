@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.compile import nvrtc
+from rawkern.compile.libnvrtc import Nvrtc
 from rawkern.compile.nvrtc import run_nvrtc
 from rawkern.compile.source import CPU_ARCH, from_text
 
@@ -53,3 +55,33 @@ def test_libcudacxx_is_as_short_as_for_nvcc(options: tuple[str, ...], limit: int
     result = run_nvrtc(from_text(code, options), CPU_ARCH)
     assert result.ok and not result.log
     assert re.search(rf"mov\.\w+\s+%r\d+, {limit};|st\.global\.\w+\s+\[%rd\d+\], {limit};", result.ptx)
+
+
+@pytest.mark.parametrize(
+    "code, runs, ok",
+    [
+        ('__global__ void k(float* x) { x[threadIdx.x] = sinf(x[0]); printf("%f", x[0]); }', ["-minimal"], True),
+        ("__global__ void k(int* x) { x[0] = y; }", ["-minimal"], False),
+        ("__global__ void k(cudaTextureObject_t t, float* x) { x[0] = tex1Dfetch<float>(t, 3); }", [""], True),
+        ("__global__ void k(int* x) { x[0] = CUDA_R_32F; }", [""], True),
+        ("struct cudaExtent {}; __global__ void k() {}", [""], False),
+        ("#define JOIN(a, b) a##b\n__global__ void k(JOIN(cud, aError_t)* x) { x[0] = cudaSuccess; }", [""], True),
+        ("#define JOIN(a, b) a##b\n__global__ void k(JOIN(cud, aExtent)* x) { x->width = 1; }", ["-minimal", ""], True),
+        ("#include <cuda_fp16.h>\n__global__ void k(half* x) { x[0] = 1; }", [""], True),
+    ],
+)
+def test_what_small_kernels_have_no_use_for_is_left_out(code: str, runs: list[str], ok: bool, monkeypatch) -> None:
+    """The runtime's types, textures and surfaces, unless the source may mean one; its code and errors are the same."""
+    found = []
+    real = Nvrtc.compiled
+
+    def compiled(self, options, *rest):
+        found.append("-minimal" * ("-minimal" in options))
+        return real(self, options, *rest)
+
+    monkeypatch.setattr(Nvrtc, "compiled", compiled)
+    source = from_text(code)
+    result = run_nvrtc(source, CPU_ARCH)
+    assert (found, result.ok) == (runs, ok)
+    monkeypatch.setattr(nvrtc, "_is_minimal", lambda *_: False)
+    assert run_nvrtc(source, CPU_ARCH) == result
