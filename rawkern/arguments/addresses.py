@@ -106,13 +106,16 @@ def storage(t: torch.Tensor) -> tuple[int, int]:
     return untyped.data_ptr(), untyped.nbytes()
 
 
+def _with_subclasses(kind: type) -> set[type]:
+    return {kind}.union(*map(_with_subclasses, type.__subclasses__(kind)))
+
+
 def live(device: str) -> dict[int, tuple[int, int, torch.Tensor]]:
     """All tensors that Python knows on a kind of device, by the start of their storage."""
     found: dict[int, tuple[int, int, torch.Tensor]] = {}
-    objects = gc.get_objects()
-    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
+    kinds = _with_subclasses(torch.Tensor)
     with private.plain_tensors():  # modes would see what subclasses are asked
-        for o in [o for o in objects if type(o) in kinds]:
+        for o in [o for o in gc.get_objects() if type(o) in kinds]:
             try:
                 if o.device.type == device and o.layout is torch.strided and private.wrapper_kind(o) is None:
                     start, size = storage(o)
