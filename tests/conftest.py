@@ -6,6 +6,7 @@ import gc
 import os
 import random
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(20_000, 20, 100)
         gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let a worker run neighbors, which share what the first one compiles; who has none left takes half of another's."""
+    if config.option.dist != "load":  # what -n stands for
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_report_header() -> str:
