@@ -69,7 +69,7 @@ STAGES = {
         "rawkern.compile.programs:build",
         "rawkern.compile.programs:parameter_names",
     ],
-    "signature, binder": ["rawkern.arguments.signature:make_signature", "rawkern.kernel:make_signature"],
+    "signature, binder": ["rawkern.arguments.signature:make_signature", "rawkern.launch.unit:make_signature"],
     "disk cache": ["rawkern.base.cache:get", "rawkern.base.cache:put"],
     "parse PTX": ["rawkern.engines.cpu.ptx.parser:parse"],
     "lower to LLVM IR": ["rawkern.engines.cpu.runtime.jit:Translation.lower"],
