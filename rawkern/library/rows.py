@@ -100,7 +100,7 @@ def _plan(rows: int, n: int, inner: int, itemsize: int, on_gpu: bool, width: int
         return Plan(1, 0, 1, -(-rows // block), block)
     if not on_gpu:
         keeps = width > 1 and itemsize <= 4 and n <= WARP * CPU_WIDTH * CPU_HELD
-        return Plan(CPU_WIDTH, CPU_HELD, WARP, rows, WARP) if keeps else Plan(1, 0, WARP, rows, WARP)
+        return Plan(CPU_WIDTH, CPU_HELD, WARP, rows, WARP) if keeps else Plan(width, 0, WARP, rows, WARP)
     elements = held * PACK_BYTES // itemsize  # of a thread
     if n <= WARP * elements:
         return Plan(width, elements // width, WARP, -(-rows // WARPS), (WARP, WARPS))

@@ -31,7 +31,8 @@ class Analysis:
     spin_headers: set[int] = field(default_factory=set)
     waitable: frozenset[int] = frozenset()  # blocks where lanes can wait for their turn
     checks: list[int] = field(default_factory=list)  # the same, in order: where the code looks for waiting lanes
-    together: dict[str, Kind] = field(default_factory=dict)  # what varying registers are if lanes leave loops together
+    together: dict[str, Kind] = field(default_factory=dict)  # kinds of varying registers if lanes leave loops together,
+    # and if factors that are not known are 1
 
     def can_wait_between(self, i: int, t: int) -> bool:
         """Whether lanes can wait between block `i` and a later block `t`."""
@@ -109,13 +110,12 @@ def analyze(
     spinning = spin_headers(flow, calls_looking)
     result = Analysis({}, constants, free_running=free_running, spin_headers=spinning)
     forced: set[str] = set()
-    together: dict[str, Kind] = {}
     fixed: dict[str, Instr] | None = None
     waits = Waits(flow)
     while True:
-        _propagate(function, flow, result, forced, tid_segments)
+        result.kinds = _propagate(function, flow, constants, forced, tid_segments)
         if fixed is None:
-            fixed, together = fixed_registers(function, flow, result.kinds), result.kinds
+            fixed = fixed_registers(function, flow, result.kinds)
         result.divergent = {
             i
             for i, block in enumerate(flow.blocks)
@@ -129,6 +129,7 @@ def analyze(
         if not new:
             _find_waitable(flow, result)
             _find_fresh(flow, result)
+            together = _propagate(function, flow, constants, set(), tid_segments, units=True)
             result.together = {n: k for n, k in together.items() if k != V and result.kinds.get(n) == V}
             return result
         forced |= new
@@ -200,9 +201,12 @@ def _find_fresh(flow: Flow, result: Analysis) -> None:
     ]
 
 
-def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str], tid_segments: int) -> None:
+def _propagate(
+    function: Function, flow: Flow, constants: dict[str, Imm], forced: set[str], tid_segments: int, units: bool = False
+) -> dict[str, Kind]:
+    """Kinds of all registers, where those of `forced` vary."""
     kinds: dict[str, Kind] = {name: V for name in forced}
-    get = Getter(function, kinds, tid_segments)
+    get = Getter(function, kinds, tid_segments, units)
     changed = True
     while changed:
         changed = False
@@ -210,7 +214,7 @@ def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str
             for instr in block.instrs:
                 names = destinations(instr)
                 if any(kinds.get(name) != V for name in names):  # else there is nothing to learn
-                    kind = infer(instr, get, result.constants)
+                    kind = infer(instr, get, constants)
                     for name in names:
                         changed |= _learn(kinds, name, kind)
             for copies in block.copies.values():
@@ -221,7 +225,7 @@ def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str
             dict.fromkeys(uninitialized, V)
         )  # a register that a loop updates and that was not written before it
         changed |= bool(uninitialized)
-    result.kinds = kinds
+    return kinds
 
 
 def _learn(kinds: dict[str, Kind], name: str, kind: Kind | None) -> bool:

@@ -22,10 +22,13 @@ VARYING_SPECIAL = ("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge
 
 
 class Getter:
-    """Kind of an operand; None while nothing is known yet."""
+    """Kind of an operand; None while nothing is known yet.
 
-    def __init__(self, function: Function, kinds: dict[str, Kind], tid_segments: int):
-        self.function, self.kinds, self.tid_segments = function, kinds, tid_segments
+    With `units`, uniform factors that are not known are taken for 1, as strides of the last dimension mostly are.
+    """
+
+    def __init__(self, function: Function, kinds: dict[str, Kind], tid_segments: int, units: bool = False):
+        self.function, self.kinds, self.tid_segments, self.units = function, kinds, tid_segments, units
 
     def __call__(self, a) -> Kind | None:
         if isinstance(a, Reg):
@@ -104,7 +107,10 @@ def infer(instr: Instr, get: Getter, constants: dict[str, Imm]) -> Kind | None:
     kinds = [get(a) for a in args[1:]]
     if None in kinds:
         return None
-    affine = affine_result(op, kinds, [constant(a, constants) for a in args[1:]])
+    values = [constant(a, constants) for a in args[1:]]
+    if get.units and op.base in ("mul", "mad") and values[:2] == [None, None] and U in kinds[:2]:
+        values[kinds.index(U)] = 1
+    affine = affine_result(op, kinds, values)
     return affine if affine is not None else join(kinds)
 
 

@@ -15,7 +15,7 @@ from rawkern.engines.cpu.emit.instrument import READ, WRITE, Access
 from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.emit.memory.addresses import address_parts, fits, ordering, starts, stride_of
 from rawkern.engines.cpu.emit.memory.clusters import named, space_of
-from rawkern.engines.cpu.emit.memory.gather import gather, masked_load, masked_store, scatter
+from rawkern.engines.cpu.emit.memory.gather import gather, interleaved, masked_loads, masked_stores, scatter
 from rawkern.engines.cpu.emit.memory.prefetch import LINE, ask
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg, Sym, Vec
@@ -112,7 +112,7 @@ def load_lanes(
         return _consecutive(
             f, form, size, count,
             fast=lambda bases: _load_segments(f, bases, form, at, size, count),
-            partial=lambda base: [masked_load(e, base, at, f.lanes.actv(), size)],
+            partial=lambda base: masked_loads(f, base, at, size, count),
             slow=lambda: gather(f, form, at, size, count),
         )  # fmt: skip
     return gather(f, form, at, size, count)
@@ -147,7 +147,7 @@ def _consecutive(
     e.label(yes)
     ways = [(fast(bases), _end_label(e, join))]
     e.label(no)
-    if "avx512f" in f.module.features and len(bases) == count == 1 and stride_of(form) == size >= 4:
+    if "avx512f" in f.module.features and len(bases) == 1 and stride_of(form) == size * count and size >= 4:
         if isinstance(form, Wide):
             some, far = e.fresh("some")[1:], e.fresh("far")[1:]
             e.line(f"br {fits(f, form)}, label %{some}, label %{far}")
@@ -268,7 +268,7 @@ def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], siz
         _consecutive(
             f, form, size, count,
             fast=lambda bases: _store_segments(f, bases, form, at, values, size),
-            partial=lambda base: masked_store(e, values[0], base, at, f.lanes.actv(), size),
+            partial=lambda base: masked_stores(f, values, base, at, size),
             slow=lambda: scatter(f, form, at, values, size),
         )  # fmt: skip
     else:
@@ -288,11 +288,7 @@ def _store_segments(f: FunctionLowering, bases: list[Val], form: Form, at: int, 
         if stride_of(form) == -size:
             own, start = own[::-1], at - size * (run - 1)
         parts = [e.shuffle(v, own) for v in values] if own != range(LANES) else values
-        while len(parts) > 1:  # interleave neighbors: (a, b, c, d) -> (ac, bd) -> abcd
-            half, n = len(parts) // 2, parts[0].n
-            picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
-            parts = [e.shuffle(parts[k], picks, parts[k + half]) for k in range(half)]
-        _store_block(e, parts[0], base, start, size)
+        _store_block(e, interleaved(e, parts), base, start, size)
 
 
 def _store_block(e: Emitter, values: Val, base: Val, at: int, size: int) -> None:

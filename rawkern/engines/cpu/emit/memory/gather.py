@@ -25,18 +25,78 @@ def scatter(f: FunctionLowering, form: Form, at: int, values: list[Val], size: i
         f.e.line(f"call void @{name}({', '.join(map(str, [*args, value, f.lanes.act()]))})")
 
 
+def masked_loads(f: FunctionLowering, base: Val, at: int, size: int, count: int) -> list[Val]:
+    """`count` values of `size` bytes for each active lane, whose addresses are neighbors; zero in the others."""
+    if count == 1:
+        return [masked_load(f.e, base, at, f.lanes.actv(), size)]
+    e, ty = f.e, int_type(8 * size)
+    name, returned = f"rk_load{count}_{ty}", f"{{ {', '.join([f'<32 x {ty}>'] * count)} }}"
+
+    def build(m: Module) -> str:
+        e = Emitter(m)
+        whole = masked_load(e, Val("%base", "i64"), 0, _repeated(e, count), size)
+        result = "poison"
+        for k in range(count):
+            part = e.shuffle(whole, range(k, whole.n, count))
+            result = e.let("", 1, f"insertvalue {returned} {result}, {part}, {k}").ref
+        e.line(f"ret {returned} {result}")
+        return define(f"define internal {returned} @{name}(i64 %base, i32 %m) noinline", e)
+
+    f.module.helper(name, build)
+    first = e.bin("add", base, at) if at else base
+    found = e.let("", 1, f"call {returned} @{name}({first}, {f.lanes.act()})").ref
+    return [e.let(ty, LANES, f"extractvalue {returned} {found}, {k}") for k in range(count)]
+
+
+def masked_stores(f: FunctionLowering, values: list[Val], base: Val, at: int, size: int) -> list[Val]:
+    """Each active lane's values one after the other, to addresses that are neighbors."""
+    e, count, ty = f.e, len(values), int_type(8 * size)
+    if count == 1:
+        masked_store(e, values[0], base, at, f.lanes.actv(), size)
+        return []
+    name = f"rk_store{count}_{ty}"
+
+    def build(m: Module) -> str:
+        e = Emitter(m)
+        given = [Val(f"%given{k}", ty, LANES) for k in range(count)]
+        masked_store(e, interleaved(e, given), Val("%base", "i64"), 0, _repeated(e, count), size)
+        e.line("ret void")
+        listed = ", ".join(map(str, given))
+        return define(f"define internal void @{name}(i64 %base, i32 %m, {listed}) noinline", e)
+
+    f.module.helper(name, build)
+    first = e.bin("add", base, at) if at else base
+    e.line(f"call void @{name}({', '.join(map(str, [first, f.lanes.act(), *values]))})")
+    return []
+
+
+def interleaved(e: Emitter, parts: list[Val]) -> Val:
+    """A power of two of vectors as one: the first elements of all, the second ones, and so on."""
+    while len(parts) > 1:  # (a, b, c, d) -> (ac, bd) -> abcd
+        half, n = len(parts) // 2, parts[0].n
+        picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
+        parts = [e.shuffle(parts[k], picks, parts[k + half]) for k in range(half)]
+    return parts[0]
+
+
+def _repeated(e: Emitter, count: int) -> Val:
+    """The lanes of the mask ``%m`` as conditions, each of them `count` times."""
+    lanes = e.let("i1", LANES, "bitcast i32 %m to <32 x i1>")
+    return e.shuffle(lanes, [k // count for k in range(LANES * count)])
+
+
 def masked_load(e: Emitter, base: Val, at: int, mask: Val, size: int) -> Val:
     """The active lanes' values from neighboring addresses; zero in the others."""
-    ty, vec = int_type(8 * size), f"<32 x {int_type(8 * size)}>"
-    name = f"llvm.masked.load.v32{ty}.p0"
-    e.module.declare(name, f"declare {vec} @{name}(ptr, i32, <32 x i1>, {vec})")
-    return e.let(ty, LANES, f"call {vec} @{name}({pointer(e, base, at)}, i32 {size}, {mask}, {vec} zeroinitializer)")
+    ty, vec = int_type(8 * size), f"<{mask.n} x {int_type(8 * size)}>"
+    name = f"llvm.masked.load.v{mask.n}{ty}.p0"
+    e.module.declare(name, f"declare {vec} @{name}(ptr, i32, {mask.t}, {vec})")
+    return e.let(ty, mask.n, f"call {vec} @{name}({pointer(e, base, at)}, i32 {size}, {mask}, {vec} zeroinitializer)")
 
 
 def masked_store(e: Emitter, value: Val, base: Val, at: int, mask: Val, size: int) -> None:
     """The active lanes' values to neighboring addresses."""
-    name = f"llvm.masked.store.v32{value.ty}.p0"
-    e.module.declare(name, f"declare void @{name}({value.t}, ptr, i32, <32 x i1>)")
+    name = f"llvm.masked.store.v{mask.n}{value.ty}.p0"
+    e.module.declare(name, f"declare void @{name}({value.t}, ptr, i32, {mask.t})")
     e.line(f"call void @{name}({value}, {pointer(e, base, at)}, i32 {size}, {mask})")
 
 

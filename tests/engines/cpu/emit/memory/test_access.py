@@ -312,6 +312,9 @@ extern "C" __global__ void rows(int n, const int* x, int* y, int* sums) {  // NV
     }
     sums[blockIdx.x * 64 + threadIdx.x] = s;
 }
+extern "C" __global__ void strided(int n, long long inner, const int* x, int* y) {
+    for (int i = threadIdx.x; i < n; i += 64) y[i * inner] = x[i * inner] + 1;
+}
 extern "C" __global__ void shared(int n, const int* first, int* y) {  // the same from shared memory, to equal addresses
     __shared__ int s[32];
     int t = threadIdx.x, c = first[t];
@@ -346,11 +349,22 @@ def test_lanes_that_leave_a_loop_in_different_rounds(device: str, together: bool
         assert torch.equal(y[k].cpu().long(), torch.where(k < first, before, torch.full((32,), k**2 - 7)))
 
 
-def test_whole_warps_access_neighbors_after_unrolled_loops() -> None:
+@pytest.mark.parametrize("inner", [1, 2, 0])
+def test_strides_that_the_launch_tells(device: str, inner: int) -> None:
+    n = 300
+    x, y = torch.arange(2 * n, dtype=torch.int32), torch.full((2 * n,), -1, dtype=torch.int32, device=device)
+    rawkern.RawKernel(UNROLLED, "strided")[1, 64](n, inner, x.to(device), y)
+    want, at = torch.full((2 * n,), -1, dtype=torch.int32), inner * torch.arange(n)
+    want[at] = x[at] + 1
+    assert torch.equal(y.cpu(), want)
+
+
+@pytest.mark.parametrize("name", ["rows", "strided"])
+def test_whole_warps_access_neighbors_that_are_not_known_to_be(name: str) -> None:
     """The second of the two loops that NVVM makes of one loads vectors, too: four in a round."""
     result = run_nvrtc(from_text(UNROLLED), CPU_ARCH)
     translation = jit.Translation(result.ptx)
-    text = translation.lower("rows", lay_out_globals(translation.parsed()), "line", host(), Instrument).text
+    text = translation.lower(name, lay_out_globals(translation.parsed()), "line", host(), Instrument).text
     assert len(re.findall(r"= load <32 x i32>, ptr %\w+, align 4", text)) >= 5
 
 
