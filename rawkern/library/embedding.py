@@ -132,18 +132,12 @@ def _(ctx: Any, grad_out: Tensor) -> tuple[None, Tensor]:
     items = 0
     if grad_out.is_cuda and not symbolic(count, n, entries):
         items = _items(count, entries, grad_out.device)
-    if items:
+    if items:  # which clears, too
         keys, order = index.new_empty(count, dtype=short), index.new_empty(count)
         sort = kernel("embedding", "embedding_sort", grad_out.dtype, f"{instance}, {items}", programmatic=programmatic)
-        sort[multiprocessors(grad_out.device), SORTING, sorting_bytes(items)](
-            index.reshape(-1).contiguous(),
-            keys,
-            order,
-            grad_weight,
-            count,
-            (entries - 1).bit_length(),
-            entries * n // width,
-        )
+        flat, bits, packs = index.reshape(-1).contiguous(), (entries - 1).bit_length(), entries * n // width
+        launcher = sort[multiprocessors(grad_out.device), SORTING, sorting_bytes(items)]
+        launcher(flat, keys, order, grad_weight, count, bits, packs)
         clearing = 0
     else:
         keys, order = torch.sort(index.reshape(-1).to(short), stable=True)
