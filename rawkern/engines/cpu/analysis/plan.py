@@ -10,6 +10,7 @@ from functools import partial
 from rawkern.engines.cpu.analysis import control_flow, inline, prototypes
 from rawkern.engines.cpu.analysis.divergence import Analysis, analyze
 from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.analysis.parameters import named_directly
 from rawkern.engines.cpu.analysis.ssa import split_registers
 from rawkern.engines.cpu.analysis.storage import Globals, lay_out_shared, reached
 from rawkern.engines.cpu.ptx.data import Function, Instr, Ptx, describe
@@ -82,7 +83,7 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
     graph = inline.calls(ptx, every)
     waiting, recursive = inline.waiting_functions(graph), inline.recursive_functions(graph)
     inlined, called = (waiting | inline.collective_functions(graph)) - recursive, waiting & recursive
-    functions = [inline.expand(graph, f, inlined) for f in every if f.name not in inlined]
+    functions = [named_directly(inline.expand(graph, f, inlined)) for f in every if f.name not in inlined]
     flows, analyses = {}, {}
     for f in functions:
         with _of(kernel):

@@ -184,7 +184,9 @@ class Guard(Watch):
         root = root_of(f, a.mem)
         found, number = self.range_of(a, root), 0
         if (likely := found) is None:
-            likely = self._found_last(a, number := next(self._recent))
+            number = next(self._recent)
+            indexed = a.space == "param" and a.what == READ and f.function.entry
+            likely = self._parameters() if indexed else self._found_last(a, number)
         elif found.place[0] == "FIRST":
             likely = self._either(found, self._found_last(a, number := next(self._recent)))
         first, end = min(t.offset for t in group), max(t.offset + t.size for t in group)
@@ -250,6 +252,11 @@ class Guard(Watch):
 
         kind = "PARAM" if param.size == 8 else "FIRST"
         return Range(low, f.frame.once(f"bounds.extent.{at}", extent), f"param.{at}", (kind, offset, at))
+
+    def _parameters(self) -> Range:
+        """The values of a kernel's parameters, with the one that is indexed among them."""
+        low, size = self.f.frame.field_address(LAUNCH, "params"), laid_out(self.f.function.params)[1]
+        return Range(low, size, "parameters", ("", 0, 0))
 
     def _either(self, first: Range, other: Range) -> Range:
         """The first range if it has an extent."""
