@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 from pathlib import Path
@@ -91,3 +92,23 @@ def test_quick_code_has_the_same_results(monkeypatch: pytest.MonkeyPatch) -> Non
     assert torch.equal(found[FULL], found[QUICK])
     with pytest.raises(ValueError, match="RAWKERN_OPTIMIZE is '1'; it is 2, for fast kernels, or 0"):
         llvm.parse_effort("1", llvm.OPTIMIZE)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_looked_for_while_code_is_lowered(monkeypatch: pytest.MonkeyPatch, enabled: bool) -> None:
+    """And as before afterwards, also after an error."""
+    seen: list[bool] = []
+
+    def lower(*args: object) -> None:
+        seen.append(gc.isenabled())
+        raise KeyError
+
+    monkeypatch.setattr("rawkern.engines.cpu.emit.program.lower", lower)
+    was, kernel = gc.isenabled(), rawkern.RawKernel('extern "C" __global__ void garbage(float* y) { y[7] = 1; }')
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(KeyError):
+            kernel[1, 32](torch.zeros(8))
+        assert seen == [False] and gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()
