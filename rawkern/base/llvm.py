@@ -265,18 +265,19 @@ def _module(llvm: Any, text: str) -> Iterator[Any]:
 
 
 class LoadedObject:
-    """One object file's code, in one stretch of memory for as long as this object lives.
+    """Code of an object file, or of several, in one stretch of memory for as long as this object lives.
 
     llvmlite's own memory manager sees to that. LLVM's takes free pages wherever they are, and code that lies more than
     2 GB from its constants (CUDA's libraries are that large) ends the process.
     """
 
-    def __init__(self, body: bytes):
+    def __init__(self, *bodies: bytes):
         # An engine begins with a module; code is generated of what stays in it.
         with _lock, compiling(), _Alone() as llvm, _disposed(llvm.parse_assembly("")) as nothing:
             self._engine = llvm.create_mcjit_compiler(nothing, target_machine(host()), use_lmm=True)
             self._engine.remove_module(nothing)
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(body))
+            for body in bodies:
+                self._engine.add_object_file(llvm.ObjectFileRef.from_data(body))
             self._engine.finalize_object()
 
     def __del__(self, unused: list[Any] = _unused) -> None:

@@ -6,6 +6,7 @@ import gc
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from pathlib import Path
@@ -136,7 +137,7 @@ class Translation:
         lie = ["all variables"] * self._every_variable + [layout.moved] * bool(layout.moved)  # where offsets come from
         key = _key("code", host(), instrument, self.key, kernel, tid_shape, *lie)
         stored = disk.get_record(key)
-        if stored is not None and all(link(symbol) for symbol in stored[0]["library"]):
+        if stored is not None and link(dict.fromkeys(stored[0]["library"])) is not None:
             fields, body = stored
             fields |= {name: tuple(fields[name]) for name in ("library", "sites")}
             return Code(body, **fields)
@@ -149,7 +150,8 @@ class Translation:
     def compile(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
         cpu = host()
         lowered = self.lower(kernel, layout, tid_shape, cpu, instrument)
-        shared = sum(link(symbol, text) for symbol, text in lowered.library.items())
+        shared = link(lowered.library)
+        assert shared is not None
         body = emit(lowered, cpu)
         return Code(
             body,
@@ -200,20 +202,23 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     return object_file(module_text(lowered, cpu), cpu, lowered.text.count("\n"), known, optimization.current)
 
 
-def link(symbol: str, text: str | None = None) -> int:
-    """Load a function of the library for all kernels that are loaded after it, and return how many bytes it has.
+def link(functions: Mapping[str, str | None]) -> int | None:
+    """Load functions of the library for all kernels that are loaded after it, and return how many bytes they have.
 
-    It is compiled from its `text` where the disk cache does not have it; 0 without that.
+    They are compiled from their texts where the disk cache does not have them; None for one that then has no text.
     """
-    if symbol not in _linked:
-        body = function_object(symbol, text, host())
-        if body is None:
-            return 0
-        loaded = LoadedObject(body)
+    bodies = {
+        symbol: function_object(symbol, text, host()) for symbol, text in functions.items() if symbol not in _linked
+    }
+    known = {symbol: body for symbol, body in bodies.items() if body is not None}
+    if len(known) < len(bodies):
+        return None
+    if known:  # at once: an engine of LLVM's takes as long as a function
+        loaded = LoadedObject(*known.values())
         _resident.append(loaded)  # before others may find it
-        loaded.offer([symbol])
-        _linked[symbol] = len(body)
-    return _linked[symbol]
+        loaded.offer(known)
+        _linked.update((symbol, len(body)) for symbol, body in known.items())
+    return sum(_linked[symbol] for symbol in functions)
 
 
 def function_object(symbol: str, text: str | None, cpu: Cpu) -> bytes | None:
