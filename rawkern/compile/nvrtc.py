@@ -57,14 +57,17 @@ def _run(
     source: Source, arch: str, expressions: tuple[str, ...], append: str, extra: tuple[str, ...], dialect: Dialect
 ) -> Result:
     code = device_code(source)
-    headers = shims.needed(source.local_names) | {HEADER: dialect.header} | dict(code.headers)
     options = [*_options(source, arch), *dialect.options, *extra]
-    program = code.text + append, source.name, headers, expressions, arch.startswith("sm_")
+
+    def compiled(headers: dict[str, str], *more: str) -> Result:
+        program = code.text + append, source.name, headers, expressions, arch.startswith("sm_")
+        return _compiled(source, [*options, *more], program, dialect)
+
     if _is_minimal(code.text, dialect, source.options):
-        result = _compiled(source, [*options, "-minimal"], program, dialect)
+        result = compiled({}, "-minimal")
         if result.ok or not _MORE.search(result.log):
             return result
-    return _compiled(source, options, program, dialect)
+    return compiled(shims.needed(source.local_names) | {HEADER: dialect.header} | dict(code.headers))
 
 
 def _compiled(source: Source, options: list[str], program: tuple[Any, ...], dialect: Dialect) -> Result:
@@ -83,15 +86,13 @@ def _compiled(source: Source, options: list[str], program: tuple[Any, ...], dial
 
 
 # With -minimal NVRTC leaves out the runtime's types and functions, textures and surfaces, whose names begin so: a third
-# of a small kernel's time. (What does not know the option says so.)
-_MORE = re.compile(r"\b(?:cuda|CUDA|CU|tex|surf|__cuda|__i?tex|__i?surf|libraryProperty|minimal)|#\s*include\b")
+# of a small kernel's time. Without an include there are no headers to read. (What does not know the option says so.)
+_MORE = re.compile(r"\b(?:cuda|CUDA|CU|tex|surf|__cuda|__i?tex|__i?surf|libraryProperty|minimal)|include")
 
 
 def _is_minimal(text: str, dialect: Dialect, given: tuple[str, ...]) -> bool:
     """Whether a source with its options is all there is, and has no name that may be one of those left out."""
-    return not (
-        dialect.options or any("include" in option or _MORE.search(option) for option in given) or _MORE.search(text)
-    )
+    return not dialect.options and not any(map(_MORE.search, (text, *given)))
 
 
 def _has_assembly(source: Source) -> bool:

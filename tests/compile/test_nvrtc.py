@@ -67,6 +67,8 @@ def test_libcudacxx_is_as_short_as_for_nvcc(options: tuple[str, ...], limit: int
         ("struct cudaExtent {}; __global__ void k() {}", [""], False),
         ("#define JOIN(a, b) a##b\n__global__ void k(JOIN(cud, aError_t)* x) { x[0] = cudaSuccess; }", [""], True),
         ("#define JOIN(a, b) a##b\n__global__ void k(JOIN(cud, aExtent)* x) { x->width = 1; }", ["-minimal", ""], True),
+        ("#if !__has_include(<cmath>)\n#error\n#endif\n__global__ void k() {}", [""], True),
+        ("%:include <cmath>\n__global__ void k(float* x) { x[0] = std::sqrt(x[0]); }", [""], True),
         ("#include <cuda_fp16.h>\n__global__ void k(half* x) { x[0] = 1; }", [""], True),
     ],
 )
