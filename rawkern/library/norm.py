@@ -288,7 +288,7 @@ def _forward(
     rstd = x.new_empty(rows, dtype=accumulator(x.dtype))
     mean = rstd.new_empty(0 if rms else rows)
     if x.numel():
-        found = plan(rows, n, 1, *_there(x, residual, weight, bias), most_threads=512, cpu_held=0)
+        found = plan(rows, n, 1, *_there(x, residual, weight, bias), most_threads=512, cpu_held=False)
         to = None if residual is None else summed, None if rms else mean, rstd
         run("norm", "norm", x, found, rms, x, residual, weight, bias, out, *to, rows, n, eps)
     return out, summed, mean, rstd
@@ -308,7 +308,7 @@ def _backward(
     else:
         grad_summed, weight = _contiguous(grad_summed, weight)
         held = 1 if x.element_size() == 2 else 2  # the sums over rows need registers too
-        found = plan(rows, n, 1, *_there(x, grad_out, grad_summed, weight), held=held, most_threads=256, cpu_held=0)
+        found = plan(rows, n, 1, *_there(x, grad_out, grad_summed, weight), held=held, most_threads=256, cpu_held=False)
         found, groups = looping(found, x.device, BACKWARD_REGISTERS)
         parts = rstd.new_empty((wanted, groups, n))
         to = grad_x, parts[0] if needs[0] else None, parts[-1] if needs[1] else None

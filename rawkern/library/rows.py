@@ -18,7 +18,8 @@ WARP, BLOCK = 32, 1024  # values of G in row.cuh, besides 1
 HELD = 4  # packs of 16 bytes that a GPU thread keeps in registers, twice as many of longer rows
 THREADS = 256  # of a block that does not keep a row in registers
 WARPS = 4  # of a block in which each warp does a row
-CPU_WIDTH, CPU_HELD = 4, 8  # on the CPU rows of up to 1024 floats stay in registers, others in the cache
+# On the CPU a thread keeps so many elements, or a fourth of that of short rows; longer ones stay in the cache.
+CPU_WIDTH, CPU_ELEMENTS = 4, 32
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def plan(
     *tensors: Tensor,
     held: int = HELD,
     most_threads: int = BLOCK,
-    cpu_held: int = CPU_HELD,
+    cpu_held: bool = True,
 ) -> Plan:
     """Return how to run a kernel over `rows` rows of `n` elements that are `inner` apart.
 
@@ -67,10 +68,12 @@ def plan(
         Packs of 16 bytes that a GPU thread may keep in registers.
     most_threads : int
         Of a block that does one row.
-    cpu_held : int
-        Packs that are kept on the CPU, or 0: a large kernel takes seconds to compile there.
+    cpu_held : bool
+        Whether rows are read in packs and kept on the CPU: a large kernel takes seconds to compile there.
     """
     x = tensors[0]
+    if not x.is_cuda:
+        held = int(cpu_held)
     if symbolic(rows, n, inner):
         return _plan(1, 1, 1, x.element_size(), x.is_cuda, 1, held, most_threads)
     width = pack_width(n, *tensors, cpu=CPU_WIDTH if cpu_held else 1) if inner == 1 else 1
@@ -99,8 +102,9 @@ def _plan(rows: int, n: int, inner: int, itemsize: int, on_gpu: bool, width: int
         block = 128 if on_gpu else WARP
         return Plan(1, 0, 1, -(-rows // block), block)
     if not on_gpu:
-        keeps = width > 1 and itemsize <= 4 and n <= WARP * CPU_WIDTH * CPU_HELD
-        return Plan(CPU_WIDTH, CPU_HELD, WARP, rows, WARP) if keeps else Plan(width, 0, WARP, rows, WARP)
+        each = CPU_ELEMENTS // 4 if n <= WARP * CPU_ELEMENTS // 4 else CPU_ELEMENTS
+        keeps = held and itemsize <= 4 and n <= WARP * each
+        return Plan(width, each // width if keeps else 0, WARP, rows, WARP)
     elements = held * PACK_BYTES // itemsize  # of a thread
     if n <= WARP * elements:
         return Plan(width, elements // width, WARP, -(-rows // WARPS), (WARP, WARPS))
@@ -113,7 +117,7 @@ def _plan(rows: int, n: int, inner: int, itemsize: int, on_gpu: bool, width: int
 
 def pieces(rows: int, n: int, inner: int, *tensors: Tensor) -> tuple[Plan, int]:
     """Return a plan that cuts rows into pieces, for kernels without reductions, and the elements of a piece."""
-    found = plan(rows, n, inner, *tensors, cpu_held=0)
+    found = plan(rows, n, inner, *tensors, cpu_held=False)
     if symbolic(rows, n, inner) or found.group != BLOCK:
         return found, n
     full = PACK_BYTES // tensors[0].element_size()

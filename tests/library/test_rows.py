@@ -82,3 +82,11 @@ def test_few_instances_for_many_shapes(device: str) -> None:
         assert plan.held * plan.width * (plan.group if plan.group == 32 else plan.block) >= n or not plan.held
         found.add(plan.arguments)
     assert len(found) <= 7
+
+
+def test_rows_of_any_length_are_kept_in_registers_on_the_cpu() -> None:
+    """Up to 1024 floats, in packs where all rows are aligned to them; longer ones are read in packs."""
+    for n, width, held in ((253, 1, 8), (256, 4, 2), (1001, 1, 32), (1000, 4, 8), (1025, 1, 0), (1028, 4, 0)):
+        plan = rows.plan(3, n, 1, torch.empty(3, n))
+        assert (plan.width, plan.held, plan.group) == (width, held, rows.WARP)
+        assert not rows.plan(3, n, 1, torch.empty(3, n), cpu_held=False).held
