@@ -133,14 +133,24 @@ def shifts(c: Carried) -> tuple[str, int] | None:
 # Shared memory -------------------------------------------------------------------------------------------------
 
 
-@kept
 def stores(block: Block, array: Array) -> list[Store]:
-    return [i for i in walk(block) if isinstance(i, Store) and i.place.array == array]
+    return _accesses(block).get(array, ([], []))[0]
+
+
+def reads(block: Block, array: Array) -> list[Value]:
+    return _accesses(block).get(array, ([], []))[1]
 
 
 @kept
-def reads(block: Block, array: Array) -> list[Value]:
-    return [i for i in walk(block) if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
+def _accesses(block: Block) -> dict[Array, tuple[list[Store], list[Value]]]:
+    """The stores and loads of each array."""
+    found: dict[Array, tuple[list[Store], list[Value]]] = {}
+    for item in walk(block):
+        if isinstance(item, Store):
+            found.setdefault(item.place.array, ([], []))[0].append(item)
+        elif isinstance(item, Value) and item.op == "load":
+            found.setdefault(item.attr.array, ([], []))[1].append(item)
+    return found
 
 
 def open_end(loop: Loop) -> bool:

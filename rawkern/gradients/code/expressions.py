@@ -22,7 +22,10 @@ def _reflected(sign: str) -> Callable[[Any, Given], Binary]:
 
 
 class Expression:
-    """A node, with the operators that build others."""
+    """A node, with the operators that build others.
+
+    Nothing assigns to a node. `frozen` would say so, and make each of the hundreds take three times as long.
+    """
 
     __iter__ = None  # though it has elements
 
@@ -47,21 +50,29 @@ class Expression:
     __mod__ = _operator("%")
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Name(Expression):
     """A variable, or what a thread has of its own, as ``threadIdx.x``."""
 
     name: str
 
+    @property
+    def words(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return (self.name,), ()
 
-@dataclass(frozen=True)
+
+@dataclass(unsafe_hash=True)
 class Literal(Expression):
     """A number that is not negative, or a word for one: ``0.5f``, ``true``, ``INFINITY``."""
 
     text: str
 
+    @property
+    def words(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return (), ()
 
-@dataclass(frozen=True)
+
+@dataclass(unsafe_hash=True)
 class Unary(Expression):
     """``-x``, ``!x``, ``~x``, the address ``&x``."""
 
@@ -69,7 +80,7 @@ class Unary(Expression):
     of: Node
 
 
-@dataclass(frozen=True)
+@dataclass
 class Binary(Expression):
     """``left sign right``."""
 
@@ -81,7 +92,7 @@ class Binary(Expression):
         return hash((self.sign, self.right))  # not of what stands left: sums may have thousands of terms
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Ternary(Expression):
     """``test ? yes : no``."""
 
@@ -90,7 +101,7 @@ class Ternary(Expression):
     no: Node
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Call(Expression):
     """``function(args)``."""
 
@@ -98,7 +109,7 @@ class Call(Expression):
     args: tuple[Node, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Index(Expression):
     """``of[at]``."""
 
@@ -106,7 +117,7 @@ class Index(Expression):
     at: Node
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Member(Expression):
     """``of.name``."""
 
@@ -114,7 +125,7 @@ class Member(Expression):
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Cast(Expression):
     """``(type)of``; `bits`: ``reinterpret_cast<type>(of)``."""
 

@@ -110,7 +110,8 @@ def simple(s: Statement) -> str:
 
 def rendered(statements: Sequence[Statement], depth: int = 1) -> list[str]:
     """Lines of text, indented."""
-    return [part for line in _indented(statements, depth) for part in wrapped(line)]
+    lines = _indented(statements, depth)
+    return [part for line in lines for part in ([line] if len(line) <= WIDTH else wrapped(line))]
 
 
 def _indented(statements: Sequence[Statement], depth: int) -> list[str]:
@@ -177,4 +178,8 @@ def wrapped(line: str) -> list[str]:
 
 def commented(lines: Sequence[str]) -> list[str]:
     """Comments in as many lines as the width asks for."""
-    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="//   ")]
+    return [
+        part
+        for line in lines
+        for part in ([line] if len(line) <= WIDTH else textwrap.wrap(line, WIDTH, subsequent_indent="//   "))
+    ]

@@ -10,7 +10,7 @@ from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code.expressions import Call, Cast, Given, Literal, Name, Node
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # see `expressions`
 class Declare:
     """``const float d_x = value;``; without a value ``float d_x;``, with extents ``float tape[64];``.
 
@@ -30,7 +30,7 @@ class Declare:
         return ((self.name, self.value), *self.also)
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # see `expressions`
 class Assign:
     """``target = value;``, or with another operator: ``+=``, ``>>=``."""
 
@@ -39,21 +39,21 @@ class Assign:
     sign: str = "="
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # see `expressions`
 class Run:
     """An expression for its effect: ``atomicAdd(&x[i], d);``."""
 
     expression: Node
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # see `expressions`
 class Barrier:
     """All threads of a block wait, or of a warp."""
 
     call: str = "__syncthreads()"
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # see `expressions`
 class Jump:
     """``return value;``, ``continue;``, ``break;``."""
 
@@ -61,7 +61,7 @@ class Jump:
     value: Node | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # see `expressions`
 class Note:
     """A comment or a pragma: a line that is not a statement."""
 
@@ -108,7 +108,7 @@ class Scope:
     body: list[Statement]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # see `expressions`
 class Parameter:
     """A parameter of a function: ``type name``, or ``type (* __restrict__ name)[4]`` of rows."""
 
@@ -173,8 +173,10 @@ def bodies(s: Statement) -> tuple[list[Statement], ...]:
 def with_bodies(s: Statement, change: Callable[[list[Statement]], list[Statement]]) -> Statement:
     """A statement with other statements in it."""
     if isinstance(s, If):
-        return replace(s, body=change(s.body), other=change(s.other))
-    return replace(s, body=change(s.body)) if isinstance(s, For | While | Scope) else s
+        return If(s.condition, change(s.body), change(s.other), s.inline)
+    if isinstance(s, For):
+        return For(s.start, s.condition, s.step, change(s.body), s.inline, s.loop)
+    return replace(s, body=change(s.body)) if isinstance(s, While | Scope) else s
 
 
 def every(statements: Sequence[Statement]) -> Iterator[Statement]:
@@ -187,20 +189,19 @@ def every(statements: Sequence[Statement]) -> Iterator[Statement]:
 
 def expressions(s: Statement | None) -> tuple[Node, ...]:
     """The expressions of a statement itself, in the order of the source; what it declares is not one."""
-    match s:
-        case Declare():
-            return tuple(value for _, value in s.pairs if value is not None)
-        case Assign():
-            return s.target, s.value
-        case If() | While():
-            return (s.condition,)
-        case For():
-            return *expressions(s.start), s.condition, *expressions(s.step)
-        case Run():
-            return (s.expression,)
-        case Jump() if s.value is not None:
-            return (s.value,)
-    return ()
+    of = _EXPRESSIONS.get(type(s))
+    return () if of is None else of(s)
+
+
+_EXPRESSIONS: dict[type, Callable[[Any], tuple[Node, ...]]] = {
+    Declare: lambda s: tuple(value for _, value in s.pairs if value is not None),
+    Assign: lambda s: (s.target, s.value),
+    If: lambda s: (s.condition,),
+    While: lambda s: (s.condition,),
+    For: lambda s: (*expressions(s.start), s.condition, *expressions(s.step)),
+    Run: lambda s: (s.expression,),
+    Jump: lambda s: () if s.value is None else (s.value,),
+}
 
 
 def all_expressions(statements: Sequence[Statement]) -> Iterator[Node]:

@@ -315,7 +315,8 @@ class MixedRadix:
         """An order of the digits in which each is above those before; None where none is certain to be one."""
         divisors = {s for digit in coefficients if isinstance(digit, Part) for s in digit.divisors}
         divided = [(ONE, symbol(s)) for s in sorted(divisors)]
-        ways = ((SIGNS,) if divided else (NOTHING, SIGNS, ONE_MORE)) if assumed is not None else (NOTHING,)
+        every = (NOTHING, SIGNS, ONE_MORE) if self.known.likely else (NOTHING, ONE_MORE)
+        ways = ((SIGNS,) if divided else every) if assumed is not None else (NOTHING,)
         for most in ways if assumed is not None or not divided else ():
             found = self._order(Poly(), [ONE], coefficients, most)
             if found is not None:

@@ -66,6 +66,9 @@ class Array:
     accessor: str = ""  # of a parameter that is an accessor of PyTorch's: the type of its sizes
     region: int = 0  # which part of a shared array it is, where its parts have nothing to do with one another
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.region))
+
     @property
     def whole(self) -> Array:
         """The array that is declared."""

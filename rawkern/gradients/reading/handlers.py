@@ -29,7 +29,7 @@ class Handlers:
 
     def of(self, kind: str, arguments: int | None = None) -> Any:
         """The handler of a kind; None where there is none."""
-        return self.known.get((kind, arguments)) or self.known.get((kind, None))
+        return (arguments is not None and self.known.get((kind, arguments))) or self.known.get((kind, None))
 
 
 declarations = Handlers()  # (file, node, path) -> False where it is not followed: what a source declares at its top

@@ -286,7 +286,10 @@ def _define(word: str, rest: str, found: Preprocessed, line: int) -> None:
 
 def _expand(text: Iterable[str], macros: dict[str, Macro]) -> list[str]:
     """Tokens with their macros replaced."""
-    return [token for token, _ in _replaced([(t, frozenset()) for t in text], macros)]
+    every = list(text)
+    if macros.keys().isdisjoint(every):
+        return every
+    return [token for token, _ in _replaced([(t, frozenset()) for t in every], macros)]
 
 
 def _replaced(given: Iterable[_Token], macros: dict[str, Macro]) -> list[_Token]:

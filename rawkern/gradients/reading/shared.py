@@ -34,7 +34,7 @@ def share(ctx: Context, node: Any, name: str, kind: Type, sizes: tuple[int, ...]
 
 def _unused(ctx: Context, name: str) -> str:
     taken = {a.name for a in ctx.shared} | {n for n, *_ in ctx.params}
-    return next(f"{name}{k}" for k in ("", *(f"_{k}" for k in range(2, 999))) if f"{name}{k}" not in taken)
+    return next(each for each in (name, *map(f"{name}_{{}}".format, range(2, 999))) if each not in taken)
 
 
 def fits(kind: Type, sizes: Sequence[int]) -> bool:

@@ -156,7 +156,8 @@ def contains(node: Any, kinds: tuple[str, ...], stop: tuple[str, ...] = ()) -> b
         node = left.pop()
         if node.type in kinds:
             return True
-        left += [c for c in node.named_children if c.type not in stop]
+        if node.named_child_count:
+            left += [c for c in node.named_children if c.type not in stop]
     return False
 
 

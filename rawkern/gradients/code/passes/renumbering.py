@@ -28,10 +28,12 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
     """
     found: dict[str, list[tuple[Scope, bool]]] = {}
     functions: set[str] = set()
+    each_named: list[tuple[str, ...]] = []  # by statement
     for scope, s in _placed(statements, ()):
         own, every = tree.declared(s), tree.expressions(s)
         functions.update(name for e in every for name in expr.calls(e))
-        for name in (*own[:1], *(name for e in every for name in expr.names(e)), *own[1:]):
+        each_named.append((*own[:1], *(name for e in every for name in expr.names(e)), *own[1:]))
+        for name in each_named[-1]:
             found.setdefault(name, []).append((scope, name in own))
     given = [name for name in found if name in names.hints and name not in kept]
     taken = kept | functions | (found.keys() - given) | (names.reserved - free)
@@ -47,6 +49,7 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
             new[old][scope] = name
 
     numbered_anew = {old for old, names in new.items() if any(name != old for name in names.values())}
+    left = iter(each_named)
 
     def called(name: str, scope: Scope) -> str:
         return next((n for block, n in new[name].items() if _holds(block, scope)), name)
@@ -55,7 +58,7 @@ def renumbered(statements: list[Statement], names: Names, kept: Set[str], free: 
         found = []
         for k, s in enumerate(statements):
             here = _scope(s, scope, k)
-            own = {old: name for old in numbered_anew.intersection(tree.named(s)) if (name := called(old, here)) != old}
+            own = {old: name for old in numbered_anew.intersection(next(left)) if (name := called(old, here)) != old}
             if own:
                 s = tree.with_expressions(s, partial(expr.renamed, new=own), lambda name, own=own: own.get(name, name))
             apart = here is not scope
