@@ -139,12 +139,12 @@ def late(array: Array, loop: Loop, kernel: Kernel) -> tuple[str, str] | None:
     if inner and not fresh(array, loop, kernel):
         later = reads(loop.body, array)
         body = _together(loop, [*inner, *later])
-        if not array.private and _prefetched(inner, later):
+        if _prefetched(inner, later):
             way_out = (
                 f"set {array.name} in the iteration that reads it, before a __syncthreads(), not in the one before; "
                 f"or {way_out}"
             )
-        elif not array.private and any(s.block is not body and isinstance(s.block.parent, If) for s in inner):
+        elif any(s.block is not body and isinstance(s.block.parent, If) for s in inner):
             way_out = (
                 f"set {array.name} in all threads: in place of an if, load from an index that is clamped, as "
                 f"x[min(k, n - 1)]; or {way_out}"
