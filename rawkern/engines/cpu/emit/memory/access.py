@@ -50,10 +50,10 @@ def load(f: FunctionLowering, instr: Instr) -> None:
 
 
 def _around(f: FunctionLowering, access: Access, form: Form, emit: Callable[[Form], list[Val]]) -> list[Val]:
-    """Emit an access, also for a whole warp whose lanes have left the loops before together.
+    """Emit an access, also for a whole warp whose addresses turn out to be neighbors, or equal.
 
-    Their addresses then are neighbors, or equal, which they are not known to be: a loop that the compiler has unrolled
-    in part is one loop after another, and lanes may go on to the second from different rounds of the first.
+    They are not known to be where lanes may have left a loop before in different rounds: one that the compiler has
+    unrolled in part is one loop after another. Nor are they where an index has a factor that the launch tells.
     """
     guess = _together(f, access, form)
     if guess is None:
