@@ -10,6 +10,7 @@ from functools import partial
 from rawkern.engines.cpu.analysis import control_flow, inline, prototypes
 from rawkern.engines.cpu.analysis.divergence import Analysis, analyze
 from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.analysis.in_memory import whole_registers
 from rawkern.engines.cpu.analysis.parameters import named_directly
 from rawkern.engines.cpu.analysis.ssa import split_registers
 from rawkern.engines.cpu.analysis.storage import Globals, lay_out_shared, reached
@@ -59,9 +60,11 @@ def _analyzed(function: Function, segments: int, called: set[str], graph: inline
     result = split_registers(control_flow.build(function))
     look = partial(graph.look, function)
     analysis = analyze(function, result, segments, called, look)
-    if analysis.free_running and inline.has_collectives(function):
-        result = split_registers(control_flow.build(function, collectives=True))
-        analysis = analyze(function, result, segments, called, look, free_running=True)
+    if analysis.free_running:
+        collectives, whole = inline.has_collectives(function), whole_registers(result, analysis)
+        if collectives or whole:
+            result = split_registers(control_flow.build(function, collectives), whole)
+            analysis = analyze(function, result, segments, called, look, free_running=True)
     return result, analysis
 
 

@@ -19,10 +19,13 @@ from rawkern.engines.cpu.ptx.operands import destinations, replaced, sources
 Edge = tuple[int, int]
 
 
-def split_registers(flow: Flow) -> Flow:
-    """The same flow with split registers; the blocks are copies, the function's instructions stay as they are."""
+def split_registers(flow: Flow, whole: frozenset[str] = frozenset()) -> Flow:
+    """The same flow with split registers; the blocks are copies, the function's instructions stay as they are.
+
+    The registers `whole` keep their names.
+    """
     writes = Counter(name for instr in flow.instructions() for name in destinations(instr))
-    kept = frozenset(name for names in flow.tuples for name in names)  # each stays where it lies
+    kept = whole.union(name for names in flow.tuples for name in names)  # each stays where it lies
     many = {name for name, count in writes.items() if count > 1} - kept
     result = Flow(
         [Block(list(b.instrs), b.kind, b.targets, b.pred, b.negated, ending=b.ending) for b in flow.blocks],
@@ -36,11 +39,16 @@ def split_registers(flow: Flow) -> Flow:
     return result
 
 
+def origin(name: str) -> str:
+    """What a register is called in PTX."""
+    return name.split("!")[0]
+
+
 def _fresh(flow: Flow, name: str, count: dict[str, int]) -> str:
     """A new register like `name`."""
-    origin = name.split("!")[0]
-    count[origin] = count.get(origin, 0) + 1
-    new = f"{origin}!{count[origin]}"
+    first = origin(name)
+    count[first] = count.get(first, 0) + 1
+    new = f"{first}!{count[first]}"
     flow.regs[new] = flow.regs[name]
     return new
 
@@ -121,8 +129,8 @@ def _rename_exits(flow: Flow, kept: frozenset[str]) -> bool:
         return False
     count: dict[str, int] = {}
     for name in flow.regs:
-        origin, _, number = name.partition("!")
-        count[origin] = max(count.get(origin, 0), int(number or 0))
+        first, _, number = name.partition("!")
+        count[first] = max(count.get(first, 0), int(number or 0))
     live = [set(names) for names in flow.live_in]
     made: dict[str, set[Edge]] = {}  # where a register is written: on edges, or in blocks, as edges from and to them
     uses: dict[str, set[int]] = {}  # blocks that read it, or on whose outgoing edges it is read

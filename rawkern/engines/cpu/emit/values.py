@@ -11,8 +11,7 @@ from contextlib import contextmanager
 
 from rawkern.base.forking import cached_property
 from rawkern.engines.cpu import arith
-from rawkern.engines.cpu.analysis.divergence import Analysis
-from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.analysis.in_memory import registers_in_memory
 from rawkern.engines.cpu.analysis.uniformity import ALIGNED, Kind, U, V
 from rawkern.engines.cpu.emit.context import Context
 from rawkern.engines.cpu.emit.forms import (
@@ -32,26 +31,6 @@ from rawkern.engines.cpu.emit.names import special, symbol
 from rawkern.engines.cpu.emit.nans import is_number, number_registers, quiet_registers
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Imm, Not, Reg, Special, Sym
-
-#: Registers times the square of the places where the code looks for waiting lanes: about as many microseconds of
-#: LLVM's time to find machine registers for them.
-MERGES = 1_000_000
-
-
-def registers_in_memory(flow: Flow, analysis: Analysis) -> frozenset[str]:
-    """Registers whose slots stay memory.
-
-    Where lanes may wait anywhere, every block is on the way to every other, and the values of all lanes are merged at
-    each: LLVM takes minutes to find that they do not fit into machine registers. What small loops write is left to it,
-    as far as that takes about a second.
-    """
-    if not (analysis.free_running and analysis.checks):
-        return frozenset()
-    size: dict[str, int] = {}  # of the smallest loop that writes a register, in blocks
-    for i, name in analysis.blends:
-        around = min((len(members) for _, members in flow.loops if i in members), default=len(flow.blocks))
-        size[name] = min(around, size.get(name, around))
-    return frozenset(sorted(size, key=lambda name: (size[name], name))[MERGES // len(analysis.checks) ** 2 :])
 
 
 class Values:

@@ -11,8 +11,10 @@ import torch
 import rawkern
 from rawkern.compile.programs import compile_program
 from rawkern.compile.source import CPU_ARCH, from_text
+from rawkern.engines.cpu.analysis import in_memory as analysis
+from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.plan import Plan, make_plan
-from rawkern.engines.cpu.emit import values
+from rawkern.engines.cpu.analysis.ssa import origin
 from rawkern.engines.cpu.runtime import jit
 
 SCAN = (Path(__file__).parents[4] / "benchmarks" / "compiled" / "selective_scan.cu").read_text()
@@ -35,7 +37,7 @@ def planned(text: str, kernel: str) -> Plan:
 
 
 def in_memory(plan: Plan) -> frozenset[str]:
-    return values.registers_in_memory(plan.flows[plan.kernel], plan.analyses[plan.kernel])
+    return analysis.registers_in_memory(plan.flows[plan.kernel], plan.analyses[plan.kernel])
 
 
 def test_small_kernels_leave_all_registers_to_llvm():
@@ -48,18 +50,62 @@ def test_large_kernels_leave_the_registers_of_small_loops_to_llvm(monkeypatch):
     blended = {name for _, name in plan.analyses["selective_scan"].blends}
     assert 0.9 * len(blended) < len(in_memory(plan)) < len(blended)
     plan = planned(LOCK, "add")
-    analysis = plan.analyses["add"]
-    monkeypatch.setattr(values, "MERGES", 2 * len(analysis.checks) ** 2)
-    blended = {name for _, name in analysis.blends}
+    found = plan.analyses["add"]
+    monkeypatch.setattr(analysis, "MERGES", 2 * len(found.checks) ** 2)
+    blended = {name for _, name in found.blends}
     left = blended - in_memory(plan)
     assert len(left) == 2
     loops = [members for _, members in plan.flows["add"].loops]
-    written = {name: {i for i, other in analysis.blends if other == name} for name in blended}
+    written = {name: {i for i, other in found.blends if other == name} for name in blended}
 
     def tightness(name: str) -> int:
         return min((len(members) for members in loops for i in written[name] if i in members), default=999)
 
     assert max(map(tightness, left)) <= min(map(tightness, in_memory(plan)))
+
+
+SUMS = r"""
+extern "C" __global__ void sums(int* lock, const float* x, float* sum, int rounds, float scale) {
+    float v[4] = {};
+    for (int k = 0; k < rounds; k++) {
+        for (int i = 0; i < 4; i++) v[i] += x[k * 128 + i * 32 + threadIdx.x];
+        if (k % 3 == 0) { if (x[k] > 0.5f) v[0] += x[k]; else v[1] *= x[k]; }
+        if (threadIdx.x % (k + 2) == 1) {
+            while (atomicCAS(lock, 0, 1)); __threadfence();
+            sum[0] += v[2]; __threadfence(); atomicExch(lock, 0);
+            v[3] += 1;
+        }
+    }
+    float w = scale;
+    #pragma unroll 1
+    for (int k = 0; k < rounds; k++) w = w * scale + v[3];
+    for (int i = 0; i < 4; i++) sum[1 + i * 32 + threadIdx.x] = v[i] + w;
+}
+"""
+
+
+def test_registers_that_stay_in_memory_are_not_split(monkeypatch):
+    """They would be copied from one place in memory to another wherever paths meet."""
+    usual = planned(SUMS, "sums").flows["sums"]
+    monkeypatch.setattr(analysis, "MERGES", 0)
+    plan = planned(SUMS, "sums")
+    flow = plan.flows["sums"]
+
+    def copies(flow: Flow) -> int:
+        return sum(len(pairs) for block in flow.blocks for pairs in block.copies.values())
+
+    whole = {name for name in in_memory(plan) if name == origin(name)}
+    assert len(whole) >= 4 and copies(flow) < copies(usual) / 2
+    monkeypatch.undo()
+    x = torch.rand(9 * 128, generator=torch.Generator().manual_seed(0))
+    results = []
+    for merges in (0, analysis.MERGES):
+        monkeypatch.setattr(analysis, "MERGES", merges)
+        name = f"sums_{merges}"
+        lock, sums = torch.zeros(1, dtype=torch.int32), torch.zeros(129)
+        rawkern.RawKernel(SUMS.replace("sums(", f"{name}("), name)[1, 32](lock, x, sums, 9, 0.5)
+        results.append(sums)
+    assert results[0].equal(results[1])
 
 
 def scanned(u, delta, z, a, b, c, skip, bias):
@@ -74,9 +120,9 @@ def scanned(u, delta, z, a, b, c, skip, bias):
     return y * z / (1 + np.exp(-z)), h
 
 
-@pytest.mark.parametrize("merges", [0, 100_000, values.MERGES])
+@pytest.mark.parametrize("merges", [0, 100_000, analysis.MERGES])
 def test_results_do_not_depend_on_where_registers_are(merges, monkeypatch):
-    monkeypatch.setattr(values, "MERGES", merges)
+    monkeypatch.setattr(analysis, "MERGES", merges)
     name = f"scan_{merges}"  # the cache does not know of the change
     kernel = rawkern.RawKernel(SCAN.replace("selective_scan(", f"{name}(").replace("ITEMS = 16", "ITEMS = 4"), name)
     rows, length, states = 2, 601, 3
@@ -96,9 +142,9 @@ def test_results_do_not_depend_on_where_registers_are(merges, monkeypatch):
 _seen: dict[str, int] = {}  # results of the runs before
 
 
-@pytest.mark.parametrize("merges", [0, values.MERGES])
+@pytest.mark.parametrize("merges", [0, analysis.MERGES])
 def test_checked_launches_find_the_same(merges, monkeypatch):
-    monkeypatch.setattr(values, "MERGES", merges)
+    monkeypatch.setattr(analysis, "MERGES", merges)
     name = f"add_{merges}"
     text = LOCK.replace("add(", f"{name}(")
     uninitialized = text.replace(
