@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 
 import numpy as np
@@ -67,6 +68,13 @@ extern "C" __global__ void known(int way, S s, const int* c, const int* const* r
 """.replace("WAYS", "\n".join(f"case {k}: p = {way}; break;" for k, way in enumerate(WAYS.values()))).replace(
     "WRITES", "\n".join(f"case {k}: {write}; break;" for k, write in enumerate(WRITES))
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_objects() -> None:
+    """Let the search for tensors, which most launches here need, pass over half a million objects of other tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
