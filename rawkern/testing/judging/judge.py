@@ -29,8 +29,9 @@ from rawkern.testing.variations import SIZES
 
 _MAY_SKIP = ("sizes", "special", "deterministic", "output", "findings", "order", "honest")
 _REPEATS = 100  # timed calls
+_TIMINGS = 3  # measurements, of which one has to agree: other processes may use the GPU, too
 _SLOWER = 3.0  # allowed ratio of the judge's time per call to the GPU's, beyond the host's time
-_HOST = 1e-3  # seconds of host time
+HOST = 1e-3  # seconds of host time
 
 
 @api_boundary
@@ -253,7 +254,7 @@ def _tried(
             else:
                 doing = "timing it"
                 if limits["device"].startswith("cuda"):
-                    _time(verdict, candidate, steps[0][1])
+                    time_calls(verdict, candidate, steps[0][1])
             said, _ = candidate.ask({"do": "end"})
             if changed := said["changed"]:
                 verdict.accuse("replaced function", f"replaces {', '.join(changed[:8])}")
@@ -305,7 +306,7 @@ def _ended(verdict: Verdict, candidate: Candidate, limits: Mapping[str, Any], do
         verdict.settle("runs", None)
 
 
-def _time(verdict: Verdict, candidate: Candidate, first: Request) -> None:
+def time_calls(verdict: Verdict, candidate: Candidate, first: Request) -> None:
     """Measure calls on a GPU by its clock and by this process's clock, which the candidate cannot manipulate."""
 
     def asked(repeats: int, events: bool, tensors: Sequence[torch.Tensor] = ()) -> tuple[float, list[float]]:
@@ -315,11 +316,13 @@ def _time(verdict: Verdict, candidate: Candidate, first: Request) -> None:
         return time.perf_counter() - start, said["times"]
 
     asked(3, False, first[1])
-    _, times = asked(_REPEATS, True)
-    once, twice = (asked(n * _REPEATS, False)[0] for n in (1, 2))
-    verdict.gpu_seconds, verdict.call_seconds = statistics.median(times), max(0.0, (twice - once) / _REPEATS)
-    if verdict.call_seconds > _SLOWER * verdict.gpu_seconds + _HOST:
-        verdict.accuse(
-            "timer",
-            f"a call takes {verdict.call_seconds:.3g} s by the judge's clock, {verdict.gpu_seconds:.3g} s by the GPU's",
-        )
+    for _ in range(_TIMINGS):
+        _, times = asked(_REPEATS, True)
+        once, twice = (asked(n * _REPEATS, False)[0] for n in (1, 2))
+        verdict.gpu_seconds, verdict.call_seconds = statistics.median(times), max(0.0, (twice - once) / _REPEATS)
+        if verdict.call_seconds <= _SLOWER * verdict.gpu_seconds + HOST:
+            return
+    verdict.accuse(
+        "timer",
+        f"a call takes {verdict.call_seconds:.3g} s by the judge's clock, {verdict.gpu_seconds:.3g} s by the GPU's",
+    )

@@ -16,6 +16,7 @@ import torch
 
 import rawkern
 from rawkern.testing import Verdict, Worker, judge
+from rawkern.testing.judging import judge as judging
 from tests import forked
 from tests.testing.judging import candidates
 
@@ -402,3 +403,22 @@ def test_secrets_are_not_there(worker: Worker) -> None:
     source = candidates.beginning("import os; raise RuntimeError(sorted(n for n in os.environ if 'TOKEN' in n))")
     assert os.environ["HUB_TOKEN_OF_THIS_TEST"]
     assert "RuntimeError: []" in of_function(worker, source, "cpu").checks["right"].text
+
+
+@pytest.mark.parametrize(("slow", "accused"), [((), False), ((0,), False), ((0, 1), False), ((0, 1, 2), True)])
+def test_calls_that_are_slow_by_one_clock_alone_are_timed_again(slow: tuple[int, ...], accused: bool) -> None:
+    """Other processes on the GPU take time as well; a candidate that misreports its own is slow each time."""
+
+    class Stub:
+        measured = -1
+
+        def ask(self, request, tensors):
+            self.measured += request["events"]
+            time.sleep(request["repeats"] * 1e-5 * (50 if self.measured in slow and not request["events"] else 1))
+            return {"times": [1e-5] * request["repeats"]}, None
+
+    verdict = Verdict()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "HOST", 1e-4)
+        judging.time_calls(verdict, Stub(), ({}, ()))
+    assert [found.kind for found in verdict.tampering] == ["timer"] * accused
