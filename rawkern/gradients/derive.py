@@ -12,7 +12,7 @@ from rawkern.base.nearest import did_you_mean
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
-from rawkern.gradients.analysis.activity import Activity, activity, check_memory
+from rawkern.gradients.analysis.activity import Activity, activity, check_memory, reads_overwritten
 from rawkern.gradients.analysis.blocks import redistributions
 from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.backward import helpers
@@ -216,7 +216,12 @@ class _Task:
 
         def unrolled(more: frozenset[int]) -> Kernel | None:
             another = self.reader.again(more)
-            return another and without_dead_code(prepared(another, self.passes), outputs)
+            if another is None:
+                return None
+            another = prepared(another, self.passes)
+            if any(reads_overwritten(another, array) for array in another.arrays.values()):
+                return None  # iterations that were known to be apart no longer are
+            return without_dead_code(another, outputs)
 
         return self._of_parts(kernel, _Copies(kernel, unrolled), wrt)
 

@@ -92,13 +92,20 @@ def _active(item: Value, values: set[Value], arrays: set[Array], wrt: tuple[str,
     return item.op in ("binary", "unary", "cast") and any(a in values for a in item.args)
 
 
+def reads_overwritten(kernel: Kernel, array: Array) -> bool:
+    """Whether a kernel reads what it writes of an array: a backward could not read that again."""
+    if array.name in kernel.taped:
+        return False
+    return bool(loops.stores(kernel.body, array) and loops.reads(kernel.body, array))
+
+
 def check_memory(kernel: Kernel, wrt: tuple[str, ...], where: Where) -> None:
     """Reject global memory whose values the backward could not read again."""
     for array in kernel.arrays.values():
         written, read = loops.stores(kernel.body, array), loops.reads(kernel.body, array)
+        if reads_overwritten(kernel, array):
+            raise where.refuse(read[0].line, *_overwritten(array, read, written))
         if array.name not in kernel.taped:
-            if written and read:
-                raise where.refuse(read[0].line, *_overwritten(array, read, written))
             alone = [i for i in written if i.adds and not i.reads_own_store]
             if alone and not all(i.adds for i in written):
                 both = f"{array.name} is both set and added to"

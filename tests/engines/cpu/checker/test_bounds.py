@@ -13,6 +13,7 @@ import rawkern
 from rawkern.engines.cpu.checker.bounds import Memory
 from rawkern.launch import intercept, native
 from tests.engines.cpu.checker import random_wild, wild
+from tests.engines.cpu.emit.memory.test_access import UNROLLED
 
 N, ZONE = 64, 4096  # elements, and bytes of the zone on each side of an array
 
@@ -287,3 +288,11 @@ def test_an_error_leaves_the_next_launch_right() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs_raise_what_full_checks_find(seed: int) -> None:
     assert not random_wild.trial(seed)
+
+
+@pytest.mark.parametrize("n", [512, 520])
+def test_bounds_hold_in_loops_that_are_unrolled_in_part(n: int) -> None:
+    x, y = torch.zeros(2 * n, dtype=torch.int32), torch.zeros(2 * n - 1, dtype=torch.int32)
+    sums = torch.zeros(128, dtype=torch.int32)
+    with pytest.raises(rawkern.OutOfBoundsError, match=rf"writes y\[{2 * n - 1}\]"):
+        rawkern.RawKernel(UNROLLED, "rows")[2, 64](n, x, y, sums)

@@ -366,11 +366,3 @@ def test_whole_warps_access_neighbors_that_are_not_known_to_be(name: str) -> Non
     translation = jit.Translation(result.ptx)
     text = translation.lower(name, lay_out_globals(translation.parsed()), "line", host(), Instrument).text
     assert len(re.findall(r"= load <32 x i32>, ptr %\w+, align 4", text)) >= 5
-
-
-@pytest.mark.parametrize("n", [512, 520])
-def test_bounds_hold_in_loops_that_are_unrolled_in_part(n: int) -> None:
-    x, y = torch.zeros(2 * n, dtype=torch.int32), torch.zeros(2 * n - 1, dtype=torch.int32)
-    sums = torch.zeros(128, dtype=torch.int32)
-    with pytest.raises(rawkern.OutOfBoundsError, match=rf"writes y\[{2 * n - 1}\]"):
-        rawkern.RawKernel(UNROLLED, "rows")[2, 64](n, x, y, sums)
