@@ -86,7 +86,8 @@ def _compiled(source: Source, options: list[str], program: tuple[Any, ...], dial
 
 
 # With -minimal NVRTC leaves out the runtime's types and functions, textures and surfaces, whose names begin so: a third
-# of a small kernel's time. Without an include there are no headers to read. (What does not know the option says so.)
+# of a small kernel's time. A source without an include needs no headers, either. A release of NVRTC that lacks the
+# option names it in its log.
 _MORE = re.compile(r"\b(?:cuda|CUDA|CU|tex|surf|__cuda|__i?tex|__i?surf|libraryProperty|minimal)|include")
 
 

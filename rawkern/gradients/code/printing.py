@@ -110,8 +110,7 @@ def simple(s: Statement) -> str:
 
 def rendered(statements: Sequence[Statement], depth: int = 1) -> list[str]:
     """Lines of text, indented."""
-    lines = _indented(statements, depth)
-    return [part for line in lines for part in ([line] if len(line) <= WIDTH else wrapped(line))]
+    return [part for line in _indented(statements, depth) for part in wrapped(line)]
 
 
 def _indented(statements: Sequence[Statement], depth: int) -> list[str]:
@@ -166,6 +165,8 @@ def _extents(sizes: Sequence[int | None]) -> str:
 
 def wrapped(line: str) -> list[str]:
     """A line of C in as many as the width asks for; broken after && where there is one, else after operators."""
+    if len(line) <= WIDTH:
+        return [line]
     found, indent = [], " " * (len(line) - len(line.lstrip()) + 4)
     while len(line) > WIDTH and " " in line[len(indent) + 20 : WIDTH]:
         at = line.rfind("&& ", WIDTH // 2, WIDTH) + 2

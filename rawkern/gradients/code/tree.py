@@ -1,4 +1,7 @@
-"""CUDA C as a tree of statements, whose expressions are trees as well, and questions about them."""
+"""CUDA C as a tree of statements, whose expressions are trees as well, and questions about them.
+
+Nothing assigns to a statement that has a hash, though none is frozen; `expressions` says why.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from rawkern.gradients.code import expressions as expr
 from rawkern.gradients.code.expressions import Call, Cast, Given, Literal, Name, Node
 
 
-@dataclass(unsafe_hash=True)  # see `expressions`
+@dataclass(unsafe_hash=True)
 class Declare:
     """``const float d_x = value;``; without a value ``float d_x;``, with extents ``float tape[64];``.
 
@@ -30,7 +33,7 @@ class Declare:
         return ((self.name, self.value), *self.also)
 
 
-@dataclass(unsafe_hash=True)  # see `expressions`
+@dataclass(unsafe_hash=True)
 class Assign:
     """``target = value;``, or with another operator: ``+=``, ``>>=``."""
 
@@ -39,21 +42,21 @@ class Assign:
     sign: str = "="
 
 
-@dataclass(unsafe_hash=True)  # see `expressions`
+@dataclass(unsafe_hash=True)
 class Run:
     """An expression for its effect: ``atomicAdd(&x[i], d);``."""
 
     expression: Node
 
 
-@dataclass(unsafe_hash=True)  # see `expressions`
+@dataclass(unsafe_hash=True)
 class Barrier:
     """All threads of a block wait, or of a warp."""
 
     call: str = "__syncthreads()"
 
 
-@dataclass(unsafe_hash=True)  # see `expressions`
+@dataclass(unsafe_hash=True)
 class Jump:
     """``return value;``, ``continue;``, ``break;``."""
 
@@ -61,7 +64,7 @@ class Jump:
     value: Node | None = None
 
 
-@dataclass(unsafe_hash=True)  # see `expressions`
+@dataclass(unsafe_hash=True)
 class Note:
     """A comment or a pragma: a line that is not a statement."""
 
@@ -108,7 +111,7 @@ class Scope:
     body: list[Statement]
 
 
-@dataclass(unsafe_hash=True)  # see `expressions`
+@dataclass(unsafe_hash=True)
 class Parameter:
     """A parameter of a function: ``type name``, or ``type (* __restrict__ name)[4]`` of rows."""
 

@@ -173,7 +173,7 @@ class Values:
     def contiguous(self, regs: Sequence[Reg | None]) -> Val | None:
         """Memory where registers are contiguous, with the values that they have now; None where they are not.
 
-        Only where the whole warp runs: there are no other lanes whose values need to stay.
+        Only where the whole warp runs: the values of inactive lanes would be overwritten.
         """
         names = tuple(reg.name for reg in regs if reg is not None)
         if names not in self._f.flow.tuples:
