@@ -265,10 +265,12 @@ def _module(llvm: Any, text: str) -> Iterator[Any]:
 
 
 class LoadedObject:
-    """Code of an object file, or of several, in one stretch of memory for as long as this object lives.
+    """Code of an object file, or of several, for as long as this object lives.
 
-    llvmlite's own memory manager sees to that. LLVM's takes free pages wherever they are, and code that lies more than
-    2 GB from its constants (CUDA's libraries are that large) ends the process.
+    Each file lies in one stretch of memory, which llvmlite's own memory manager sees to. LLVM's takes free pages
+    wherever they are, and code that lies more than 2 GB from its constants (CUDA's libraries are that large) ends the
+    process. Of files that call one another, those that call come first: LLVM calls what it has loaded already directly,
+    which ends the process too where that lies 2 GB away, and what is not loaded yet from any distance.
     """
 
     def __init__(self, *bodies: bytes):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import mmap
 import os
 import threading
 
@@ -93,6 +95,22 @@ def test_variables_of_any_size_stand_beside_calls_of_outer_functions() -> None:
     text = f"{declared}\ndefine i64 @seven() {{\n{calls}\n  ret i64 7\n}}\n@all = global [%d x i8] zeroinitializer"
     for size in range(4096 - 512, 4096 + 64, 8):
         assert llvm.LoadedObject(llvm.object_file(text % size, llvm.host())).address("seven")
+
+
+def test_callers_are_loaded_far_from_what_they_call() -> None:
+    """Holes in the address space decide where files of one object go: 2 GB apart where CUDA's libraries lie between."""
+    size = 1 << 26
+    callee = llvm.object_file(f"@large = global [{size} x i8] zeroinitializer\n{TEXT}", llvm.host())
+    text = "declare i64 @seven()\ndefine i64 @calls() {\n  %v = call i64 @seven()\n  ret i64 %v\n}"
+    caller = llvm.object_file(text, llvm.host(), known=("seven",))
+    hole = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+    between = [mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ) for _ in range(80)]
+    hole.close()
+    loaded = llvm.LoadedObject(caller, callee)
+    for mapping in between:
+        mapping.close()
+    assert abs(loaded.address("calls") - loaded.address("seven")) > 1 << 31
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("calls"))() == 7
 
 
 def test_usual_modules_are_inlined_and_simplified() -> None:

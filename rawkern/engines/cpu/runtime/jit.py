@@ -214,7 +214,7 @@ def link(functions: Mapping[str, str | None]) -> int | None:
     if len(known) < len(bodies):
         return None
     if known:  # at once: an engine of LLVM's takes as long as a function
-        loaded = LoadedObject(*known.values())
+        loaded = LoadedObject(*reversed(known.values()))  # the library has callees first
         _resident.append(loaded)  # before others may find it
         loaded.offer(known)
         _linked.update((symbol, len(body)) for symbol, body in known.items())

@@ -63,6 +63,24 @@ def test_kernels_share_helpers(compiled: list[str], tmp_path: Path) -> None:
     assert set(shared) <= set(compiled)
 
 
+def test_callers_are_loaded_before_what_they_call(compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM ends the process at a call of what it has loaded already and 2 GB away."""
+    loaded: list[tuple[bytes, ...]] = []
+    plain = jit.LoadedObject
+    monkeypatch.setattr(jit, "LoadedObject", lambda *bodies: loaded.append(bodies) or plain(*bodies))
+    launched("4.5f")
+    bodies = next(bodies for bodies in loaded if len(bodies) > 1)
+    places = {symbol: bodies.index(jit.function_object(symbol, None, jit.host())) for symbol in jit._linked}
+    calls = [
+        (caller, callee)
+        for symbol, callee in places.items()
+        for caller, body in enumerate(bodies)
+        if f"{symbol}\0".encode() in body
+    ]
+    assert any(caller != callee for caller, callee in calls)
+    assert all(caller <= callee for caller, callee in calls)
+
+
 def helper(name: str, body: str, how: str = "noinline") -> str:
     return f"define internal i32 @{name}(i32 %a) {how} {{\n{body}\n}}"
 
