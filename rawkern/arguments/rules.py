@@ -286,12 +286,12 @@ def native_address(e: Emit, n: Native) -> str:
     return e.value(f"add i64 {e.load('i64', n.tensor)}, {e.load('i64', n.tensor, 40)}")
 
 
-def native_pointer(e: Emit, n: Native, at: str) -> str:
-    """Put the address among the parameters, and its extents after them; returns how many bytes may be read."""
+def native_pointer(e: Emit, n: Native, at: str, words: str = "%params", extents: str = "%extents") -> str:
+    """Put the address among words, the parameters, and its extents after them; returns how many bytes may be read."""
     e.do(f"store i64 {native_address(e, n)}, ptr {at}, align 1")
     extent = e.value(f"call i64 @rk_extent(ptr {n.tensor})")
     written = 0 if n.ctype.const else extent
-    e.do(f"call void @rk_put_extent(ptr %params, ptr %extents, ptr {at}, i64 {extent}, i64 {written})")
+    e.do(f"call void @rk_put_extent(ptr {words}, ptr {extents}, ptr {at}, i64 {extent}, i64 {written})")
     return extent
 
 
@@ -435,20 +435,27 @@ def _native_member(e: Emit, ctype: CType, value: str, at: str) -> None:
             item = e.value(f"call ptr @rk_item(ptr %table, ptr {value}, i64 {k})")
             _native_member(e, element, item, e.value(f"getelementptr i8, ptr {at}, i64 {k * element.size}"))
     elif ctype.kind == "pointer":
-        done, pointer = e.label("passed"), Native(ctype, value, "%dl")
-        other = e.either(e.value(f"icmp ne ptr {value}, {e.row('none')}"))
-        for rule in POINTER:
-            rule.native(e, pointer)
-        # Of a word without an extent nothing is known: the slow path tells the CPU engine of a tensor without elements.
-        some = e.value(f"icmp ne i64 {native_pointer(e, pointer, at)}, 0")
-        on_gpu = e.value(f"icmp eq i32 {e.load('i32', '%dl', 8)}, {CUDA}")
-        e.unless(e.value(f"or i1 {some}, {on_gpu}"))
-        e.do(f"br label %{done}")
-        e.place(other)
-        e.do(f"store i64 0, ptr {at}, align 1")
-        e.place(done)
+        native_pointer_or_none(e, ctype, value, at)
     else:
         SCALARS[ctype.kind](e, ctype, value, at)
+
+
+def native_pointer_or_none(
+    e: Emit, ctype: CType, value: str, at: str, words: str = "%params", extents: str = "%extents"
+) -> None:
+    """A tensor or None for a member of a struct, or an item of a list."""
+    done, pointer = e.label("passed"), Native(ctype, value, "%dl")
+    other = e.either(e.value(f"icmp ne ptr {value}, {e.row('none')}"))
+    for rule in POINTER:
+        rule.native(e, pointer)
+    # Of a word without an extent nothing is known: the slow path tells the CPU engine of a tensor without elements.
+    some = e.value(f"icmp ne i64 {native_pointer(e, pointer, at, words, extents)}, 0")
+    on_gpu = e.value(f"icmp eq i32 {e.load('i32', '%dl', 8)}, {CUDA}")
+    e.unless(e.value(f"or i1 {some}, {on_gpu}"))
+    e.do(f"br label %{done}")
+    e.place(other)
+    e.do(f"store i64 0, ptr {at}, align 1")
+    e.place(done)
 
 
 def native_changes(e: Emit, ctype: CType, value: str) -> None:

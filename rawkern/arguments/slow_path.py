@@ -281,6 +281,15 @@ def bind(
     )  # fmt: skip
 
 
+def listed(signature: Signature, args: Sequence[Any], strided: bool) -> tuple[Piece, ...]:
+    """The memory that the tensors of lists have, of arguments that have been checked."""
+    call = Arguments(strided, signature.struct_layout)
+    for param, value, where in zip(signature.params, args, signature.wheres, strict=False):
+        if param.is_pointer and isinstance(value, tuple):
+            call.value(param.ctype, value, where)
+    return tuple(piece for piece in call.pieces if piece.parameter is None)
+
+
 def check(signature: Signature, args: Sequence[Any]) -> Bound:
     """Check arguments for kind only: dtypes, devices. Symbolic numbers are neither compared nor converted."""
     first: tuple[Where, torch.device] | None = None

@@ -135,5 +135,10 @@ def extents_at(size: int, offset: int = 0) -> int:
 
 
 def block_size(size: int) -> int:
-    """`size` bytes of parameters with the extents of all words."""
-    return 3 * extents_at(size)
+    """`size` bytes of parameters with the extents of all words, and the address of a `LISTED` or 0."""
+    return 3 * extents_at(size) + 8
+
+
+#: Memory that a launch's lists of tensors lead to: `count` ranges in order, each a start and a length, that may be
+#: read, and as many that may be written. Before each of both tables there is an empty range.
+LISTED = Record("Listed", (("count", "i64"), ("readable", "ptr"), ("writable", "ptr")))

@@ -20,10 +20,10 @@ from rawkern.base.records import CPU, CUDA, TARGET, Record, filled
 _PYTHON = (
     "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyDict_GetItemString",
     "PyDict_Size", "PyErr_Clear", "PyErr_Fetch", "PyErr_Occurred", "PyErr_Restore", "PyFloat_AsDouble",
-    "PyList_GetItem", "PyList_Size", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong", "PyLong_FromLongLong",
-    "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_GenericGetDict", "PyObject_Vectorcall", "PyTuple_GetItem",
-    "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "PyType_GetSlot", "PyType_IsSubtype",
-    "PyWeakref_GetObject", "Py_DecRef", "Py_IncRef",
+    "PyList_AsTuple", "PyList_GetItem", "PyList_Size", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong",
+    "PyLong_FromLongLong", "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_GenericGetDict", "PyObject_Vectorcall",
+    "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "PyType_GetSlot",
+    "PyType_IsSubtype", "PyWeakref_GetObject", "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
 #: `attention` counts what every launch has to take the slow path for. `keys_*` are the dispatch keys of plain tensors.
 #: `mode`: what is added to the CPU (`engines.cpu.mode.Mode.word`). `default_device`: where launches without tensors
@@ -148,10 +148,10 @@ def preamble() -> str:
 
 
 @cache
-def readings(package: str, file: str) -> str:
-    """IR text of functions that read objects of Python and torch."""
+def readings(package: str, file: str, records: tuple[Record, ...] = ()) -> str:
+    """IR text of functions that read objects of Python and torch; `records`: others that it names."""
     impl, keys, storage = private.tensor_layout()
     text = resources.files(package).joinpath(file).read_text()
     offsets = {"type_offset": TYPE_OFFSET, "impl_offset": impl, "keys_offset": keys, "storage_offset": storage}
     values = {**offsets, "CPU": CPU, "CUDA": CUDA}
-    return filled(text, (TABLE, TARGET), values)
+    return filled(text, (TABLE, TARGET, *records), values)

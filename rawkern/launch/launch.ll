@@ -9,9 +9,10 @@ define ptr @rk_launch(ptr %self, ptr %args, i64 %nargsf, ptr %names) {
   %dl = alloca [48 x i8], align 8
   %number = alloca i64
   %device = alloca i64
-  %two = alloca [2 x ptr]
+  %handed = alloca [{handed} x ptr]
   %three = alloca [3 x ptr]
   %error = alloca [3 x ptr]
+{lists}
   store i64 -1, ptr %device
   %pplan = &Launcher.plan %self
   %plan = load ptr, ptr %pplan
@@ -48,7 +49,9 @@ source:                                           ; as it was read, or not long 
 arguments:
   %extents = getelementptr i8, ptr %params, i64 {extents}
   call void @llvm.memset.p0.i64(ptr align 8 %extents, i8 0, i64 {extents_size}, i1 false)
+{no_lists}
 {arguments}
+{listed}
   br label %packed
 packed:
   %given = load i64, ptr %device
@@ -121,12 +124,15 @@ finish:
   %pwrap = &Table.PyLong_FromVoidPtr %table
   %wrap = load ptr, ptr %pwrap
   %address = call ptr %wrap(ptr %target)
-  store ptr %self, ptr %two
-  %second = getelementptr ptr, ptr %two, i64 1
+  store ptr %self, ptr %handed
+  %second = getelementptr ptr, ptr %handed, i64 1
   store ptr %address, ptr %second
+  %others = getelementptr ptr, ptr %handed, i64 2
+  call void @llvm.memcpy.p0.p0.i64(ptr %others, ptr %args, i64 {args_size}, i1 false)
+{hand_over}
   %pvectorcall = &Table.PyObject_Vectorcall %table
   %vectorcall = load ptr, ptr %pvectorcall
-  %finished = call ptr %vectorcall(ptr %finishf, ptr %two, i64 2, ptr null)
+  %finished = call ptr %vectorcall(ptr %finishf, ptr %handed, i64 {handed}, ptr null)
   %stopped = icmp eq ptr %finished, null
   br i1 %stopped, label %abandon, label %ended
 abandon:                                          ; perhaps before Python's code had a chance to give the stacks back
@@ -161,8 +167,10 @@ restore:
   br label %ended
 ended:
   call void @rk_release(ptr %table, ptr %address)
+{release}
   ret ptr %finished
 done:
+{release}
   %pnone = &Table.none %table
   %none = load ptr, ptr %pnone
   %pincrease = &Table.Py_IncRef %table
@@ -177,6 +185,7 @@ relay:
   %relayed = tail call ptr %relayf(ptr %self, ptr %args, i64 %nargsf, ptr %names)
   ret ptr %relayed
 slow_path:
+{release}
   %pforward = &Table.forward %table
   %forward = load ptr, ptr %pforward
   %forwarded = tail call ptr %forward(ptr %self, ptr %args, i64 %nargsf, ptr %names)

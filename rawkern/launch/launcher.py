@@ -150,17 +150,19 @@ class Plan:
             self.record.set(until=ctypes.addressof(state.build.until), call=call)
         target.linked = True
 
-    def finish(self, address: int) -> None:
-        """Bring a launch to its end that has suspended."""
-        self._at(address).finish()
+    def finish(self, address: int, args: tuple[Any, ...] = ()) -> None:
+        """Bring a launch to its end that has suspended; `args`: its arguments."""
+        state, target = self._at(address)
+        target.finish(lambda: slow_path.listed(state.signature, args, state.strided))
 
     def abandon(self, address: int, token: int) -> None:
         """Give back the stacks of such a launch if it has them still: an interrupt has ended it."""
-        self._at(address).abandon(token)
+        self._at(address)[1].abandon(token)
 
-    def _at(self, address: int) -> Any:
-        found = (*self.built[1].values(), *(target for _, target in self._left))
-        return next(target for target in found if target.address == address)
+    def _at(self, address: int) -> tuple[Any, Any]:
+        state, targets = self.built
+        found = (*((state, target) for target in targets.values()), *self._left)
+        return next(each for each in found if each[1].address == address)
 
 
 class _Launcher:
@@ -365,8 +367,8 @@ def _slow_path(launcher: Launcher, /, *args: Any, **kwargs: Any) -> None:
 
 @untraced
 @api_boundary
-def _finish(launcher: Launcher, address: int) -> None:
-    launcher.plan.finish(address)
+def _finish(launcher: Launcher, address: int, *args: Any) -> None:
+    launcher.plan.finish(address, args)
 
 
 @untraced

@@ -20,9 +20,10 @@ from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
 from rawkern.base.forking import WAIT_SECONDS, Lock
 from rawkern.base.llvm import FULL, QUICK, LoadedObject, stored_object
-from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, block_size, extents_at, filled
+from rawkern.base.records import DONE, LISTED, TARGET, UNFINISHED, Record, block_size, extents_at, filled
 from rawkern.base.table import ITER, TABLE, TYPE_OFFSET, field, keep, preamble, readings
 from rawkern.errors import UnsupportedError
+from rawkern.launch import lists
 
 if TYPE_CHECKING:
     from rawkern.arguments.signature import Param, Signature
@@ -151,19 +152,32 @@ def _text(signature: Signature) -> str:
         e.do(f"store ptr {at}, ptr {e.value(f'getelementptr ptr, ptr %pointers, i64 {param.index}')}")
         value = e.load("ptr", "%args", 8 * param.index)
         if (passed := param.address) is not None:
+            done = lists.fill(e, param, value, at) if lists.takes_list(param) else e.label("passed")
             _memory(e, param, passed, value, at)
+            e.place(done)
         else:
             SCALARS[param.ctype.kind](e, param.ctype, value, at)
     for param in signature.params if signature.tracked else ():
         value = written.load("ptr", "%args", 8 * param.index)
-        if (passed := param.address) is None:
+        if lists.takes_list(param):
+            lists.changes(written, param, value)
+        elif (passed := param.address) is None:
             native_changes(written, param.ctype, value)
         elif not passed.const:
             written.do(f"call void @rk_bump(ptr %table, ptr {value})")
     structs = any(param.ctype.kind in ("struct", "opaque") for param in signature.params)
+    listed = [param for param in signature.params if lists.takes_list(param)]
+    files = [file for file, there in (("structs.ll", structs or listed), ("lists.ll", listed)) if there]
     parts = {
-        "records": "\n".join(record.llvm for record in (LAUNCHER, PLAN)),
-        "readings": "\n".join((preamble(), readings("rawkern.launch", "structs.ll") if structs else "")),
+        "records": "\n".join(record.llvm for record in (LAUNCHER, PLAN, LISTED)),
+        "readings": "\n".join((preamble(), *(readings("rawkern.launch", file, (LISTED,)) for file in files))),
+        "lists": lists.memory(listed),
+        "no_lists": lists.begin(listed),
+        "listed": lists.end(listed, block_size(signature.size) - 8),
+        "hand_over": lists.hand_over(listed),
+        "release": lists.release(listed),
+        "handed": 2 + len(signature.params),
+        "args_size": 8 * len(signature.params),
         "constants": "\n".join((*e.constants, *written.constants)),
         "arguments": "\n".join(e.lines),
         "written": "\n".join(written.lines),

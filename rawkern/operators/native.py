@@ -15,7 +15,7 @@ from rawkern.arguments.rules import DTYPES
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.llvm import LoadedObject, stored_object
-from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, filled
+from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, block_size, filled
 from rawkern.base.table import TABLE, TYPE_OFFSET, address_of, keep, preamble, table
 from rawkern.errors import UnsupportedError
 from rawkern.kernel import RawKernel
@@ -85,7 +85,7 @@ def _watch() -> Filled:
 @cache
 def _code() -> LoadedObject:
     records = (WATCH, ROW, MAP, FORWARD, PLAN, TARGET, TABLE)
-    parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "WORDS": 3 * MOST, "DONE": DONE}
+    parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "WORDS": block_size(8 * MOST) // 8, "DONE": DONE}
     parts |= {"UNFINISHED": UNFINISHED, "CPU": CPU, "type_offset": TYPE_OFFSET}
     text = filled(resources.files("rawkern.operators").joinpath("native.ll").read_text(), records, parts)
     loaded = LoadedObject(stored_object("\n".join([*(record.llvm for record in records[:-2]), preamble(), text])))

@@ -374,7 +374,7 @@ def test_extents_of_dicts_are_those_of_the_slow_path() -> None:
         found = struct.unpack(
             f"<{(size - extents_at(signature.size)) // 8}Q", structs.block[extents_at(signature.size) :]
         )
-        assert found == bind(signature, given).extents and sum(found)
+        assert found == (*bind(signature, given).extents, 0) and sum(found)
 
 
 def test_packed_structs_with_pointers_take_the_slow_path() -> None:
@@ -618,7 +618,8 @@ def test_pointers_of_other_kinds() -> None:
         if (dtype := getattr(torch, name, None)) is not None:
             assert any_.takes(torch.empty(3, dtype=dtype)), name
     table_ = Repeated(make("float* const*"))
-    assert table_.takes(torch.zeros(2, dtype=torch.int64)) and not table_.takes([torch.ones(1)])
+    assert table_.takes(torch.zeros(2, dtype=torch.int64)) and table_.takes([torch.ones(1)])
+    assert not table_.takes([]) and not table_.takes([torch.ones(1, dtype=torch.int64)])
     assert not table_.takes(torch.ones(2)) and not Repeated(make("ns::Params*")).takes(
         torch.zeros(24, dtype=torch.uint8)
     )

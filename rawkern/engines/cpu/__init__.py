@@ -154,7 +154,7 @@ class EngineKernel:
         self.instrument = instrument if mode.guarded else Instrument
         extents = extents_at(signature.size)
         self.params_size = block_size(signature.size)
-        self.pack = Struct(f"{signature.format}{extents - signature.size}x{extents // 4}Q").pack
+        self.pack = Struct(f"{signature.format}{extents - signature.size}x{extents // 4}QQ").pack
         self._shapes: dict[str, tuple] = {}
         self._set: dict[str, int] = {}
 

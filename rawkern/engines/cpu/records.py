@@ -106,15 +106,15 @@ HELPERS = Record("Helpers", (("until", "i64"), ("worth", "double")))
 #: that may be written; where among the parameters addresses stand, each with the place of its extents. Before the rows
 #: of what was told there is an empty one; `recent` has the number of a row for each access. `tensors` are
 #: those that addresses have led to before, `sorted` their rows by start; `recalled` has room for a range of each,
-#: of which the last launch had `nrecalled`. The launch with the token `expecting` is told of what is `expected`.
+#: of which the last launch had `nrecalled`, or as many of its lists. `listed`: where the address of a launch's `LISTED`
+#: stands.
 MEMORY = Record(
     "Memory",
     (
         ("told", "ptr"), ("told_writable", "ptr"), ("variables", "ptr"), ("variables_writable", "ptr"),
         ("nvariables", "i64"), ("pointers", "ptr"), ("npointers", "i64"), ("heap", "ptr"), ("table", "ptr"),
         ("recent", "ptr"), ("nrecent", "i64"), ("tensors", "ptr"), ("ntensors", "i64"), ("sorted", "ptr"),
-        ("recalled", "ptr"), ("nrecalled", "i64"), ("expecting", "i64"), ("expected", "ptr"),
-        ("expected_writable", "ptr"), ("nexpected", "i64"),
+        ("recalled", "ptr"), ("nrecalled", "i64"), ("listed", "ptr"),
     ),
 )  # fmt: skip
 #: A tensor that an address has led to: `ref` is Python's weak reference to it, its storage has `size` bytes from

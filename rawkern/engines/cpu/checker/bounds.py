@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.memory import Piece
 from rawkern.arguments.rules import member_pointers
-from rawkern.base.records import Filled, extents_at
+from rawkern.base.records import LISTED, Filled, block_size, extents_at
 from rawkern.base.table import table
 from rawkern.engines.cpu.checker import recall
 from rawkern.engines.cpu.checker.findings import Finding, Place
@@ -95,7 +95,6 @@ class Memory(Session):
         self._recent = (ctypes.c_uint64 * (self.table["unknown"] + 1))()
         self._recalled: list[recall.Recalled] = []  # the last is that of the record
         self._led = False  # whether an answer has asked the host for tensors
-        self._expected: tuple[Any, Any] = None, None  # memory that an unusual launch is told of, and its tables
         self._heads: list[Any] = []  # of the chains of calls of each block's warps
         #: Where among the parameters addresses stand: their names and types, the parameters; the members of structs.
         self._pointers: dict[int, tuple[str, CType, str]] = {}
@@ -123,6 +122,7 @@ class Memory(Session):
         self.record = Filled(
             self.layout, pointers=ctypes.addressof(self._tables["pointers"]), npointers=len(rows),
             heap=_heap().address, recent=ctypes.addressof(self._recent), nrecent=len(self._recent),
+            listed=target.params_address + block_size(owner.signature.size) - 8,
         )  # fmt: skip
         readable, writable = ([(p.address, p.size) for p in self._fixed if not p.read_only or all_] for all_ in (1, 0))
         self.record.set(nvariables=self._put("variables", readable, writable))
@@ -147,11 +147,10 @@ class Memory(Session):
         listed = any(p.parameter is None and p.part for p in pieces)
         return not listed and not any(p.locked or (p.mapped and p.read_only) for p in pieces)
 
-    def expect(self, token: int, pieces: Sequence[Piece]) -> Any:
-        """Tell a launch of the memory that a list of tensors leads to, so that it need not ask for it."""
-        self.record.set(expecting=0)
+    def listed(self, pieces: Sequence[Piece]) -> tuple[int, Any]:
+        """The memory that lists of tensors lead to, so that a launch need not ask for it."""
         if not self.begin:  # nothing has been asked yet
-            return None
+            return 0, None
         listed = [p for p in pieces if p.parameter is None and p.size and not p.mapped]
         locked = [p for p in pieces if p.locked]
         own = [p for p in listed if not p.read_only]
@@ -159,14 +158,10 @@ class Memory(Session):
         writable = [
             (p.address, p.size) for p in own if not any(p.address < x.end and x.address < p.end for x in locked)
         ]
-        if self._expected[0] != (readable, writable):
-            rows, tables = self._tables_of(readable, writable)
-            read, written = (ctypes.addressof(table) + 16 for table in tables)
-            self.record.set(expected=read, expected_writable=written, nexpected=rows)
-            self._expected = (readable, writable), tables
-            ctypes.memset(self._recent, 0, ctypes.sizeof(self._recent))
-        self.record.set(expecting=token)
-        return self._expected
+        count, tables = self._tables_of(readable, writable)
+        read, written = (ctypes.addressof(table) + 16 for table in tables)
+        found = Filled(LISTED, count=count, readable=read, writable=written)
+        return found.address, (found, tables)
 
     def ask(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
         """Tell a worker of memory that its lanes may touch after all, or raise what they have done."""
@@ -184,7 +179,8 @@ class Memory(Session):
     def _answer(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
         target = self._target
         workers = target.workers
-        pieces = pieces or [self._argument(offset) for offset in self._members if self._extent(offset)]
+        if not any(p.parameter is not None for p in pieces):  # of a native launch
+            pieces = [*pieces, *(self._argument(offset) for offset in self._members if self._extent(offset))]
         site = self.table["sites"][workers.get(worker, "request_site", "=i")]
         meant, known = self._meant(site, pieces)
         writes = site["what"] != READ

@@ -28,19 +28,22 @@ define void @rk_recall(ptr %launch, i64 %token) {
   %reading = load ptr, ptr %pread
   %pbefore = &Memory.nrecalled %memory
   %before = load i64, ptr %pbefore
-  %pexpecting = &Memory.expecting %memory
-  %expecting = load i64, ptr %pexpecting
-  %is_expected = icmp eq i64 %expecting, %token
-  br i1 %is_expected, label %expected, label %begin
-expected:
-  %pexpected = &Memory.expected %memory
-  %expected_read = load ptr, ptr %pexpected
-  %pexpected2 = &Memory.expected_writable %memory
-  %expected_written = load ptr, ptr %pexpected2
-  %pnexpected = &Memory.nexpected %memory
-  %nexpected = load i64, ptr %pnexpected
-  %expected_new = icmp ne ptr %reading, %expected_read
-  br i1 %expected_new, label %forget, label %put_down
+  %pplace = &Memory.listed %memory
+  %place = load ptr, ptr %pplace
+  %listed = load ptr, ptr %place
+  %unlisted = icmp eq ptr %listed, null
+  br i1 %unlisted, label %begin, label %told_of_lists
+told_of_lists:                                    ; rows have the numbers that they had if there are as many, there
+  %plisted_read = &Listed.readable %listed
+  %listed_read = load ptr, ptr %plisted_read
+  %plisted_written = &Listed.writable %listed
+  %listed_written = load ptr, ptr %plisted_written
+  %pnlisted = &Listed.count %listed
+  %nlisted = load i64, ptr %pnlisted
+  %elsewhere = icmp ne ptr %reading, %listed_read
+  %other_count = icmp ne i64 %nlisted, %before
+  %listed_new = or i1 %elsewhere, %other_count
+  br i1 %listed_new, label %forget, label %put_down
 begin:
   %other = icmp ne ptr %reading, %out
   br label %row
@@ -153,10 +156,10 @@ tell:                                             ; rows that are the same keep 
   %changed = or i1 %new, %count_differs
   br i1 %changed, label %forget, label %put_down
 forget:
-  %n_forget = phi i64 [ %n, %tell ], [ %nexpected, %expected ]
-  %read_forget = phi ptr [ %out, %tell ], [ %expected_read, %expected ]
-  %written_forget = phi ptr [ %out, %tell ], [ %expected_written, %expected ]
-  %recalled_forget = phi i64 [ %n, %tell ], [ %before, %expected ]
+  %n_forget = phi i64 [ %n, %tell ], [ %nlisted, %told_of_lists ]
+  %read_forget = phi ptr [ %out, %tell ], [ %listed_read, %told_of_lists ]
+  %written_forget = phi ptr [ %out, %tell ], [ %listed_written, %told_of_lists ]
+  %recalled_forget = phi i64 [ %n, %tell ], [ %nlisted, %told_of_lists ]
   %precent = &Memory.recent %memory
   %recent = load ptr, ptr %precent
   %pnrecent = &Memory.nrecent %memory
@@ -166,9 +169,9 @@ forget:
   store i64 %recalled_forget, ptr %pbefore
   br label %put_down
 put_down:
-  %n_put = phi i64 [ %n, %tell ], [ %nexpected, %expected ], [ %n_forget, %forget ]
-  %read_put = phi ptr [ %out, %tell ], [ %expected_read, %expected ], [ %read_forget, %forget ]
-  %written_put = phi ptr [ %out, %tell ], [ %expected_written, %expected ], [ %written_forget, %forget ]
+  %n_put = phi i64 [ %n, %tell ], [ %nlisted, %told_of_lists ], [ %n_forget, %forget ]
+  %read_put = phi ptr [ %out, %tell ], [ %listed_read, %told_of_lists ], [ %read_forget, %forget ]
+  %written_put = phi ptr [ %out, %tell ], [ %listed_written, %told_of_lists ], [ %written_forget, %forget ]
   store ptr %read_put, ptr %pread
   %pwritten = &Memory.told_writable %memory
   store ptr %written_put, ptr %pwritten

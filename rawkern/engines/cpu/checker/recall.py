@@ -16,7 +16,7 @@ import torch
 from rawkern.arguments.addresses import HOLDERS, storage
 from rawkern.base import torch_private as private
 from rawkern.base.llvm import LoadedObject, stored_object
-from rawkern.base.records import filled
+from rawkern.base.records import LISTED, filled
 from rawkern.base.table import TABLE, keep, preamble, table
 from rawkern.engines.cpu.records import LAUNCH, LED_TO, MEMORY
 from rawkern.errors import UnsupportedError
@@ -114,7 +114,7 @@ def entry() -> int:
     except UnsupportedError:
         return 0
     body = resources.files("rawkern.engines.cpu.checker").joinpath("recall.ll").read_text()
-    records = (LAUNCH, MEMORY, LED_TO)
+    records = (LAUNCH, MEMORY, LED_TO, LISTED)
     body = filled(body, (*records, TABLE), {"data_offset": data, "nbytes_offset": nbytes})
     text = "\n".join([*(record.llvm for record in records), readings, body])
     loaded = LoadedObject(stored_object(text))

@@ -241,8 +241,9 @@ class Session:
         """Whether what a launch's arguments lead to is what it is for native launches, which `begin` is told."""
         return True
 
-    def expect(self, token: int, pieces: Sequence[Piece]) -> Any:
-        """Have `begin` know of the memory of an unusual launch, by its token; what is returned lives until it ends."""
+    def listed(self, pieces: Sequence[Piece]) -> tuple[int, Any]:
+        """The address of a `LISTED` for `begin`, of an unusual launch, or 0; and what lives until the launch ends."""
+        return 0, None
 
     def readable(self, worker: int, lane: int, address: int, pieces: Sequence[Piece]) -> int:
         """How many bytes a lane that asks for something may read from an address on; -1 where that is not known."""

@@ -260,10 +260,10 @@ class Target:
         LaunchError
             If the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
-        params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (self.owner.params_size // 12)))
         unusual = not self.session.usual(bound.pieces)
+        listed, _kept = self.session.listed(bound.pieces) if unusual else (0, None)
+        params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (self.owner.params_size // 12)), listed)
         token = id(params) + unusual  # no launch of another one has it meanwhile
-        _kept = self.session.expect(token, bound.pieces) if unusual else None
         while True:
             if self.owner.mode.ordered:
                 self._arrange()
@@ -272,7 +272,7 @@ class Target:
                 if result == DONE:
                     return
                 if result == UNFINISHED:
-                    self.finish(bound.pieces)
+                    self.finish(lambda: bound.pieces)
                     return
             except BaseException as error:
                 self._stopped(error, token)
@@ -306,7 +306,7 @@ class Target:
             self._native.set(room=0)
             self._native.set(busy=0)
 
-    def finish(self, pieces: Sequence[Piece] = ()) -> None:
+    def finish(self, pieces: Callable[[], Sequence[Piece]] = tuple) -> None:
         """Bring a launch to its end whose workers have suspended or came late; `pieces` as in `Bound`, if known."""
         count, token = self._native["workers"], self._native["busy"]
         try:
@@ -332,7 +332,7 @@ class Target:
         finally:
             self.abandon(token)
 
-    def _continue(self, count: int, pieces: Sequence[Piece]) -> None:
+    def _continue(self, count: int, pieces: Callable[[], Sequence[Piece]]) -> None:
         """Serve the workers that suspended and let them go on, until all have ended."""
         begin = min(self.workers.get(k, "deadline", "=q") for k in range(count)) - limits.SLICE[0]
         if _INT(self.record, _NEXT_WORKER)[0] == 0:  # they have their blocks, but no thread yet
@@ -357,19 +357,19 @@ class Target:
                 f"{stopped.where(self.workers, count, self.code.sites)}"
             )
 
-    def _serve(self, k: int, pieces: Sequence[Piece]) -> None:
+    def _serve(self, k: int, pieces: Callable[[], Sequence[Piece]]) -> None:
         """Do what worker `k` suspended for."""
         reason = _REASON_NAME[self.workers.get(k, "reason", "=i")]
         if reason == "NEED_BLOCK":
             self.workers.add_blocks(k)
         elif reason in ("BOUNDS", "BAD_FREE"):
-            self.session.ask(k, reason, pieces)
+            self.session.ask(k, reason, pieces())
         elif reason == "SLICE":
             why = self.session.stop_reason()
             if why is not None:
                 raise LaunchError(f"{self.name}: {why}")
         else:
-            self._say(k, reason, pieces)
+            self._say(k, reason, pieces())
 
     def _say(self, k: int, reason: str, pieces: Sequence[Piece]) -> None:
         """Print what worker `k` asks for, or raise what it has done."""
