@@ -74,14 +74,17 @@ def state_of(folder: Path, *files: Path) -> str:
     return digest.hexdigest()
 
 
-def _known_files(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+def _known_files(folder: str | Path) -> list[tuple[str, os.stat_result]]:
     """The files in a folder and those within, but for bytecode, each with what the file system knows of it."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.is_dir():
-                yield entry.path, entry.stat()
-            elif entry.name != "__pycache__":
-                yield from _known_files(entry.path)
+    found, folders = [], [folder]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if not entry.is_dir():
+                    found.append((entry.path, entry.stat()))
+                elif entry.name != "__pycache__":
+                    folders.append(entry.path)
+    return found
 
 
 def directory() -> Path:
@@ -120,7 +123,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 def get(key: str) -> bytes | None:
     """Return the bytes stored under a key, or None if there are none or they are damaged (they are then removed)."""
-    path = _path(key)
+    path = _file(key)
     content = _content(path)
     if content is None:
         return None
@@ -145,7 +148,7 @@ def put_file(key: str, data: bytes) -> Path | None:
     return path if _write(path, data) else None
 
 
-def _content(path: Path) -> bytes | None:
+def _content(path: str | Path) -> bytes | None:
     """The bytes of a file; None where there is none, or something else: a pipe would wait, a link leads away."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -328,10 +331,14 @@ def _check_parent(path: Path, parent: Path) -> None:
 
 
 def _path(key: str, suffix: str = _SUFFIX) -> Path:
+    return Path(_file(key, suffix))
+
+
+def _file(key: str, suffix: str = _SUFFIX) -> str:
     if not _KEY.match(key):
         raise ValueError(f"{key!r} is not a cache key; use up to 200 letters, digits, '_', '-' and '.'")
     # Two characters of the key as a folder keep directories small; hashed keys spread evenly.
-    return directory() / hashlib.sha256(key.encode()).hexdigest()[:2] / (key + suffix)
+    return f"{directory()}{os.sep}{hashlib.sha256(key.encode()).hexdigest()[:2]}{os.sep}{key}{suffix}"
 
 
 def _unfinished() -> list[Stored]:

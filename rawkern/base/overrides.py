@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch.compiler import is_dynamo_compiling
 from torch.overrides import handle_torch_function
 
 from rawkern.base.api_boundary import hide
@@ -37,10 +38,12 @@ def overridable(function: F, public: Callable[..., Any] | None = None) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_dynamo_compiling():
+        if is_dynamo_compiling():
             return function(*args, **kwargs)
         try:
-            for value in (*args, *kwargs.values()) if kwargs else args:
+            if not kwargs and _USUAL.issuperset(map(type, args)):  # quickly
+                return function(*args)
+            for value in (*args, *kwargs.values()):
                 if type(value) not in _USUAL and is_stand_in(value):
                     return call_stand_in(public or call, *args, **kwargs)
             return function(*args, **kwargs)

@@ -239,12 +239,16 @@ def openmp() -> int:
 @cache
 def _address(symbol: str) -> int:
     """Where libtorch or what it links with has a function; 0 for nowhere."""
-    suffix = "dylib" if sys.platform == "darwin" else "so"
     try:
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_cpu.{suffix}"))
-        return ctypes.cast(library[symbol], ctypes.c_void_p).value or 0
+        return ctypes.cast(_library()[symbol], ctypes.c_void_p).value or 0
     except (AttributeError, OSError):
         return 0
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    suffix = "dylib" if sys.platform == "darwin" else "so"
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_cpu.{suffix}"))
 
 
 def keys_of(t: torch.Tensor) -> int:

@@ -195,7 +195,7 @@ def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> tup
                  "max_threads": used.max_threads}  # fmt: skip
         kernels.append({
             "name": lookup.full_name(entry) if names.count(entry.name) > 1 else entry.name,
-            "symbol": entry.symbol, "signature": _signature(read, entry), **dataclasses.asdict(used),
+            "symbol": entry.symbol, "signature": _signature(program, entry), **dataclasses.asdict(used),
             "spill_stores": stores, "spill_loads": loads,
             "occupancy": [{"threads": threads, **dataclasses.asdict(occupancy(spec, threads, **needs))}
                           for threads in options.block or _BLOCKS if spec],
@@ -222,8 +222,8 @@ def _chosen(options: argparse.Namespace, program: programs.Program) -> list[prog
     return list(dict.fromkeys(chosen))
 
 
-def _signature(read: source.Source, entry: programs.Entry) -> str:
-    names = programs.parameter_names(read, entry)
+def _signature(program: programs.Program, entry: programs.Entry) -> str:
+    names = programs.parameter_names(program, entry)
     params = [parse(text).declare(name) for text, name in zip(entry.params, names, strict=True)]
     return f"void {entry.name}({', '.join(params)})"
 

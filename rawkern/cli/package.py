@@ -86,7 +86,8 @@ def _code(program: programs.Program, data: bytes, source: Source, expressions: S
         constants = {each: programs.constant(source, program.arch, each) for each in expressions}
     return packages.Code(
         file=f"{Path(source.name).stem}.{program.arch}.{kind}", arch=program.arch, sha256=packages.sha256(data),
-        kernels=program.entries, parameters=tuple(programs.parameter_names(source, entry) for entry in program.entries),
+        kernels=program.entries,
+        parameters=tuple(programs.parameter_names(program, entry) for entry in program.entries),
         instances=dict(program.symbols), constants=constants,
     )  # fmt: skip
 

@@ -10,7 +10,8 @@ the guess fails (``#if`` left one out), the source is compiled plainly first, an
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rawkern.compile import declarations, diagnostics, elf
@@ -41,6 +42,9 @@ class Program:
     symbols: tuple[tuple[str, str], ...]  # (name expression asked for, symbol)
     log: str  # the compiler's warnings
     key: str  # names it in the cache: same key, same program
+    names: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict, compare=False
+    )  # parameters', by symbol, if known
 
     @property
     def ptx(self) -> str:

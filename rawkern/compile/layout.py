@@ -21,11 +21,21 @@ def parameter_names(source: Source, entry: Entry, key: str) -> tuple[str, ...]:
 
     `key` names the program in the cache.
     """
-    names = _names_in_text(source, entry)
-    if names is None:
-        names = _names_in_debug(source, entry, key)
+    if (found := names_in_text(source, entry)) is not None:
+        return found
+    names = _names_in_debug(source, entry, key)
     if names is None or len(names) != len(entry.params):
         names = (None,) * len(entry.params)
+    return _filled(names)
+
+
+def names_in_text(source: Source, entry: Entry) -> tuple[str, ...] | None:
+    """The same from the text alone; None where that does not tell."""
+    names = _names_in_text(source, entry)
+    return None if names is None else _filled(names)
+
+
+def _filled(names: Sequence[str | None]) -> tuple[str, ...]:
     filled = [name or f"arg{i}" for i, name in enumerate(names)]
     return tuple(name if filled.index(name) == i else f"arg{i}" for i, name in enumerate(filled))
 

@@ -24,7 +24,7 @@ from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 from rawkern.errors import UnsupportedError
 
-_FORMAT = 2  # raised when what is stored, or how it is compiled, changes
+_FORMAT = 3  # raised when what is stored, or how it is compiled, changes
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
 
 
@@ -130,8 +130,11 @@ def own_files(source: Source) -> frozenset[str]:
     return frozenset((source.name, *headers))
 
 
-def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
+def parameter_names(program: Program, entry: Entry) -> tuple[str, ...]:
     """Return the names of a kernel's parameters; ``arg0``, ``arg1`` ... stand for those that have none."""
+    source, known = program.source, program.names.get(entry.symbol)
+    if known is not None:
+        return known
     if source.kind == "manifest":
         return packages.parameter_names(source, entry)
     if source.binary is not None:
@@ -207,11 +210,15 @@ def _stored(key: str, source: Source, arch: str) -> Program | None:
     try:
         entries = tuple(Entry(symbol, name, tuple(params)) for symbol, name, params in meta["entries"])
         symbols = tuple((name, symbol) for name, symbol in meta["symbols"])
-        return Program(source, arch, code, entries, symbols, meta["log"], key)
-    except (ValueError, KeyError, TypeError):
+        names = {symbol: tuple(names) for symbol, names in meta["names"].items()}
+        return Program(source, arch, code, entries, symbols, meta["log"], key, names)
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _store(program: Program) -> None:
     entries = [(entry.symbol, entry.name, entry.params) for entry in program.entries]
-    cache.put_record(program.key, {"entries": entries, "symbols": program.symbols, "log": program.log}, program.code)
+    names = {entry.symbol: layout.names_in_text(program.source, entry) for entry in program.entries}
+    fields = {"entries": entries, "symbols": program.symbols, "log": program.log}
+    fields["names"] = {symbol: found for symbol, found in names.items() if found is not None}
+    cache.put_record(program.key, fields, program.code)

@@ -207,7 +207,7 @@ def find(build: Build, name: str | None, device: torch.device | None) -> State:
         entry = lookup.entry(program, name)
     if entry is None:
         raise ValueError(lookup.unknown(program, name))
-    parameters = programs.parameter_names(build.source, entry)
+    parameters = programs.parameter_names(program, entry)
     known = build.settings.structs
     signature = make_signature(entry, parameters, lambda name: known.get(name) or programs.struct_layout(program, name))
     signature = signature if build.settings.tracked else replace(signature, tracked=False)

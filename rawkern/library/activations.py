@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from rawkern.base.overrides import overridable
 from rawkern.formulas.elementwise import Elementwise, elementwise
-from rawkern.library.instances import floating
+from rawkern.library.instances import C_NAMES, floating
+
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 class _Pair:
@@ -25,13 +28,17 @@ class _Pair:
             preamble='#include "fast.cuh"',
             options=("-prec-div=false",),
         )
+        self._of_dtype = dict.fromkeys(C_NAMES, self.full) | dict.fromkeys(_HALVES, self.half)
 
-    def of(self, *args: Any) -> Elementwise:
-        """Return the operator for these arguments."""
-        for a in args:
-            if not (isinstance(a, torch.Tensor) and a.dtype.itemsize == 2 and a.dtype.is_floating_point):
+    def of(self, op: str, first: Any, *others: Any) -> Elementwise:
+        """Return the operator for these arguments of a public function; TypeError for another dtype of the first."""
+        found = self._of_dtype.get(first.dtype) if isinstance(first, torch.Tensor) else None
+        if found is None:
+            found = self._of_dtype[floating(op, "the argument", first).dtype]
+        for a in others:
+            if not (isinstance(a, torch.Tensor) and a.dtype in _HALVES):
                 return self.full
-        return self.half
+        return found
 
 
 _CDF = "T(0.5) * (T(1) + erf({0} * T(0.7071067811865476)))"
@@ -100,8 +107,10 @@ def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     TypeError
         For another dtype.
     """
-    op = _silu.of(floating("silu", "the argument", input))
-    return op.in_place(input) if inplace else op(input)
+    op = _silu.of("silu", input)
+    if inplace:
+        return op.in_place(input)
+    return op(input) if is_dynamo_compiling() else op.loop.fast.call(input)
 
 
 @overridable
@@ -125,7 +134,8 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     TypeError, ValueError
         For another dtype; for another approximation.
     """
-    return _chosen("gelu", _gelu, approximate).of(floating("gelu", "the argument", input))(input)
+    op = _chosen("gelu", _gelu, approximate).of("gelu", input)
+    return op(input) if is_dynamo_compiling() else op.loop.fast.call(input)
 
 
 @overridable
@@ -147,7 +157,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     TypeError
         For another dtype.
     """
-    return _swiglu.of(floating("swiglu", "the argument", gate), up)(gate, up)
+    return _swiglu.of("swiglu", gate, up)(gate, up)
 
 
 @overridable
@@ -173,7 +183,7 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> to
     ValueError
         For another approximation.
     """
-    return _chosen("geglu", _geglu, approximate).of(floating("geglu", "the argument", gate), up)(gate, up)
+    return _chosen("geglu", _geglu, approximate).of("geglu", gate, up)(gate, up)
 
 
 @overridable
@@ -195,7 +205,7 @@ def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     TypeError
         For another dtype.
     """
-    return _add_sin_cos.of(floating("add_sin_cos", "the argument", a), b)(a, b)
+    return _add_sin_cos.of("add_sin_cos", a, b)(a, b)
 
 
 def _chosen(name: str, table: dict[str, _Pair], approximate: str) -> _Pair:

@@ -331,7 +331,7 @@ def compile_signatures(text: str, *instances: str) -> dict[str, tuple[Signature,
         entry.name: (
             make_signature(
                 entry,
-                programs.parameter_names(program.source, entry),
+                programs.parameter_names(program, entry),
                 lambda name: programs.struct_layout(program, name),
             ),
             program.code,

@@ -268,7 +268,7 @@ def test_parameter_names() -> None:
         ) {}
     """
     program = _compile(code, "tmpl<float>")
-    names = {(entry.name, entry.params[:1]): parameter_names(program.source, entry) for entry in program.entries}
+    names = {(entry.name, entry.params[:1]): parameter_names(program, entry) for entry in program.entries}
     assert names == {
         ("made_one", ("long long",)): ("count", "data", "arg2"),
         ("odd", ("int",)): ("hidden", "f"),
@@ -288,7 +288,17 @@ def test_parameter_names() -> None:
 def test_parameter_names_from_a_header(tmp_path: Path) -> None:
     (tmp_path / "k.h").write_text('extern "C" __global__ void k(int first, float* second) {}')
     program = _compile("#include <k.h>\n", include_dirs=[tmp_path])
-    assert parameter_names(program.source, program.entries[0]) == ("first", "second")
+    assert parameter_names(program, program.entries[0]) == ("first", "second")
+
+
+def test_parameter_names_are_kept_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled already is not read again for the names."""
+    code = 'extern "C" __global__ void kept(int first, float*, int first_again) {}\n#define NAMED kept'
+    first = _compile(code)
+    compiler._programs.clear()
+    again = _compile(code)
+    monkeypatch.setattr(compiler.layout, "parameter_names", lambda *_: pytest.fail("the text is read again"))
+    assert parameter_names(again, again.entries[0]) == ("first", "arg1", "first_again") and again == first
 
 
 # --- Errors -------------------------------------------------------------------------------------------
@@ -431,7 +441,7 @@ def test_warm_start_needs_no_compiler(tmp_path: Path) -> None:
         "start = time.process_time()\n"
         f"read = source.from_text({SQUARE!r})\n"
         "program = compiler.compile_program(read, 'compute_80')\n"
-        "compiler.parameter_names(read, program.entries[0])\n"
+        "compiler.parameter_names(program, program.entries[0])\n"
         "print(time.process_time() - start, 'libnvrtc' in open('/proc/self/maps').read())\n"
     )
     environment = {**os.environ, "RAWKERN_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}

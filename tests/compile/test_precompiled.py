@@ -87,7 +87,7 @@ def test_what_is_asked_of_the_source_alone(tmp_path: Path) -> None:
     (tmp_path / "k.ptx").write_text(PTX)
     source = from_path(tmp_path / "k.ptx")
     program = compile_program(source, CPU_ARCH)
-    assert programs.parameter_names(source, program.entries[1]) == tuple(f"arg{k}" for k in range(8))
+    assert programs.parameter_names(program, program.entries[1]) == tuple(f"arg{k}" for k in range(8))
     assert source.kind == "PTX" and programs.templates(source) == ()
     for ask in (
         lambda: programs.struct_layout(program, "Range"),
