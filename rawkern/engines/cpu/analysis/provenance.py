@@ -5,7 +5,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import local_offset, parameter_offset
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr, Mem, Pair, Reg, Sym, Vec
-from rawkern.engines.cpu.ptx.operands import destinations
+from rawkern.engines.cpu.ptx.operands import destinations, sources
 
 #: ("param", offset among the kernel's parameters) or ("shared" | "global" | "const" | "local", variable). The compiler
 #: puts a function's arrays into one local variable; "variable+8" is the one that starts there.
@@ -18,20 +18,28 @@ def find_roots(plan: Plan, function: Function) -> dict[str, Root]:
     """The one root of registers that have one, and of the variables themselves."""
     found: dict[str, frozenset[Root]] = {}
     flow = plan.flows[function.name]
-    instrs = flow.instructions()
-    changed = True
-    while changed:
-        changed = False
-        for instr in instrs:
-            for name in destinations(instr):
-                if flow.regs.get(name) == "pred":
-                    continue
+    writers: list[tuple[int, Instr, list[str]]] = []
+    readers: dict[str, list[int]] = {}
+    for instr in flow.instructions():
+        written = [name for name in destinations(instr) if flow.regs.get(name) != "pred"]
+        if written:
+            for name in sources(instr):
+                readers.setdefault(name, []).append(len(writers))
+            writers.append((len(writers), instr, written))
+    stale = set(range(len(writers)))  # those that read what has changed since
+    while stale:
+        for at, instr, written in writers:
+            if at not in stale:
+                continue
+            stale.remove(at)
+            for name in written:
                 new = _result(plan, function, instr, found, name)
                 old = found.get(name)
                 if old is not None:
                     new = _either(old, new)
                 if new != old:
-                    found[name], changed = new, True
+                    found[name] = new
+                    stale.update(readers.get(name, ()))
     names = {s: _symbol(plan, function, s) for s in (*function.local_vars, *plan.shared, *plan.layout.offsets)}
     return {k: next(iter(v)) for k, v in (found | names).items() if len(v) == 1 and v != _ANY}
 
