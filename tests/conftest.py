@@ -73,6 +73,24 @@ def _cache_directory(tmp_path_factory: pytest.TempPathFactory):
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _threads(request: pytest.FixtureRequest) -> Generator[None]:
+    """Have one thread where operators are compared with torch: more wait for the cores that other workers need.
+
+    An operation of torch on 40,000 elements takes 4 us by itself and 50 with two threads, or as long as another process
+    has the second core. What several threads do to each other is tried where the engine is.
+    """
+    if request.path.parent.name not in ("formulas", "library"):
+        yield
+        return
+    import torch  # not for the process that hands out the tests
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def optimized():
     """Have kernels as fast as for users: where their time counts, and for random programs, which try LLVM's passes, too."""
