@@ -85,7 +85,7 @@ def test_a_row_reaches_the_lanes_that_hold_it(rows, count, trans):
     )
     for which in range(count):
         given = rng.getrandbits(32) & rng.getrandbits(32)
-        for lane in LANES:
+        for lane in LANES if count == 1 else rng.sample(LANES, 12):
             own = [8 * which + 2 * (lane % 4) + k for k in (0, 1)] if trans else [8 * which + lane // 4]
             wanted = not any(given >> row & 1 for row in own)
             found = uninitialized(kernel, o, given, lane, which)
@@ -161,7 +161,7 @@ def test_products_of_unset_rows_and_columns(products, name):
     for which in range(4 if name == "wide" else 2):
         a, b = some_rows(rng, 32), some_rows(rng, 16)
         c = some_rows(rng, 16) if name == "wide" else 0xFFFF
-        for lane in LANES:
+        for lane in rng.sample(LANES, 16):
             row, pair = lane // 4, [lane % 4 * 2, lane % 4 * 2 + 1]
             if name == "wide":
                 row, pair = row + which // 2 * 8, [pair[which % 2]]

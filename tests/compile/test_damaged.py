@@ -173,7 +173,7 @@ def test_ptx(kernel: rawkern.RawKernel, tmp_path: Path) -> None:
             with loaded.named():
                 loaded.translation.lower(entry.symbol, loaded.layout, "line", host(), loaded.instrument)
 
-    each_is_read_or_rejected(file, 400, lambda r: damaged_text(r, text).encode(), read)
+    each_is_read_or_rejected(file, 250, lambda r: damaged_text(r, text).encode(), read)
 
 
 def test_manifests(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.random_programs.reference import available
 from tests.random_programs.tree import Listing
 
 SEED = int(os.environ["RAWKERN_RANDOM_SEED"])  # drawn in tests/conftest.py
-CASES, COUNT = 4, 15
+CASES, COUNT = 4, 10
 FOUND = sorted((Path(__file__).parents[2] / "random_programs" / "found").glob("*.cu"))
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no g++, which compiles the reference")

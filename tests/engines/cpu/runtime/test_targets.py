@@ -79,9 +79,8 @@ def test_large_kernels_are_generated_in_time(kernel: str) -> None:
 def test_kernels_whose_lanes_wait_anywhere_are_generated_in_time() -> None:
     """Registers of all lanes were merged at each of hundreds of blocks: LLVM took a minute here, and as long elsewhere."""
     ptx = compile_program(from_text((KERNELS / "selective_scan.cu").read_text()), CPU_ARCH).ptx
-    for cpu in (base.host(), base.OTHERS["haswell"]):
-        seconds = generate(ptx, "selective_scan", "line", cpu)
-        assert seconds < LIMIT, f"{cpu.name}: {seconds:.1f} s"
+    seconds = generate(ptx, "selective_scan", "line", base.OTHERS["haswell"])  # where vectors are two or four registers
+    assert seconds < LIMIT, f"{seconds:.1f} s"
 
 
 def test_values_merge_where_lanes_reconverge() -> None:
