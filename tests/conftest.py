@@ -75,12 +75,12 @@ def _cache_directory(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="module", autouse=True)
 def _threads(request: pytest.FixtureRequest) -> Generator[None]:
-    """Have one thread where operators are compared with torch: more wait for the cores that other workers need.
+    """Have one thread where operators are compared with torch, or timed: more wait for the cores that other workers need.
 
     An operation of torch on 40,000 elements takes 4 us by itself and 50 with two threads, or as long as another process
     has the second core. What several threads do to each other is tried where the engine is.
     """
-    if request.path.parent.name not in ("formulas", "library"):
+    if request.path.parent.name not in ("formulas", "library", "operators", "testing", "tuning"):
         yield
         return
     import torch  # not for the process that hands out the tests
