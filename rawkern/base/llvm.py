@@ -295,8 +295,12 @@ class LoadedObject:
 
     def address(self, name: str) -> int:
         """Address of a function that the code exports."""
+        return self.addresses(name)[0]
+
+    def addresses(self, *names: str) -> list[int]:
+        """Addresses of several; LLVM is taken and given back once."""
         with _lock, compiling(), _Alone():
-            return self._engine.get_function_address(name)
+            return [self._engine.get_function_address(name) for name in names]
 
     def offer(self, names: Iterable[str], suffix: str = "") -> None:
         """Let code that is loaded after this call some of its functions, by their names with a `suffix`."""

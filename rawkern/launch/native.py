@@ -84,7 +84,7 @@ def entries() -> Entries:
     body = resources.files("rawkern.launch").joinpath("launcher.ll").read_text()
     text = filled(body, _RECORDS, {"type_offset": TYPE_OFFSET, "iter": ITER})
     loaded = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), QUICK)
-    found = Entries(*(loaded.address(f"rk_{name}") for name in Entries._fields))
+    found = Entries(*loaded.addresses(*(f"rk_{name}" for name in Entries._fields)))
     field("forward", found.forward)
     field("relay", found.relay)
     return found

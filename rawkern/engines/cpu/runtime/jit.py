@@ -70,7 +70,8 @@ def own_version() -> str:
 
 def _key(what: str, cpu: Cpu, instrument: type[Instrument], *more: str) -> str:
     """The name of machine code in the disk cache."""
-    parts = (*more, *astuple(cpu), binding().llvm_version_info, own_version(), instrument.name, optimization.current)
+    machine = cpu.triple, cpu.name, cpu.features
+    parts = (*more, *machine, binding().llvm_version_info, own_version(), instrument.name, optimization.current)
     return f"{what}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
@@ -271,7 +272,7 @@ class Loaded(LoadedObject):
         own = load_instrument(instrument) if instrument.own else None
         shared = load_scheduler(instrument, code.waiting, host(), own)
         super().__init__(code.object)
-        self.enter, self.go = shared.address("rk_enter"), shared.address("rk_go")
+        self.enter, self.go = shared.addresses("rk_enter", "rk_go")
         self.code = self.address("rk_start_block" if code.waiting else "rk_row")
 
 
