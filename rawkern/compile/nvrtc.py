@@ -63,11 +63,12 @@ def _run(
         program = code.text + append, source.name, headers, expressions, arch.startswith("sm_")
         return _compiled(source, [*options, *more], program, dialect)
 
+    headers = shims.needed(source.local_names) | {HEADER: dialect.header} | dict(code.headers)
     if _is_minimal(code.text, dialect, source.options):
-        result = compiled({}, "-minimal")
+        result = compiled(headers if dialect.options else {}, "-minimal")
         if result.ok or not _MORE.search(result.log):
             return result
-    return compiled(shims.needed(source.local_names) | {HEADER: dialect.header} | dict(code.headers))
+    return compiled(headers)
 
 
 def _compiled(source: Source, options: list[str], program: tuple[Any, ...], dialect: Dialect) -> Result:
@@ -86,14 +87,14 @@ def _compiled(source: Source, options: list[str], program: tuple[Any, ...], dial
 
 
 # With -minimal NVRTC leaves out the runtime's types and functions, textures and surfaces, whose names begin so: a third
-# of a small kernel's time. A source without an include needs no headers, either. A release of NVRTC that lacks the
-# option names it in its log.
+# of a small kernel's time. A source without an include needs no headers, either, but for what a dialect declares. A
+# release of NVRTC that lacks the option names it in its log.
 _MORE = re.compile(r"\b(?:cuda|CUDA|CU|tex|surf|__cuda|__i?tex|__i?surf|libraryProperty|minimal)|include")
 
 
 def _is_minimal(text: str, dialect: Dialect, given: tuple[str, ...]) -> bool:
-    """Whether a source with its options is all there is, and has no name that may be one of those left out."""
-    return not dialect.options and not any(map(_MORE.search, (text, *given)))
+    """Whether a source with its options has no include, and no name that may be one of those left out."""
+    return not dialect.default_device and not any(map(_MORE.search, (text, *given)))
 
 
 def _has_assembly(source: Source) -> bool:

@@ -70,6 +70,9 @@ def test_libcudacxx_is_as_short_as_for_nvcc(options: tuple[str, ...], limit: int
         ("#if !__has_include(<cmath>)\n#error\n#endif\n__global__ void k() {}", [""], True),
         ("%:include <cmath>\n__global__ void k(float* x) { x[0] = std::sqrt(x[0]); }", [""], True),
         ("#include <cuda_fp16.h>\n__global__ void k(half* x) { x[0] = 1; }", [""], True),
+        ("__global__ void k(float* x, uint8_t n) { x[n] = -INFINITY; }", ["-minimal", "-minimal"], True),
+        ("__global__ void k(float* x) { x[0] = std::max(x[1], FLT_MAX); }", ["-minimal", "-minimal"], True),
+        ("__global__ void k(float* x) { x[0] = INFINITY; x[1] = y; }", ["-minimal", "-minimal"], False),
     ],
 )
 def test_what_small_kernels_have_no_use_for_is_left_out(code: str, runs: list[str], ok: bool, monkeypatch) -> None:
