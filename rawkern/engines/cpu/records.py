@@ -63,6 +63,7 @@ PENDING, OPERATION = 64, 28  # asynchronous operations that a block has at most 
 #: `first` is the first block of those that begin together, `rank` this one's place among them, `beside` the next one
 #: or null. How many of their warps have `arrived` at the cluster's barrier is kept by the first; `left`: have ended
 #: since; and its `idle` counts the rounds of all of them, one after the other, in which none has got anywhere.
+#: `closes` is the warp that comes last to barrier 0 while all come there in turn (`rk_sync`), else -1.
 BLOCK = Record(
     "Block",
     (
@@ -70,6 +71,7 @@ BLOCK = Record(
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
         ("bars", "[16 x %Bar]"), ("session", "i64"), ("moved", "i32"), ("rank", "i32"),
         ("first", "ptr"), ("beside", "ptr"), ("arrived", "i32"), ("left", "i32"),
+        ("closes", "i32"), ("pad", "i32"),
         ("idle", "i64"), ("pending", "i64"), ("issued", "i64"), ("operations", f"[{OPERATION * PENDING} x i64]"),
     ),
 )  # fmt: skip
@@ -78,7 +80,8 @@ GROUPS = 8  # of products of a warp group (`emit/matrix/wgmma`) of which is know
 #: `mbarrier`: while the warp has yielded, that at which it waits (one of its lanes at least) and does nothing else
 #: until its phase ends. `products`: how many of its warp group the warp has computed; `groups`: how many groups of them
 #: it has committed, and how many products there were at the end of each of the last ones. It has `waited` for so many,
-#: and as many of its own have `landed`, for which any warp of the group has; `issued`: where they stand.
+#: and as many of its own have `landed`, for which any warp of the group has; `issued`: where they stand. All from
+#: `mbarrier` on is 0 where a block begins; `index`, `block` and `stack_top` are always the same.
 WARP = Record(
     "Warp",
     (
@@ -188,37 +191,44 @@ REASONS = {
     "OPERANDS": 23,
 }
 
-# From the stack whose return address was pushed last to another one, on x86-64.
-_SWAP = """pushq %rbp
-pushq %rbx
-pushq %r12
-pushq %r13
-pushq %r14
-pushq %r15
+# From one stack to another on x86-64, where what was pushed last is the address to go on at: registers are kept there.
+_SWAP = """leaq 1f(%rip), %rax
+pushq %rax
 movq %rsp, (%rdi)
-movq %rsi, %rsp
-popq %r15
-popq %r14
-popq %r13
-popq %r12
-popq %rbx
-popq %rbp
+movq (%rsi), %rsp
 popq %rcx
-jmpq *%rcx"""
-# rk_switch(save, to) keeps the registers that the C calling convention preserves; rk_start calls the function whose
-# address and argument rk_fresh put into two of them.
+jmpq *%rcx
+1:"""
+# rk_switch(save, to) stores a stack pointer at one address and loads another, or the same, from the other address. It
+# keeps the registers that the C calling convention preserves; rk_start calls the function whose address and argument
+# rk_fresh put on the stack, or on aarch64 into two of them.
 _SWITCH = {
     "x86_64": f"""
 .text
 .p2align 4
 .globl rk_switch
 rk_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
 {_SWAP}
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  popq %rcx
+  jmpq *%rcx
 .p2align 4
 .globl rk_start
 rk_start:
-  movq %r12, %rdi
-  callq *%r13
+  popq %rdi
+  popq %rax
+  callq *%rax
   ud2
 """,
     "aarch64": """
@@ -238,6 +248,7 @@ rk_switch:
   stp d12, d13, [x9, #128]
   stp d14, d15, [x9, #144]
   str x9, [x0]
+  ldr x1, [x1]
   ldp x19, x20, [x1, #0]
   ldp x21, x22, [x1, #16]
   ldp x23, x24, [x1, #32]
@@ -259,16 +270,15 @@ rk_start:
 """,
 }
 # The same in place, where a call would be: what the CPU remembers of calls to predict returns stays in order, and each
-# place has a jump of its own, which mostly goes where it went before.
+# place has a jump of its own, which mostly goes where it went before. Of the registers only those in use are kept.
 _SWITCH_HERE = f"""leaq -128(%rsp), %rsp
-leaq 1f(%rip), %rax
-pushq %rax
+pushq %rbp
 {_SWAP}
-1:
+popq %rbp
 leaq 128(%rsp), %rsp"""
 #: Bytes of a fresh stack's frame, and where in it the function, its argument and the return address lie.
 _FRAME = {
-    "x86_64": {"frame_bytes": 56, "frame_fn": 16, "frame_arg": 24, "frame_return": 48},
+    "x86_64": {"frame_bytes": 24, "frame_fn": 16, "frame_arg": 8, "frame_return": 0},
     "aarch64": {"frame_bytes": 160, "frame_fn": 8, "frame_arg": 0, "frame_return": 88},
 }
 # Threads of the host may run with subnormals flushed or another rounding mode; kernels get the IEEE default.
@@ -295,7 +305,7 @@ def _switch_here(machine: str, wide: bool, assembler: bool) -> str:
     """``rk_switch_here``: `rk_switch` where it is called; `wide`: with AVX-512's registers."""
     call = "call void @rk_switch(ptr %save, ptr %to)"
     if machine == "x86_64" and assembler:
-        names = ["rax", "rcx", "rdx", "rsi", "rdi", *(f"r{k}" for k in range(8, 12))]
+        names = ["rax", "rbx", "rcx", "rdx", "rsi", "rdi", *(f"r{k}" for k in range(8, 16))]
         names += [*(f"xmm{k}" for k in range(32 if wide else 16)), *(f"k{k}" for k in range(8) if wide)]
         lost = "".join(f",~{{{name}}}" for name in [*names, "memory", "dirflag", "fpsr", "flags"])
         text = _SWITCH_HERE.replace("\n", "\\0A")
@@ -320,7 +330,7 @@ class Globals:
 
 
 _NUMBERS = {"DONE": DONE, "DECLINED": DECLINED, "ROOM": ROOM, "UNFINISHED": UNFINISHED, "LATE_NS": LATE_NS}
-_NUMBERS |= {"AT_CLUSTER": AT_CLUSTER}
+_NUMBERS |= {"AT_CLUSTER": AT_CLUSTER, "CHANGING": (WARP.size - WARP.offset("mbarrier")) // 4}
 _NUMBERS |= {
     "SMALL_INT": SMALL_NS,
     "SMALL_NS": f"{SMALL_NS}.0",

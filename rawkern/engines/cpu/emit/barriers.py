@@ -6,8 +6,8 @@ from rawkern.engines.cpu.emit.calls import elsewhere, reject_divergent_wait, rem
 from rawkern.engines.cpu.emit.convergence import report_incomplete, resume_collectives
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.jumps import after, give_way, jump, site_of, switch_warp, wait_at
-from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.emit.jumps import after, give_way, jump, records, site_of, switch_warp, wait_at
+from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import AT_CLUSTER, BAR, BLOCK, TO_CLUSTER
 
@@ -56,14 +56,31 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         jump(f, follow, act)
         return
     f.watch.arrive(instr, number, len(args) > 1)
-    wait = const("i1", 0 if op.has("arrive") else 1)
-    args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
-    bar = _come(f, args_text, number, instr)
-    if not op.has("arrive"):
+    counts = op.has("arrive") or op.has("red") or len(args) > 1 or number != const("i32", 0)
+    if f.in_turn and not counts:
+        _come_in_turn(f, act, instr)
         f.watch.depart(number)
-    _take_result(f, instr, bar)
+    else:
+        wait = const("i1", 0 if op.has("arrive") else 1)
+        args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
+        bar = _come(f, args_text, number, instr)
+        if not op.has("arrive"):
+            f.watch.depart(number)
+        if op.has("red"):
+            _take_result(f, instr, bar)
     f.values.flush()
     jump(f, follow, act)
+
+
+def _come_in_turn(f: FunctionLowering, lanes: Val, instr: Instr) -> None:
+    """The warp comes to ``__syncthreads()``, and others run until all have."""
+
+    def before(e: Emitter) -> Val:
+        warp = Val("%warp", "i32")
+        return e.bin("sub", e.select(e.cmp("icmp eq", warp, 0), f.frame.field(BLOCK, "nwarps"), warp), 1)
+
+    others = f"{f.frame.once('before', before)}, {records(f)}"
+    f.e.line(f"call void @rk_sync(ptr %blk, i32 %warp, {others}, {lanes}, i32 {site_of(f, [instr])})")
 
 
 def _reject_others(f: FunctionLowering, instr: Instr, others: Val) -> None:
@@ -97,8 +114,6 @@ def _wait_at_cluster(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
 def _take_result(f: FunctionLowering, instr: Instr, bar: Val) -> None:
     """Write what ``bar.red`` found."""
     op, e = instr.op, f.e
-    if not op.has("red"):
-        return
 
     def field(name: str) -> Val:
         p = e.let("ptr", 1, f"getelementptr %Bar, {bar}, i32 0, i32 {BAR.index(name)}")
@@ -198,7 +213,7 @@ def _arrive_at(f: FunctionLowering, barriers: list[int], number: Val, count: Val
             f.begin(key)
             f.lanes.set_act(freed[key])
             block = f.flow.blocks[key]
-            if bar is not None:
+            if bar is not None and block.instrs[-1].op.has("red"):
                 _take_result(f, block.instrs[-1], bar)
             f.values.flush()
             f.values.copy(block.targets[0], freed[key])

@@ -52,6 +52,7 @@ class FunctionLowering(Context):
         self.values, self.parameters = Values(self), Parameters(self)
         self.control = Control(self.flow, self.analysis)
         self.watch = instrument.watch(self)
+        self.in_turn = not instrument.barrier_opens  # barriers need not be counted
 
     @cached_property
     def provenance(self) -> dict[str, Root]:

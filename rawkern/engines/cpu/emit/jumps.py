@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from rawkern.engines.cpu.emit.calls import elsewhere, reject_divergent_wait, remaining
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.ir import Val
+from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.data import Instr, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK
 
@@ -58,7 +58,7 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
         long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
         due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))
         with e.where(due, rare=True):  # not that rare, but registers are for the others
-            switch_warp(f, "@rk_next(ptr %blk, i32 %warp, i32 1)")
+            e.line(f"call void @rk_take_turns(ptr %blk, i32 %warp, {records(f)})")
     zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
     e.line(f"br {zero}, label %{poll}, label %{place(f, t)}, !prof !0")
     e.label(poll)
@@ -80,9 +80,23 @@ def loop_site(f: FunctionLowering, header: int) -> int:
 
 
 def switch_warp(f: FunctionLowering, chosen: str) -> None:
-    """Switch to the stack that a call of the scheduler chooses, if there is any, until this warp's turn comes back."""
+    """Switch to the stack that a call of the scheduler chooses, maybe this one, until this warp's turn comes back."""
     to = f.e.let("ptr", 1, f"call ptr {chosen}")
     f.e.line(f"call void @rk_switch_warp(ptr %blk, i32 %warp, {to})")
+
+
+def records(f: FunctionLowering) -> str:
+    """The records of the warp and of the one that comes after it, which after the last is the first.
+
+    They are found once, as a switch cannot begin before it is known where to.
+    """
+
+    def following(e: Emitter) -> Val:
+        up = e.bin("add", Val("%warp", "i32"), 1)
+        past = e.cmp("icmp uge", up, f.frame.field(BLOCK, "nwarps"))
+        return f.frame.field_of_warp(e, e.select(past, 0, up), "sp")
+
+    return f"{f.frame.warp_field('sp')}, {f.frame.once('following', following)}"
 
 
 def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:

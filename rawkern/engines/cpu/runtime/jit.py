@@ -293,5 +293,5 @@ def load_scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu, own: L
     loaded = LoadedObject(body)
     _resident.append(loaded)
     loaded.offer(functions, suffix(instrument, waiting, cpu))
-    loaded.offer(SWITCH[:1])
+    loaded.offer(SWITCH)
     return loaded

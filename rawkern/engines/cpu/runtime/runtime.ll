@@ -16,7 +16,7 @@ declare i64 @llvm.ctlz.i64(i64, i1)
 declare ptr @llvm.frameaddress.p0(i32)
 
 ; Prepare a stack on which `fn(arg)` starts when it is switched to; returns its stack pointer.
-define internal ptr @rk_fresh(ptr %top, ptr %fn, ptr %arg) {
+define internal ptr @rk_fresh(ptr %top, ptr %fn, ptr %arg) alwaysinline {
   %t = ptrtoint ptr %top to i64
   %aligned = and i64 %t, -64
   %low = sub i64 %aligned, {frame_bytes}
@@ -73,9 +73,8 @@ run:
   %deadline = add i64 %now, %slice
   %pdeadline = &Worker.deadline %worker
   store i64 %deadline, ptr %pdeadline
-  %sp = load ptr, ptr %psp
   %pos = &Worker.os_sp %worker
-  call void @rk_switch(ptr %pos, ptr %sp)
+  call void @rk_switch(ptr %pos, ptr %psp)
 {float_environment_restore}
   %end = call i64 @rk_now()
   %took = sub i64 %end, %now
@@ -94,8 +93,7 @@ define internal void @rk_suspend(ptr %worker, i32 %reason) noinline {
   store i32 1, ptr %pstate
   %psp = &Worker.sp %worker
   %pos = &Worker.os_sp %worker
-  %os = load ptr, ptr %pos
-  call void @rk_switch(ptr %psp, ptr %os)
+  call void @rk_switch(ptr %psp, ptr %pos)
   store i32 0, ptr %preason
   ret void
 }
@@ -109,8 +107,7 @@ define internal void @rk_finish(ptr %worker) noinline {
   %before = atomicrmw add ptr %pfinished, i32 1 acq_rel
   %psp = &Worker.sp %worker
   %pos = &Worker.os_sp %worker
-  %os = load ptr, ptr %pos
-  call void @rk_switch(ptr %psp, ptr %os)
+  call void @rk_switch(ptr %psp, ptr %pos)
   unreachable
 }
 
@@ -125,6 +122,7 @@ define internal void @rk_poll(ptr %blk, i32 %warp, i32 %site) noinline {
   %over = icmp sgt i64 %now, %deadline
   br i1 %over, label %suspend, label %out
 suspend:
+  call void @rk_settle(ptr %blk, i32 %warp)
   %pwarp = &Worker.request_warp %worker
   store i32 %warp, ptr %pwarp
   %psite = &Worker.request_site %worker
@@ -139,6 +137,7 @@ out:
 
 ; Ask Python for a service (see runtime.py); arguments are in the worker's request fields.
 define internal void @rk_service(ptr %blk, i32 %reason, i32 %mask, i32 %warp, i32 %site, <32 x i64> %a, <32 x i64> %b) noinline {
+  call void @rk_settle(ptr %blk, i32 %warp)
   %pworker = &Block.worker %blk
   %worker = load ptr, ptr %pworker
   %pmask = &Worker.request_mask %worker

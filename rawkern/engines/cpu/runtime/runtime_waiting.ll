@@ -140,8 +140,7 @@ warp:
 run:
   store i32 0, ptr %pstate
   %psp = &Warp.sp %this
-  %sp = load ptr, ptr %psp
-  call void @rk_switch(ptr %psched, ptr %sp)
+  call void @rk_switch(ptr %psched, ptr %psp)
   %after = load i32, ptr %pstate
   %spun = icmp eq i32 %after, 1
   %s = zext i1 %spun to i32
@@ -179,6 +178,8 @@ complete:
 define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   call void @rk_place(ptr %launch, ptr %blk, i64 %number)
   {block_begins}
+  %pn = &Launch.nwarps %launch
+  %n = load i32, ptr %pn
   %pdone = &Block.done %blk
   store i32 0, ptr %pdone
   %pbars = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}
@@ -191,12 +192,13 @@ define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   store i64 0, ptr %pissued
   %pidle = &Block.idle %blk
   store i64 0, ptr %pidle
+  %pcloses = &Block.closes %blk
+  %closes = sub i32 %n, 1
+  store i32 %closes, ptr %pcloses
   %parrived = &Block.arrived %blk
   store i32 0, ptr %parrived
   %pleft = &Block.left %blk
   store i32 0, ptr %pleft
-  %pn = &Launch.nwarps %launch
-  %n = load i32, ptr %pn
   %pbn = &Block.nwarps %blk
   store i32 %n, ptr %pbn
   %pwarps = &Block.warps %blk
@@ -207,24 +209,8 @@ warp:
   %this = getelementptr %Warp, ptr %warps, i32 %w
   %pstate = &Warp.state %this
   store i32 0, ptr %pstate
-  %pi = &Warp.index %this
-  store i32 %w, ptr %pi
-  %pcluster = &Warp.cluster %this
-  store i32 0, ptr %pcluster
-  %pmbarrier = &Warp.mbarrier %this
-  store i64 0, ptr %pmbarrier
-  %pproducts = &Warp.products %this
-  store i32 0, ptr %pproducts
-  %pgroups = &Warp.groups %this
-  store i32 0, ptr %pgroups
-  %pwaited = &Warp.waited %this
-  store i32 0, ptr %pwaited
-  %pissued_by = &Warp.issued %this
-  store ptr null, ptr %pissued_by
-  %planded = &Warp.landed %this
-  store i32 0, ptr %planded
-  %pb = &Warp.block %this
-  store ptr %blk, ptr %pb
+  %prest = &Warp.mbarrier %this
+  store <{CHANGING} x i32> zeroinitializer, ptr %prest, align 8
   %ptop = &Warp.stack_top %this
   %top = load ptr, ptr %ptop
   %sp = call ptr @rk_fresh(ptr %top, ptr @rk_warp_main, ptr %this)

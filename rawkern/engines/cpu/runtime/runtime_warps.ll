@@ -3,6 +3,7 @@
 ; A warp's state: 0 runnable, 1 yielded in a spin loop, 2 waits at a barrier, 3 done.
 ; A warp that stops at a barrier or has ended hands over to the next that can run, and only where there is none to
 ; `rk_run_block`, which sees what the whole block is waiting for.
+; As long as warps do nothing but come to barrier 0 in turn, one after the other, their states stay 0 (`rk_sync`).
 
 define internal void @rk_warp_main(ptr %warp) {
   %pblk = &Warp.block %warp
@@ -21,6 +22,7 @@ define internal void @rk_warp_main(ptr %warp) {
   %pz = &Block.z %blk
   %z = load i32, ptr %pz
   call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %x, i32 %y, i32 %z)
+  call void @rk_settle(ptr %blk, i32 %w)
   %pstate = &Warp.state %warp
   store i32 3, ptr %pstate
   %pdone = &Block.done %blk
@@ -44,7 +46,7 @@ look:
 bars:                                             ; a warp that ends no longer counts at any barrier
   %id = phi i32 [ 0, %look ], [ %idnext, %nextbar ]
   %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
-  call void @rk_try_release(ptr %blk, ptr %bar, i32 %id)
+  %opened = call i32 @rk_try_release(ptr %blk, ptr %bar, i32 %id)
   br label %nextbar
 nextbar:
   %idnext = add i32 %id, 1
@@ -57,8 +59,117 @@ leave:
   unreachable
 }
 
-; Stack of the next warp whose state is below %limit, which runs from now on; null where there is none but warp %w.
+; Warp %w, whose record is %this, comes to barrier 0 of all threads and waits there; %before comes before it, %following
+; after it. While all warps come to it in turn, each hands over to the next, and the last goes on and is the first to come
+; to the next barrier: nothing need be counted nor looked for.
+define internal void @rk_sync(ptr %blk, i32 %w, i32 %before, ptr %this, ptr %following, i32 %mask, i32 %site) alwaysinline {
+  %pcloses = &Block.closes %blk
+  %closes = load i32, ptr %pcloses
+  %last = icmp eq i32 %closes, %w
+  br i1 %last, label %opens, label %waits
+opens:
+  store i32 %before, ptr %pcloses
+  br label %on
+waits:
+  %inturn = icmp sge i32 %closes, 0
+  br i1 %inturn, label %turn, label %look
+turn:
+  %psite = &Warp.site %this
+  store i32 %site, ptr %psite
+  br label %go
+look:
+  %found = call ptr @rk_barrier(ptr %blk, i32 %w, i32 0, i32 0, i32 %mask, i32 0, i1 true, i32 %site)
+  br label %go
+go:
+  %to = phi ptr [ %following, %turn ], [ %found, %look ]
+  call void @rk_switch_here(ptr %this, ptr %to)
+  br label %on
+on:
+  ret void
+}
+
+; Warp %w, whose record is %this, lets another run that could, mostly %following.
+define internal void @rk_take_turns(ptr %blk, i32 %w, ptr %this, ptr %following) alwaysinline {
+  %pcloses = &Block.closes %blk
+  %closes = load i32, ptr %pcloses
+  %settled = icmp slt i32 %closes, 0
+  %pstate = &Warp.state %following
+  %state = load i32, ptr %pstate
+  %ready = icmp eq i32 %state, 0
+  %can = and i1 %settled, %ready
+  br i1 %can, label %go, label %search
+search:
+  %next = call ptr @rk_next(ptr %blk, i32 %w, i32 1)
+  %none = icmp eq ptr %next, null
+  %found = select i1 %none, ptr %this, ptr %next
+  br label %go
+go:
+  %to = phi ptr [ %following, %0 ], [ %found, %search ]
+  call void @rk_switch_here(ptr %this, ptr %to)
+  ret void
+}
+
+; Warp %w, which runs, does something else than to come to barrier 0 in turn: write down who waits there already.
+define internal void @rk_settle(ptr %blk, i32 %w) alwaysinline {
+  %pcloses = &Block.closes %blk
+  %closes = load i32, ptr %pcloses
+  %inturn = icmp sge i32 %closes, 0
+  br i1 %inturn, label %end, label %out
+end:
+  call void @rk_end_turns(ptr %blk, i32 %w, i32 %closes)
+  br label %out
+out:
+  ret void
+}
+
+define internal void @rk_end_turns(ptr %blk, i32 %w, i32 %closes) noinline {
+  %pcloses = &Block.closes %blk
+  store i32 -1, ptr %pcloses
+  %pworker = &Block.worker %blk
+  %worker = load ptr, ptr %pworker
+  %plaunch = &Worker.launch %worker
+  %launch = load ptr, ptr %plaunch
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 0
+  %parrived = &Bar.arrived %bar
+  %ptotal = &Bar.total %bar
+  %pused = &Block.used %blk
+  br label %each
+each:
+  %v = phi i32 [ %closes, %0 ], [ %next, %waits ]
+  %up = add i32 %v, 1
+  %past = icmp uge i32 %up, %n
+  %next = select i1 %past, i32 0, i32 %up
+  %all = icmp eq i32 %next, %w
+  br i1 %all, label %out, label %waits
+waits:
+  %warp = getelementptr %Warp, ptr %warps, i32 %next
+  %pstate = &Warp.state %warp
+  store i32 2, ptr %pstate
+  %pid = &Warp.barrier %warp
+  store i32 0, ptr %pid
+  %arrived = load i32, ptr %parrived
+  %arrived1 = add i32 %arrived, 32
+  store i32 %arrived1, ptr %parrived
+  %mask = call i32 @rk_lanes(ptr %launch, i32 %next)
+  %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
+  %total = load i32, ptr %ptotal
+  %total1 = add i32 %total, %lanes
+  store i32 %total1, ptr %ptotal
+  %used = load i32, ptr %pused
+  %used1 = or i32 %used, 1
+  store i32 %used1, ptr %pused
+  br label %each
+out:
+  ret void
+}
+
+; The next warp whose state is below %limit, which runs from now on; null where there is none but warp %w.
 define internal ptr @rk_next(ptr %blk, i32 %w, i32 %limit) noinline {
+  call void @rk_settle(ptr %blk, i32 %w)
   %pn = &Block.nwarps %blk
   %n = load i32, ptr %pn
   %pwarps = &Block.warps %blk
@@ -79,40 +190,32 @@ look:
   br i1 %ready, label %go, label %each
 go:
   store i32 0, ptr %pstate
-  %psp = &Warp.sp %other
-  %sp = load ptr, ptr %psp
-  ret ptr %sp
+  ret ptr %other
 none:
   ret ptr null
 }
 
-; Where warp %w, which cannot go on, hands over to: a stack. Those that yielded have their turn as well.
+; Where the stack pointer is that warp %w, which cannot go on, hands over to. Those that yielded have their turn as well.
 define internal ptr @rk_other(ptr %blk, i32 %w) alwaysinline {
   %next = call ptr @rk_next(ptr %blk, i32 %w, i32 2)
   %none = icmp eq ptr %next, null
   %psched = &Block.sched_sp %blk
-  %sched = load ptr, ptr %psched
-  %to = select i1 %none, ptr %sched, ptr %next
+  %to = select i1 %none, ptr %psched, ptr %next
   ret ptr %to
 }
 
-; Switch to the stack %to, if there is one; warp %w goes on when somebody switches back.
+; Switch to the stack whose pointer is in %to, which may be the own one; warp %w goes on when somebody switches back.
 define internal void @rk_switch_warp(ptr %blk, i32 %w, ptr %to) alwaysinline {
-  %stay = icmp eq ptr %to, null
-  br i1 %stay, label %on, label %leave
-leave:
   %pwarps = &Block.warps %blk
   %warps = load ptr, ptr %pwarps
   %warp = getelementptr %Warp, ptr %warps, i32 %w
   %psp = &Warp.sp %warp
   call void @rk_switch_here(ptr %psp, ptr %to)
-  br label %on
-on:
   ret void
 }
 
-; Open the barrier if all it waits for have arrived: returns whether it did.
-define internal i1 @rk_try_release(ptr %blk, ptr %bar, i32 %id) noinline {
+; Open the barrier if all it waits for have arrived: returns 0 if it did not, or else how many waited and one.
+define internal i32 @rk_try_release(ptr %blk, ptr %bar, i32 %id) noinline {
   %parrived = &Bar.arrived %bar
   %arrived = load i32, ptr %parrived
   %any = icmp ne i32 %arrived, 0
@@ -155,6 +258,7 @@ release:
   br label %each
 each:
   %w = phi i32 [ 0, %release ], [ %wnext, %skip ]
+  %woken = phi i32 [ 1, %release ], [ %woken1, %skip ]
   %warp = getelementptr %Warp, ptr %warps, i32 %w
   %pstate = &Warp.state %warp
   %state = load i32, ptr %pstate
@@ -168,18 +272,25 @@ awake:
   store i32 0, ptr %pstate
   br label %skip
 skip:
+  %one = zext i1 %wake to i32
+  %woken1 = add i32 %woken, %one
   %wnext = add i32 %w, 1
   %more = icmp ult i32 %wnext, %n
   br i1 %more, label %each, label %yes
 yes:
-  ret i1 true
+  ret i32 %woken1
 no:
-  ret i1 false
+  ret i32 0
 }
 
 ; A warp arrives at barrier %id; %count threads are expected, or all of the block's where it is 0.
-; %pred holds the predicate of bar.red by lane, %site is the instruction's. Returns the stack to hand over to if the warp has to wait (%wait), or null.
+; %pred holds the predicate of bar.red by lane, %site is the instruction's. Returns where the pointer of the
+; stack to go on with is: another one if the warp has to wait (%wait).
 define internal ptr @rk_barrier(ptr %blk, i32 %w, i32 %rawid, i32 %expected, i32 %mask, i32 %pred, i1 %wait, i32 %site) noinline {
+  call void @rk_settle(ptr %blk, i32 %w)
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
   %id = and i32 %rawid, 15
   %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
   %parrived = &Bar.arrived %bar
@@ -215,14 +326,22 @@ define internal ptr @rk_barrier(ptr %blk, i32 %w, i32 %rawid, i32 %expected, i32
   %enough = icmp uge i32 %arrived1, %need
   br i1 %enough, label %complete, label %early
 complete:
-  %open = call i1 @rk_try_release(ptr %blk, ptr %bar, i32 %id)
-  br i1 %open, label %out, label %early
+  %woken = call i32 @rk_try_release(ptr %blk, ptr %bar, i32 %id)
+  %closed = icmp eq i32 %woken, 0
+  br i1 %closed, label %early, label %open
+open:
+  %every = icmp eq i32 %woken, %n                 ; all others waited here, so they can take turns from here on
+  br i1 %every, label %turns, label %out
+turns:
+  %first = icmp eq i32 %w, 0
+  %after = select i1 %first, i32 %n, i32 %w
+  %before = sub i32 %after, 1
+  %pcloses = &Block.closes %blk
+  store i32 %before, ptr %pcloses
+  br label %out
 early:
   br i1 %wait, label %sleep, label %out
 sleep:
-  %pwarps = &Block.warps %blk
-  %warps = load ptr, ptr %pwarps
-  %warp = getelementptr %Warp, ptr %warps, i32 %w
   %pstate = &Warp.state %warp
   store i32 2, ptr %pstate
   %pid = &Warp.barrier %warp
@@ -239,14 +358,12 @@ look:                                             ; mostly it is the next warp's
   %ready = icmp eq i32 %state, 0
   br i1 %ready, label %go, label %search
 go:
-  %psp = &Warp.sp %other
-  %sp = load ptr, ptr %psp
-  ret ptr %sp
+  ret ptr %other
 search:
   %to = call ptr @rk_other(ptr %blk, i32 %w)
   ret ptr %to
 out:
-  ret ptr null
+  ret ptr %warp
 }
 
 ; A warp that ends while others of its cluster have arrived at their barrier.
@@ -331,8 +448,9 @@ out:
 }
 
 ; A warp comes to the cluster's barrier to arrive or to wait (%number is AT_CLUSTER), which it does in turns: its `cluster` is 1
-; when it has arrived, 2 when the barrier has opened since. Returns the stack to hand over to if it has to wait, or null.
+; when it has arrived, 2 when the barrier has opened since. Returns where the pointer of the stack to go on with is.
 define internal ptr @rk_cluster_barrier(ptr %blk, i32 %w, i32 %number, i32 %mask, i32 %site) noinline {
+  call void @rk_settle(ptr %blk, i32 %w)
   %pwarps = &Block.warps %blk
   %warps = load ptr, ptr %pwarps
   %warp = getelementptr %Warp, ptr %warps, i32 %w
@@ -375,11 +493,12 @@ sleep:
   %to = call ptr @rk_other(ptr %blk, i32 %w)
   ret ptr %to
 on:
-  ret ptr null
+  ret ptr %warp
 }
 
-; A spin loop, %site, found nothing new: let the other warps run. Returns the stack to hand over to.
+; A spin loop, %site, found nothing new: let the other warps run. Returns where the pointer of the stack to go on with is.
 define internal ptr @rk_yield(ptr %blk, i32 %w, i32 %site) noinline {
+  call void @rk_settle(ptr %blk, i32 %w)
   %pwarps = &Block.warps %blk
   %warps = load ptr, ptr %pwarps
   %warp = getelementptr %Warp, ptr %warps, i32 %w
@@ -399,11 +518,8 @@ look:                                             ; mostly the next warp has not
   %fresh = icmp eq i32 %ready, 0
   br i1 %fresh, label %go, label %back
 go:
-  %psp = &Warp.sp %other
-  %sp = load ptr, ptr %psp
-  ret ptr %sp
+  ret ptr %other
 back:
   %psched = &Block.sched_sp %blk
-  %sched = load ptr, ptr %psched
-  ret ptr %sched
+  ret ptr %psched
 }

@@ -1,7 +1,7 @@
 """The scheduler's text in two parts: what each kernel has of its own, and what is compiled once for all of them.
 
-A kernel's own are functions that lead to its body, what is inlined, and what is called often. The rest would be half
-of what a small kernel takes to compile.
+A kernel's own are functions that lead to its body, and what is inlined. The rest would be half of what a small kernel
+takes to compile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from rawkern.engines.cpu.records import runtime
 
 SWITCH = ("rk_switch", "rk_start")  # as assembly
 BLOCK_BEGINS = "; {block_begins}"  # stands where each kernel says itself what happens
-OFTEN = ("rk_barrier",)  # a call into another object takes a nanosecond more: a tenth of a barrier
 _FUNCTION = re.compile(r"^define (?:internal )?(\S+) @(\w+)\((.*?)\)([^{]*)\{\n.*?^\}\n", re.M | re.S)
 
 
@@ -50,8 +49,6 @@ def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> Schedule
         elif "alwaysinline" in more:
             own.append(found[0])
             shared.append(found[0])
-        elif name in OFTEN:
-            own.append(found[0])
         else:
             own.append(f"{declaration(result, name, params)}\n")
             shared.append(found[0].replace("define internal", "define", 1))

@@ -159,6 +159,8 @@ class Workers:
                 base = head + (rank * warps + w) * stack
                 mapping.guard(base)
                 self.stacks.append((first + base + PAGE, stack - PAGE))
-                top = first + base + stack - w * STAGGER % PAGE
-                ctypes.c_uint64.from_address(at + BLOCK.size + w * WARP.size + WARP.offset("stack_top")).value = top
+                top, warp = first + base + stack - w * STAGGER % PAGE, at + BLOCK.size + w * WARP.size
+                ctypes.c_int32.from_address(warp + WARP.offset("index")).value = w
+                ctypes.c_uint64.from_address(warp + WARP.offset("block")).value = at
+                ctypes.c_uint64.from_address(warp + WARP.offset("stack_top")).value = top
         self.set(k, "free_blocks", first)
