@@ -17,6 +17,7 @@ from typing import Any
 
 from rawkern.cli.text import CommandError
 
+PYTHON = [sys.executable]  # what a setup.py is run with
 _SECONDS = 120
 
 #: Notes down what `setup` is given, where a GPU and CUDA seem to be there; extensions are those of torch, not made.
@@ -82,7 +83,7 @@ def _made(folder: str, path: str) -> list[dict[str, Any]]:
     """What a setup.py gives to `setup`."""
     with tempfile.TemporaryDirectory() as place:
         out = os.path.join(place, "found")
-        error = _run(folder, [sys.executable, "-c", _SCRIPT, out])
+        error = _run(folder, [*PYTHON, "-c", _SCRIPT, out])
         if error or not os.path.exists(out):
             said = error or "it ends before"
             raise CommandError(f"{path} does not come to call setup ({said}); name the .cu and .cpp files")

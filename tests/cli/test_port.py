@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rawkern.cli import main
+from rawkern.cli import main, setups
+from tests import forked
 
 SOURCE = """#include <torch/extension.h>
 __global__ void k(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }
@@ -59,7 +60,9 @@ def test_the_extension_of_a_setup_py(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "has no setup.py" in capsys.readouterr().err
 
 
-def test_the_extensions_of_a_setup_py_that_computes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_extensions_of_a_setup_py_that_computes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "ops.cu").write_text(SOURCE.replace("2", "FACTOR"))
     (tmp_path / "src" / "more.cu").write_text(SOURCE.replace("twice", "thrice").replace("2", "3"))
@@ -76,13 +79,17 @@ def test_the_extensions_of_a_setup_py_that_computes_them(tmp_path: Path, capsys:
     )
     assert main(["port", str(tmp_path)]) == 1
     assert "setup.py builds several extensions: p.ops, p.more; choose one with --name" in capsys.readouterr().err
+    monkeypatch.setattr(setups, "PYTHON", forked.python())
     assert main(["port", str(tmp_path), "--name", "ops"]) == 0
     out = capsys.readouterr().out
     assert "def _twice(x: torch.Tensor) -> None:" in out and "-DFACTOR=2" in out and "thrice" not in out
     assert not (tmp_path / "build").exists()
 
 
-def test_a_setup_py_that_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setup_py_that_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setups, "PYTHON", forked.python())
     (tmp_path / "setup.py").write_text("import there_is_no_such_module\n")
     assert main(["port", str(tmp_path)]) == 1
     error = capsys.readouterr().err
