@@ -37,7 +37,7 @@ def llvm_type(ty: str, n: int) -> str:
 def size_of(ty: str) -> int:
     """Bytes of a scalar or vector in memory."""
     lanes, _, element = ty.strip("<>").rpartition(" x ")
-    return int(lanes or 1) * BITS[element] // 8
+    return -(-int(lanes or 1) * BITS[element] // 8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from rawkern.engines.cpu.analysis.divergence import Analysis
@@ -10,22 +11,39 @@ from rawkern.engines.cpu.analysis.ssa import origin
 from rawkern.engines.cpu.analysis.uniformity import V
 from rawkern.engines.cpu.ptx.operands import destinations, sources
 
-#: Registers times the square of the places where the code looks for waiting lanes: about as many microseconds of
-#: LLVM's time to find machine registers for them.
-MERGES = 1_000_000
+#: The squares of how many places a register's values meet at, summed over registers: LLVM takes 1 to 20 microseconds
+#: each to find machine registers for them.
+MERGES = 50_000
 
 
 def registers_in_memory(flow: Flow, analysis: Analysis) -> frozenset[str]:
     """Registers whose slots stay memory.
 
-    Where lanes may wait anywhere, every block is on the way to every other, and the values of all lanes are merged at
-    each: LLVM takes minutes to find that they do not fit into machine registers. What small loops write is left to it,
-    as far as that takes about a second.
+    Where lanes may wait anywhere, every block is on the way to every other, and the values that registers have there
+    are merged at each: LLVM takes minutes to find that they do not fit into machine registers. What small loops write
+    is left to it, as far as that takes part of a second.
     """
     if not (analysis.free_running and analysis.checks):
         return frozenset()
-    size = _smallest(((i, name) for i, name in analysis.blends), flow)
-    return frozenset(sorted(size, key=lambda name: (size[name], name))[MERGES // len(analysis.checks) ** 2 :])
+    tuples = {name for names in flow.tuples for name in names}  # in memory in any case
+    merges = Counter(name for w in analysis.checks for name in flow.live_in[w] if name not in tuples)
+    merges |= Counter({name: len(analysis.checks) for _, name in analysis.blends if name in merges})  # kept throughout
+    size = _smallest(_written(flow), flow)
+    left, found = MERGES, set()
+    for name in sorted(merges, key=lambda name: (size.get(name, len(flow.blocks)), name)):
+        left -= merges[name] ** 2
+        if left < 0:
+            found.add(name)
+    return frozenset(found)
+
+
+def _written(flow: Flow) -> set[tuple[int, str]]:
+    """The registers that are written, by block, with those that edges from it copy."""
+    found = {(i, name) for i, block in enumerate(flow.blocks) for x in block.instrs for name in destinations(x)}
+    found |= {
+        (i, name) for i, block in enumerate(flow.blocks) for copies in block.copies.values() for name, _ in copies
+    }
+    return found
 
 
 def _smallest(uses: Iterable[tuple[int, str]], flow: Flow) -> dict[str, int]:
@@ -49,8 +67,7 @@ def whole_registers(flow: Flow, analysis: Analysis) -> frozenset[str]:
         return frozenset()
     read = {(i, name) for i, block in enumerate(flow.blocks) for instr in block.instrs for name in sources(instr)}
     read |= {(i, block.pred.name) for i, block in enumerate(flow.blocks) if block.pred is not None}
-    written = {(i, name) for i, block in enumerate(flow.blocks) for x in block.instrs for name in destinations(x)}
-    size = _smallest(read | written, flow)
+    size = _smallest(read | _written(flow), flow)
     kept: dict[str, int] = {}  # the smallest loop that uses a value of a register in memory
     for name in memory:
         kept[origin(name)] = min(size.get(name, len(flow.blocks)), kept.get(origin(name), len(flow.blocks)))

@@ -137,7 +137,7 @@ def _park(f: FunctionLowering, number: Val, expected: Val, predicate: Val) -> No
 
 def resume_parked(f: FunctionLowering) -> None:
     """No lane can go on: those set aside come back, or the warp arrives at a barrier for them."""
-    f.frame.lines += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
+    f.frame.word("alive", "%initial")
     for h in sorted(f.analysis.spin_headers):
         f.frame.word(f"defer{h}")
     if f.analysis.checks:

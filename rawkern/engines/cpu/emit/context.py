@@ -23,7 +23,7 @@ class Frame:
         self.lines: list[str] = []
         self.e = Emitter(module, self.lines, "once")
         self._made: dict[str, Val] = {}
-        self._words: dict[str, None] = {}
+        self._words: dict[str, int | str] = {}  # with what they are at first
         self._kept: dict[str, str] = {}  # slots that stay memory, with their types
         self._arrays: dict[str, int] = {}  # bytes of memory that code elsewhere is given
 
@@ -73,16 +73,10 @@ class Frame:
             self.lines.append(f"{ref} = alloca [{count} x <32 x i32>], align 64")
         return Val(ref, "ptr")
 
-    def word(self, name: str) -> str:
-        """A word that is zero at first, a lane mask above all, as ``%name``; it may be used before this is called."""
-        self._words[name] = None
+    def word(self, name: str, start: int | str = 0) -> str:
+        """A word that is `start` at first, as ``%name``; it may be used before this is called."""
+        self._words.setdefault(name, start)
         return f"%{name}"
-
-    def counter(self, name: str, start: int) -> None:
-        """A word ``%name`` that is `start` at first."""
-        if name not in self._made:
-            self.lines += [f"%{name} = alloca i32", f"store i32 {start}, ptr %{name}"]
-            self._made[name] = Val(f"%{name}", "ptr")
 
     @property
     def kept_bytes(self) -> int:
@@ -92,8 +86,8 @@ class Frame:
     def finish(self, in_one: bool) -> None:
         """Make the words; `in_one` piece with what shall stay memory, and LLVM is told that others know of it."""
         if not in_one:
-            for name in self._words:
-                self.lines += [f"%{name} = alloca i32", f"store i32 0, ptr %{name}"]
+            for name, start in self._words.items():
+                self.lines += [f"%{name} = alloca i32", f"store i32 {start}, ptr %{name}"]
             return
         # Bytes, larger slots first: of a type that lists thousands of slots each use would spell them all.
         sizes = sorted(((ref, size_of(ty)) for ref, ty in self._kept.items()), key=lambda slot: -slot[1])
@@ -109,6 +103,7 @@ class Frame:
         if self._words:
             words = f"ptr align 4 %{next(iter(self._words))}, i8 0, i64 {4 * len(self._words)}"
             lines.append(f"call void @llvm.memset.p0.i64({words}, i1 false)")
+            lines += [f"store i32 {start}, ptr %{name}" for name, start in self._words.items() if start != 0]
         self.lines[:0] = lines
 
 

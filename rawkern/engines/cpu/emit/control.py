@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rawkern.base.llvm import FULL_PIPELINE_LINES
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import local_frame
 from rawkern.engines.cpu.emit.barriers import barrier, resume_parked
@@ -49,9 +50,9 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     _finish(f)
     module.frame = max(module.frame, frame + f.frame.kept_bytes)
     name, params = signature(plan, function)
-    inline = " alwaysinline" if function.entry else ""
-    body = [f"define internal void @{name}({params}){inline} {{", "entry:", *f.frame.lines]
-    body += ["store i32 %initial, ptr %act"]
+    # Copied to where it is called, a small kernel is faster; a large one would take as long for that as for a pass.
+    inlined = function.entry and len(f.e.lines) <= FULL_PIPELINE_LINES
+    body = [f"define internal void @{name}({params}){' alwaysinline' * inlined} {{", "entry:", *f.frame.lines]
     if twice:
         body += ["%whole = icmp eq i32 %initial, -1", "br i1 %whole, label %w0, label %b0, !prof !2"]
     else:
@@ -313,7 +314,7 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
 def _finish(f: FunctionLowering) -> None:
     """The end of the order: lanes set aside in spin loops or at barriers come back, or the call is over."""
     e = f.e
-    f.frame.lines.insert(0, "%act = alloca i32")
+    f.frame.word("act", "%initial")
     e.label("end")
     if f.analysis.free_running:
         resume_parked(f)

@@ -51,7 +51,7 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
     if t in f.analysis.spin_headers and f.plan.waiting:
         _spin_round(f, t, mask)
         return
-    f.frame.counter("polls", POLL_EVERY)
+    f.frame.word("polls", POLL_EVERY)
     left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
     e.line(f"store {left}, ptr %polls")
     if t in f.control.rows and f.plan.waiting:
@@ -103,7 +103,7 @@ def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
     """A loop that may wait for another thread goes round; now and then the others get their turn."""
     e = f.e
     if header not in f.control.polling:
-        f.frame.counter("spins", SPIN_LIMIT)
+        f.frame.word("spins", SPIN_LIMIT)
         left = e.bin("sub", e.let("i32", 1, "load i32, ptr %spins"), 1)
         e.line(f"store {left}, ptr %spins")
         expired = e.fresh("expired")[1:]
@@ -133,7 +133,7 @@ def give_way(f: FunctionLowering, lanes: dict[int, Val]) -> None:
     """
     if f.function.name in f.plan.waiting_functions:
         e = f.e
-        f.frame.counter("patience", PATIENCE)
+        f.frame.word("patience", PATIENCE)
         rounds = 1 if f.control.polling.keys() >= lanes.keys() else SPIN_LIMIT
         patience = e.bin("sub", e.let("i32", 1, "load i32, ptr %patience"), rounds)
         e.line(f"store {patience}, ptr %patience")
@@ -166,7 +166,7 @@ def _members(f: FunctionLowering, header: int) -> frozenset[int]:
 def nanosleep(f: FunctionLowering, instr: Instr) -> None:
     """``nanosleep``: a waiting loop yields at its next round."""
     if f.analysis.spin_headers and f.plan.waiting:
-        f.frame.counter("spins", SPIN_LIMIT)
+        f.frame.word("spins", SPIN_LIMIT)
         f.e.line("store i32 1, ptr %spins")
 
 
