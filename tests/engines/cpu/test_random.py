@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("optimized")
 N = 77
 EFFORT = int(os.environ.get("RAWKERN_RANDOM_EFFORT", "1"))  # how many times as many programs as usual
 QUICK = settings(
-    max_examples=15 * EFFORT, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=10 * EFFORT, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 SLOTS = 3  # variables that a program changes
 
@@ -306,7 +306,7 @@ def test_expressions(es):
     check([("set", k, e) for k, e in enumerate(es)])
 
 
-@settings(QUICK, max_examples=30 * EFFORT)
+@settings(QUICK, max_examples=20 * EFFORT)
 @given(blocks(2), st.integers(-3, 40))
 def test_control_flow(block, u):
     check(block, u=u)
