@@ -50,8 +50,8 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     _finish(f)
     module.frame = max(module.frame, frame + f.frame.kept_bytes)
     name, params = signature(plan, function)
-    # Copied to where it is called, a small kernel is faster; a large one would take as long for that as for a pass.
-    inlined = function.entry and len(f.e.lines) <= FULL_PIPELINE_LINES
+    # Copied into the loop over warps that never wait, a small kernel is faster; else copying is a pass for nothing.
+    inlined = function.entry and not plan.waiting and len(f.e.lines) <= FULL_PIPELINE_LINES
     body = [f"define internal void @{name}({params}){' alwaysinline' * inlined} {{", "entry:", *f.frame.lines]
     if twice:
         body += ["%whole = icmp eq i32 %initial, -1", "br i1 %whole, label %w0, label %b0, !prof !2"]
