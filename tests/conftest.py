@@ -18,13 +18,15 @@ SEED = "RAWKERN_RANDOM_SEED"
 def pytest_configure() -> None:
     """Set what the workers of a parallel run, which start after this, and all processes of tests inherit.
 
-    The seed of this run's random programs; and that OpenMP's threads sleep where they wait. They spin otherwise, each on
-    a core that another worker needs: an operation of torch on 40,000 elements then takes 20 ms. And that kernels compile
+    The seed of this run's random programs. One thread, for torch as for the CPU engine: two wait for each other where
+    other workers need their cores, so that an operation of torch on 40,000 elements takes 50 us, not 4, and the suite a
+    fourth more time. Several sleep where they wait; they spin otherwise, and that operation takes 20 ms. Kernels compile
     quickly, as most run once on small data: the suite takes a third less time. ``RAWKERN_OPTIMIZE=2`` has them as users do.
     Inductor compiles scalar C++ here and now. It tries each instruction set in a process otherwise, precompiles headers
     and starts processes for compilation, which pays where there are many graphs: a test of it takes 6 s in place of 20.
     """
     os.environ.setdefault(SEED, str(random.randrange(10**9)))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("RAWKERN_OPTIMIZE", "0")
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
@@ -74,20 +76,16 @@ def _cache_directory(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="module", autouse=True)
 def _threads(request: pytest.FixtureRequest) -> Generator[None]:
-    """Have one thread where operators are compared with torch, or timed: more wait for the cores that other workers need.
-
-    An operation of torch on 40,000 elements takes 4 us by itself and 50 with two threads, or as long as another process
-    has the second core. What several threads do to each other is tried where the engine is.
-    """
-    if request.path.parent.name not in ("formulas", "library", "operators", "testing", "tuning"):
+    """Have two threads where the subject is how blocks run, and what they do to each other; elsewhere there is one."""
+    folders = {folder.name for folder in request.path.parents}
+    if os.environ["OMP_NUM_THREADS"] != "1" or not folders & {"engines", "checked", "launch", "stress", "profiling"}:
         yield
         return
     import torch  # not for the process that hands out the tests
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(2)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -80,7 +80,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("rawkern/cli/examine.py", "unset"): "the shell's command",
     ("rawkern/testing/trials.py", "formula"): "torch's message",
     ("tests/stress/test_interrupts.py", "formulas"): "a module's name",
-    ("tests/conftest.py", "formulas"): "a folder's name",
 }
 
 
