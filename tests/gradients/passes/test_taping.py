@@ -128,7 +128,7 @@ def test_constants_are_integer_parameters(name) -> None:
 def test_an_operator_is_derived_for_the_numbers_of_its_launch() -> None:
     kernel = rawkern.RawKernel(SIZED, "flash_global")
 
-    @rawkern.op("tests::flash_global", backward="derive")
+    @rawkern.op("tests::flash_global", backward="derive", verify=False)
     def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         heads, rows, width = q.shape
         out, sums = torch.zeros_like(q), torch.zeros(heads, rows)
