@@ -19,9 +19,10 @@ def pytest_configure() -> None:
     """Set what the workers of a parallel run, which start after this, and all processes of tests inherit.
 
     The seed of this run's random programs. One thread, for torch as for the CPU engine: two wait for each other where
-    other workers need their cores, so that an operation of torch on 40,000 elements takes 50 us, not 4, and the suite a
-    fourth more time. Several sleep where they wait; they spin otherwise, and that operation takes 20 ms. Kernels compile
-    quickly, as most run once on small data: the suite takes a third less time. ``RAWKERN_OPTIMIZE=2`` has them as users do.
+    other workers need their cores, so that an operation of torch on 40,000 elements takes 50 us, not 4, and the cases of
+    gradients 55 s, not 31. Several sleep where they wait; they spin otherwise, and that operation takes 20 ms. Kernels
+    compile quickly, as most run once on small data: the suite takes a third less time. ``RAWKERN_OPTIMIZE=2`` has them as
+    users do.
     Inductor compiles scalar C++ here and now. It tries each instruction set in a process otherwise, precompiles headers
     and starts processes for compilation, which pays where there are many graphs: a test of it takes 6 s in place of 20.
     """

@@ -137,9 +137,14 @@ def extents_at(size: int, offset: int = 0) -> int:
     return -(-size // 8) * 8 + 2 * offset
 
 
+def listed_at(size: int) -> int:
+    """Where the address of a `LISTED`, or 0, lies after `size` bytes of parameters and the extents of all words."""
+    return 3 * extents_at(size)
+
+
 def block_size(size: int) -> int:
-    """`size` bytes of parameters with the extents of all words, and the address of a `LISTED` or 0."""
-    return 3 * extents_at(size) + 8
+    """`size` bytes of parameters with what follows them."""
+    return listed_at(size) + 8
 
 
 #: Memory that a launch's lists of tensors lead to: `count` ranges in order, each a start and a length, that may be

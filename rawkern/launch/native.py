@@ -20,7 +20,7 @@ from rawkern.base.accessor import accessor_of
 from rawkern.base.emit import Emit
 from rawkern.base.forking import WAIT_SECONDS, Lock
 from rawkern.base.llvm import FULL, QUICK, LoadedObject, stored_object
-from rawkern.base.records import DONE, LISTED, TARGET, UNFINISHED, Record, block_size, extents_at, filled
+from rawkern.base.records import DONE, LISTED, TARGET, UNFINISHED, Record, block_size, extents_at, filled, listed_at
 from rawkern.base.table import ITER, TABLE, TYPE_OFFSET, field, keep, preamble, readings
 from rawkern.errors import UnsupportedError
 from rawkern.launch import lists
@@ -173,7 +173,7 @@ def _text(signature: Signature) -> str:
         "readings": "\n".join((preamble(), *(readings("rawkern.launch", file, (LISTED,)) for file in files))),
         "lists": lists.memory(listed),
         "no_lists": lists.begin(listed),
-        "listed": lists.end(listed, block_size(signature.size) - 8),
+        "listed": lists.end(listed, listed_at(signature.size)),
         "hand_over": lists.hand_over(listed),
         "release": lists.release(listed),
         "handed": 2 + len(signature.params),

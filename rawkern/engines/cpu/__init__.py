@@ -155,6 +155,7 @@ class EngineKernel:
         extents = extents_at(signature.size)
         self.params_size = block_size(signature.size)
         self.pack = Struct(f"{signature.format}{extents - signature.size}x{extents // 4}QQ").pack
+        self.no_extents: tuple[int, ...] = (0,) * (extents // 4)
         self._shapes: dict[str, tuple] = {}
         self._set: dict[str, int] = {}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.memory import Piece
 from rawkern.arguments.rules import member_pointers
-from rawkern.base.records import LISTED, Filled, block_size, extents_at
+from rawkern.base.records import LISTED, Filled, extents_at, listed_at
 from rawkern.base.table import table
 from rawkern.engines.cpu.checker import recall
 from rawkern.engines.cpu.checker.findings import Finding, Place
@@ -122,7 +122,7 @@ class Memory(Session):
         self.record = Filled(
             self.layout, pointers=ctypes.addressof(self._tables["pointers"]), npointers=len(rows),
             heap=_heap().address, recent=ctypes.addressof(self._recent), nrecent=len(self._recent),
-            listed=target.params_address + block_size(owner.signature.size) - 8,
+            listed=target.params_address + listed_at(owner.signature.size),
         )  # fmt: skip
         readable, writable = ([(p.address, p.size) for p in self._fixed if not p.read_only or all_] for all_ in (1, 0))
         self.record.set(nvariables=self._put("variables", readable, writable))

@@ -66,8 +66,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         bar = _come(f, args_text, number, instr)
         if not op.has("arrive"):
             f.watch.depart(number)
-        if op.has("red"):
-            _take_result(f, instr, bar)
+        _take_result(f, instr, bar)
     f.values.flush()
     jump(f, follow, act)
 
@@ -114,6 +113,8 @@ def _wait_at_cluster(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
 def _take_result(f: FunctionLowering, instr: Instr, bar: Val) -> None:
     """Write what ``bar.red`` found."""
     op, e = instr.op, f.e
+    if not op.has("red"):
+        return
 
     def field(name: str) -> Val:
         p = e.let("ptr", 1, f"getelementptr %Bar, {bar}, i32 0, i32 {BAR.index(name)}")
@@ -213,7 +214,7 @@ def _arrive_at(f: FunctionLowering, barriers: list[int], number: Val, count: Val
             f.begin(key)
             f.lanes.set_act(freed[key])
             block = f.flow.blocks[key]
-            if bar is not None and block.instrs[-1].op.has("red"):
+            if bar is not None:
                 _take_result(f, block.instrs[-1], bar)
             f.values.flush()
             f.values.copy(block.targets[0], freed[key])

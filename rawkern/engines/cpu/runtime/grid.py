@@ -80,7 +80,8 @@ class Owner(Protocol):
     params_size: int
     instrument: type[Instrument]
     mode: Mode
-    pack: Callable[..., bytes]
+    pack: Callable[..., bytes]  # parameters, the extents of their words, the address of a `LISTED` or 0
+    no_extents: tuple[int, ...]
 
     def loaded(self, shape: str) -> tuple[Any, Any, str]: ...
 
@@ -262,7 +263,7 @@ class Target:
         """
         unusual = not self.session.usual(bound.pieces)
         listed, _kept = self.session.listed(bound.pieces) if unusual else (0, None)
-        params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (self.owner.params_size // 12)), listed)
+        params = self.owner.pack(*bound.values, *(bound.extents or self.owner.no_extents), listed)
         token = id(params) + unusual  # no launch of another one has it meanwhile
         while True:
             if self.owner.mode.ordered:
