@@ -10,6 +10,7 @@ import torch
 
 from rawkern.arguments.memory import reject_layout
 from rawkern.base import torch_private as private
+from rawkern.base.streams import current_stream
 from rawkern.base.torch_private import PLAIN, increment_version
 from rawkern.errors import LaunchError
 from rawkern.formulas.axes import PACK_BYTES
@@ -59,6 +60,8 @@ def adamw_(
             "adamw_: tracing, torch.func and dispatch modes do not see a step that changes tensors in one launch; "
             "make it outside of them"
         )
+    if private.stream_capturing():
+        raise LaunchError("adamw_: a CUDA graph would replay the same step; call it outside of the graph")
     if step < 1:
         raise ValueError(f"adamw_: step is {step}; the first is 1")
     many = len(params)
@@ -81,8 +84,8 @@ def adamw_(
         width = PACK_BYTES // max(dtype.itemsize, state.itemsize) if on_gpu else 1
         chunk = _THREADS * width if on_gpu else _CHUNK
         which, first = _chunks(sizes, chunk, device)
-        rows = [*([t.data_ptr() for t in tensors] for tensors in used), list(sizes)]
-        table = torch.tensor(rows).to(device, non_blocking=True)
+        rows = (*(tuple([t.data_ptr() for t in tensors]) for tensors in used), sizes)
+        table = _table(rows, device, current_stream(device) if on_gpu else 0)
         sign = -1.0 if maximize else 1.0
         run = kernel("adamw", "adamw", dtype, C_NAMES[state], str(width))
         behind = [] if on_gpu else [t for tensors in used for t in tensors]
@@ -110,6 +113,15 @@ def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
             raise ValueError(f"adamw_: {name}[{k}] has shape {tuple(t.shape)}, params[{k}] has {tuple(p.shape)}")
         if t.get_device() != p.get_device():
             raise ValueError(f"adamw_: {name}[{k}] is on {t.device}, params[{k}] is on {p.device}")
+
+
+@functools.lru_cache(maxsize=64)
+def _table(rows: tuple[tuple[int, ...], ...], device: torch.device, stream: int) -> torch.Tensor:
+    """Return the table of adamw.cu on a device, kept since most steps have the addresses of the one before.
+
+    The copy is ordered with the launches of its stream alone, so each stream has its own.
+    """
+    return torch.tensor(rows).to(device, non_blocking=True)
 
 
 @functools.lru_cache(maxsize=64)

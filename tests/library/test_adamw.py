@@ -80,3 +80,11 @@ def test_closure_and_rejections(device):
         rawkern.adamw_([p], [p], [p[:2]], [p], step=1)
     with pytest.raises(TypeError, match=r"adamw_: grads\[0\] is torch.float64, params\[0\] is torch.float32"):
         rawkern.adamw_([p], [p.double()], [p], [p], step=1)
+
+
+@pytest.mark.gpu
+def test_a_cuda_graph_would_replay_one_step():
+    p = torch.ones(3, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(rawkern.LaunchError, match="a CUDA graph would replay the same step"), torch.cuda.graph(graph):
+        rawkern.adamw_([p], [p.clone()], [p.clone()], [p.clone()], step=1)
