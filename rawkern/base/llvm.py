@@ -112,10 +112,15 @@ def binding() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
-    if llvm.llvm_version_info[0] == _TRIED:
-        for option in _BOUNDED:
-            llvm.set_option("rawkern", option)
     return llvm
+
+
+@once
+def _bound() -> None:
+    """Bound what the code generator takes, for the process."""
+    if binding().llvm_version_info[0] == _TRIED:
+        for option in _BOUNDED:
+            binding().set_option("rawkern", option)
 
 
 @dataclass(frozen=True)
@@ -188,6 +193,7 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (),
         # linear time: as long as all others for blocks of thousands of instructions
         _disposed(target_machine(cpu, effort if usual else min(effort, 1))) as machine,
     ):
+        _bound()
         module.triple = cpu.triple
         module.verify()
         optimize(llvm, module, machine, LEAST if effort == QUICK else None if usual else FEW)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -71,13 +70,21 @@ class Record:
         return "=" + "".join(_CODES[ty] for _, ty in self.fields[self.index(first) : self.index(last) + 1])
 
 
+def start_of(memory: bytearray) -> int:
+    """Where bytes lie, for as long as they are there and none is added.
+
+    A buffer of ctypes has a class of its own for each size, which takes longer to make than all that is done with it.
+    """
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
 class Filled:
     """Memory of one record, with its fields by name."""
 
     def __init__(self, record: Record, **fields: float) -> None:
         self._record = record
-        self._memory = ctypes.create_string_buffer(record.size)
-        self.address = ctypes.addressof(self._memory)
+        self._memory = bytearray(record.size)
+        self.address = start_of(self._memory)
         self.set(**fields)
 
     def set(self, **fields: float) -> None:
@@ -104,20 +111,32 @@ def _extent(ty: str) -> tuple[int, int]:
 def filled(text: str, records: Iterable[Record] = (), values: Mapping[str, object] = MappingProxyType({})) -> str:
     """Fill fields of records (``&Record.field %pointer``, ``{Record.field}``) and values (``{name}``) into IR text.
 
-    What is filled in is not looked at again. A name that is not known stays, and LLVM does not take it.
+    A pointer ends its line. A name that is not known stays, and LLVM does not take it.
     """
-    known = {r.name: r for r in records}
-
-    def address(match: re.Match) -> str:
-        record, field, pointer = match.groups()
-        return f"getelementptr %{record}, ptr {pointer}, i32 0, i32 {known[record].index(field)}"
-
-    def value(match: re.Match) -> str:
-        name, field = match.groups()
-        return str(known[name].index(field) if field else values.get(name, match.group()))
-
-    # Each pattern takes time to compile, and one that begins with either character takes long to search.
-    return re.sub(r"\{(\w+)(?:\.(\w+))?\}", value, re.sub(r"&(\w+)\.(\w+) (%[\w.]+)", address, text))
+    # Without patterns: compiling one takes longer than this.
+    known = {r.name: {field: k for k, (field, _) in enumerate(r.fields)} for r in records}
+    text, *parts = text.split("&")
+    for part in parts:
+        line, end, rest = part.partition("\n")
+        name, _, pointer = line.partition(" ")
+        record, _, field = name.partition(".")
+        if record in known and field in known[record]:
+            line = f"getelementptr %{record}, ptr {pointer}, i32 0, i32 {known[record][field]}"
+        else:
+            line = f"&{line}"
+        text += f"{line}{end}{rest}"
+    text, *parts = text.split("{")
+    found = [text]
+    for part in parts:
+        name, _, rest = part.partition("}")
+        record, _, field = name.partition(".")
+        if name in values:
+            found.append(f"{values[name]}{rest}")
+        elif record in known and field in known[record]:
+            found.append(f"{known[record][field]}{rest}")
+        else:
+            found.append(f"{{{part}")
+    return "".join(found)
 
 
 #: How every engine's record of a kernel on a device begins: the device as DLPack counts them, kind and index; the next

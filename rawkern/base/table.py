@@ -15,7 +15,7 @@ import torch
 
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
-from rawkern.base.records import CPU, CUDA, TARGET, Record, filled
+from rawkern.base.records import CPU, CUDA, TARGET, Record, filled, start_of
 
 _PYTHON = (
     "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyDict_GetItemString",
@@ -47,7 +47,7 @@ TABLE = Record(
 TYPE_OFFSET = object.__basicsize__ - 8
 ITER = 62  # Py_tp_iter, for PyType_GetSlot
 _plain_keys: set[int] = set()  # those in the table
-_memory = ctypes.create_string_buffer(TABLE.size)
+_memory = bytearray(TABLE.size)
 _python = ctypes.pythonapi
 _lock = Lock()
 _python.Py_IncRef.argtypes, _python.Py_IncRef.restype = (ctypes.py_object,), None
@@ -63,7 +63,17 @@ keep(_memory)
 
 def address_of(function: Any) -> int:
     """The address of a function that ctypes knows."""
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
+    return ctypes.c_void_p.from_buffer(function).value or 0
+
+
+def native_function(address: int, result: Any, *params: Any) -> Any:
+    """A function at an address that Python calls with its lock held.
+
+    Without a class for its types, which takes as long to make as a hundred calls.
+    """
+    found = type(_python.Py_IncRef)(address)
+    found.argtypes, found.restype = params, result
+    return found
 
 
 def field(name: str, value: int | None = None) -> int:
@@ -110,8 +120,8 @@ def table() -> int:
         kept(name, value)
     for name in _PYTHON:
         field(name, address_of(getattr(_python, name)))
-    field("clock", address_of(ctypes.CDLL(None).clock_gettime))
-    slot = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(("PyType_GetSlot", _python))
+    field("clock", address_of(_python.clock_gettime))
+    slot = native_function(address_of(_python.PyType_GetSlot), ctypes.c_void_p, ctypes.py_object, ctypes.c_int)
     field("tuple_iter", slot(tuple, ITER))
     for name in private.FUNCTIONS:
         field(name, private.function(name))
@@ -119,7 +129,7 @@ def table() -> int:
     field("dltensor", exchange[3])
     field("work_stream", exchange[4])
     _learn_keys("cpu")
-    return ctypes.addressof(_memory)
+    return start_of(_memory)
 
 
 @cache

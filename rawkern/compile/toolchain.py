@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import glob
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -103,10 +104,9 @@ def _surroundings() -> str:
         os.path.realpath("/usr/local/cuda"),
     ]
     for folder in sys.path:
-        for package in ("nvidia", "nvidia/cu13", "nvidia/cu13/lib", "cupy", "cuda", "cutlass_library"):
-            stamp = _stamp(os.path.join(folder or ".", package))
-            if stamp:
-                parts.append(stamp)
+        for packages in (("nvidia", "nvidia/cu13", "nvidia/cu13/lib"), ("cupy",), ("cuda",), ("cutlass_library",)):
+            found = (_stamp(os.path.join(folder or ".", package)) for package in packages)
+            parts += itertools.takewhile(bool, found)  # what lies in a folder that is not there is not there either
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 

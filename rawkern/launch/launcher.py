@@ -26,7 +26,7 @@ from rawkern.base.api_boundary import api_boundary
 from rawkern.base.attributes import Attributes
 from rawkern.base.dynamo import untraced
 from rawkern.base.forking import Lock
-from rawkern.base.records import CPU, Filled
+from rawkern.base.records import CPU, Filled, start_of
 from rawkern.engines.devices import default_device
 from rawkern.launch import config, intercept, modes, native
 from rawkern.launch.builds import Unit
@@ -315,17 +315,15 @@ class _Type:
         ]
         names += [(b"n", _LONG, at("n"), 0)]
         names += [(f"grid_{axis}".encode(), _INT, at(f"grid_{axis}"), _READ_ONLY) for axis in "xyz"]
-        texts = [ctypes.create_string_buffer(name) for name, *_ in names]
-        members = ctypes.create_string_buffer(40 * (len(names) + 1))  # PyMemberDef: name, type, offset, flags, text
+        texts = [bytearray(name + b"\0") for name, *_ in names]
+        members = bytearray(40 * (len(names) + 1))  # PyMemberDef: name, type, offset, flags, text
         for k, (_, kind, offset, flags) in enumerate(names):
-            struct.pack_into("=Qi4xqi4xQ", members, 40 * k, ctypes.addressof(texts[k]), kind, offset, flags, 0)
+            struct.pack_into("=Qi4xqi4xQ", members, 40 * k, start_of(texts[k]), kind, offset, flags, 0)
         call, dealloc = table.address_of(python.PyVectorcall_Call), native.entries().dealloc
-        slots = ctypes.create_string_buffer(
-            struct.pack("=i4xQi4xQi4xQ16x", _CALL, call, _DEALLOC, dealloc, _MEMBERS, ctypes.addressof(members))
-        )
-        name = ctypes.create_string_buffer(b"rawkern.launch.launcher.Launcher")
+        slots = bytearray(struct.pack("=i4xQi4xQi4xQ16x", _CALL, call, _DEALLOC, dealloc, _MEMBERS, start_of(members)))
+        name = bytearray(b"rawkern.launch.launcher.Launcher\0")
         flags = _VECTORCALL | _NO_INSTANCES
-        spec = struct.pack("=QiiI4xQ", ctypes.addressof(name), LAUNCHER.size, 0, flags, ctypes.addressof(slots))
+        spec = struct.pack("=QiiI4xQ", start_of(name), LAUNCHER.size, 0, flags, start_of(slots))
         make = python.PyType_FromSpec
         make.restype, make.argtypes = ctypes.py_object, (ctypes.c_char_p,)
         self.type: Any = make(spec)
@@ -343,7 +341,7 @@ class _Type:
         table.kept("abandon", _abandon)
         self.table = table.table()
         #: A callable of a plan's record, by an entry.
-        self.make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(native.entries().make)
+        self.make = table.native_function(native.entries().make, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
 
 
 _type_lock = Lock()

@@ -67,14 +67,16 @@ def test_the_same_is_found_lane_by_lane(monkeypatch, tmp_path):
     monkeypatch.setenv("RAWKERN_CACHE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
     jit.instrument_object.cache_clear()
-    jit.load_instrument.cache_clear()
+    jit._instruments.clear()
+    jit._schedulers.clear()
     try:
         for case, found in zip(cases, together, strict=True):
             launches._builds.clear()
             assert findings(*case) == found, case[0]
     finally:
         jit.instrument_object.cache_clear()
-        jit.load_instrument.cache_clear()
+        jit._instruments.clear()
+        jit._schedulers.clear()
         launches._builds.clear()
 
 

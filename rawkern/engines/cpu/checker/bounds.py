@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.memory import Piece
 from rawkern.arguments.rules import member_pointers
-from rawkern.base.records import LISTED, Filled, extents_at, listed_at
+from rawkern.base.records import LISTED, Filled, extents_at, listed_at, start_of
 from rawkern.base.table import table
 from rawkern.engines.cpu.checker import recall
 from rawkern.engines.cpu.checker.findings import Finding, Place
@@ -112,7 +112,7 @@ class Memory(Session):
             for name, (at, size, space) in self.table["variables"].items()
         }
         own = (
-            Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False),
+            Piece("the grid's barrier", start_of(target.grid_sync), 64, 1, False),
             Piece("the parameters", target.params_address, owner.signature.size, 1, True),
         )
         self._fixed = (*self._variables.values(), *own)

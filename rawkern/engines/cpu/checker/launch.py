@@ -14,6 +14,7 @@ from rawkern.arguments.memory import Piece
 from rawkern.arguments.slow_path import Bound
 from rawkern.base.attributes import Attributes
 from rawkern.base.forking import Lock
+from rawkern.base.records import start_of
 from rawkern.engines.cpu.analysis.storage import RESERVED
 from rawkern.engines.cpu.checker import bounds
 from rawkern.engines.cpu.checker.findings import Dim3, Finding, Place
@@ -350,7 +351,7 @@ def run(
     """
     code, loaded, _ = kernel.loaded(shape_of(block))
     target = kernel.target(block, shared_mem, attributes)
-    grid_sync = Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False, followed=False)
+    grid_sync = Piece("the grid's barrier", start_of(target.grid_sync), 64, 1, False, followed=False)
     start = target.params_address
     parameters = Piece("the parameters", start, kernel.signature.size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]

@@ -20,8 +20,9 @@ from rawkern.arguments.memory import Piece
 from rawkern.arguments.slow_path import Bound
 from rawkern.base import torch_private as private
 from rawkern.base.attributes import PLAIN, Attributes
-from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
-from rawkern.base.table import address_of
+from rawkern.base.forking import cached_property
+from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled, start_of
+from rawkern.base.table import address_of, native_function
 from rawkern.engines.cpu.emit.instrument import Instrument, Session
 from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
@@ -57,10 +58,8 @@ _REASON_NAME = {v: k for k, v in REASONS.items()}
 def thread_indices(block: tuple[int, int, int], shape: str) -> np.ndarray:
     """Table of ``tid`` in a block, x, then y, then z: of the first lanes of warps' segments, or of all ("any")."""
     threads = block[0] * block[1] * block[2]
-    nwarps = -(-threads // 32)
-    linear = np.arange(nwarps * 32, dtype=np.int32)
-    table = np.stack([linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1])])
-    return np.ascontiguousarray(table[:, :: 32 // SEGMENTS.get(shape, 32)]).astype(np.int32)
+    linear = np.arange(0, -(-threads // 32) * 32, 32 // SEGMENTS.get(shape, 32), dtype=np.int32)
+    return np.array([linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1])], np.int32)
 
 
 def shape_of(block: tuple[int, int, int]) -> str:
@@ -116,16 +115,15 @@ class Target:
         self.shared_total = code.shared_static + shared_dynamic
         self.shape = shape
         self.enter_address, self._code = loaded.enter, loaded.code
-        self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
         self.globals_address = owner.globals_address
-        self.record = ctypes.create_string_buffer(_PARAMS + max(owner.params_size, 1) + 64)
-        self.record_address = ctypes.addressof(self.record)
+        self.record = bytearray(_PARAMS + max(owner.params_size, 1) + 64)
+        self.record_address = start_of(self.record)
         self.params_address = self.record_address + _PARAMS
-        self.grid_sync = ctypes.create_string_buffer(64)
+        self.grid_sync = bytearray(64)
         # Python's lock is held: what takes long gives it up by itself.
-        self._go = ctypes.PYFUNCTYPE(
-            ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_char_p, ctypes.c_void_p
-        )(loaded.go)
+        self._go = native_function(
+            loaded.go, ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_char_p, ctypes.c_void_p
+        )
         python = ctypes.pythonapi
         session = owner.instrument.session(self)
         self._native = Filled(
@@ -147,6 +145,11 @@ class Target:
         self._settle(Setting(self._workers(1, range(self.nwarps), session), session, self._tids(range(self.nwarps))))
         if code.recursive:
             limits.followers.add(self)
+
+    @cached_property
+    def enter(self) -> Any:
+        """What a thread calls to run blocks; it gives up Python's lock."""
+        return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.enter_address)
 
     @property
     def busy(self) -> bool:
@@ -243,7 +246,7 @@ class Target:
             self.shared_total, *(self.attributes.cluster or (1, 1, 1)), int(self.attributes.cluster is not None),
             self.together, window_bits(self.shared_total), ctypes.addressof(limits.SLICE), workers.stack_room,
             workers.address, self.globals_address, self.params_address, at, workers.places,
-            ctypes.addressof(self.grid_sync) if self.attributes.cooperative else 0,  # null: no group is valid
+            start_of(self.grid_sync) if self.attributes.cooperative else 0,  # null: no group is valid
             ctypes.addressof(limits.HEAP), setting.session.address, setting.session.begin,
             order.address if order else 0, self._code, openmp(),
         )  # fmt: skip

@@ -6,13 +6,14 @@ import gc
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawkern.base import cache as disk
+from rawkern.base.forking import Lock
 from rawkern.base.llvm import Cpu, LoadedObject, binding, host, object_file, optimization
 from rawkern.base.scopes import Scope
 from rawkern.engines.cpu.emit.instrument import Instrument
@@ -40,8 +41,13 @@ class _Uncollected(Scope):
 
 
 _uncollected = _Uncollected()
+_lock = Lock()
 _resident: list[LoadedObject] = []  # schedulers, instruments' own code, functions of the library
-_linked: dict[str, int] = {}  # bytes of the library's functions that are loaded, by symbol
+_linked: dict[str, int] = {}  # bytes of the library's functions that are found, by symbol
+_unloaded: dict[str, bytes] = {}  # object files of those that no kernel has been loaded with yet
+# Instruments whose own code is loaded; where launches enter schedulers that are, by instrument, kind and CPU.
+_instruments: set[type[Instrument]] = set()
+_schedulers: dict[tuple[type[Instrument], bool, Cpu], list[int]] = {}
 
 
 @dataclass(frozen=True)
@@ -204,7 +210,7 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
 
 
 def link(functions: Mapping[str, str | None]) -> int | None:
-    """Load functions of the library for all kernels that are loaded after it, and return how many bytes they have.
+    """Find functions of the library for kernels that are loaded after it, and return how many bytes they have.
 
     They are compiled from their texts where the disk cache does not have them; None for one that then has no text.
     """
@@ -214,11 +220,8 @@ def link(functions: Mapping[str, str | None]) -> int | None:
     known = {symbol: body for symbol, body in bodies.items() if body is not None}
     if len(known) < len(bodies):
         return None
-    if known:  # at once: an engine of LLVM's takes as long as a function
-        loaded = LoadedObject(*reversed(known.values()))  # the library has callees first
-        _resident.append(loaded)  # before others may find it
-        loaded.offer(known)
-        _linked.update((symbol, len(body)) for symbol, body in known.items())
+    _unloaded.update(known)
+    _linked.update((symbol, len(body)) for symbol, body in known.items())
     return sum(_linked[symbol] for symbol in functions)
 
 
@@ -269,29 +272,37 @@ class Loaded(LoadedObject):
     """Machine code of a kernel."""
 
     def __init__(self, code: Code, instrument: type[Instrument] = Instrument):
-        own = load_instrument(instrument) if instrument.own else None
-        shared = load_scheduler(instrument, code.waiting, host(), own)
+        self.enter, self.go = load_shared(code, instrument)
         super().__init__(code.object)
-        self.enter, self.go = shared.addresses("rk_enter", "rk_go")
         self.code = self.address("rk_start_block" if code.waiting else "rk_row")
 
 
-@cache
-def load_instrument(instrument: type[Instrument]) -> LoadedObject:
-    """Load an instrument's own code for all kernels that are loaded after it."""
-    body, functions = instrument_object(instrument, host())
-    loaded = LoadedObject(body)
-    _resident.append(loaded)  # before others may find it
-    loaded.offer(functions)
-    return loaded
+def load_shared(code: Code, instrument: type[Instrument]) -> list[int]:
+    """Load what a kernel shares with those that are loaded after it; return where launches enter the scheduler.
 
-
-@cache
-def load_scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu, own: LoadedObject | None) -> LoadedObject:
-    """Load what kernels share of the scheduler, which may call the instrument's `own` code; for those loaded then."""
-    body, functions = scheduler_object(instrument, waiting, cpu)
-    loaded = LoadedObject(body)
-    _resident.append(loaded)
-    loaded.offer(functions, suffix(instrument, waiting, cpu))
-    loaded.offer(SWITCH)
-    return loaded
+    What is not there yet is loaded at once, as an engine of LLVM's takes as long as a function: callers first. The
+    scheduler calls the instrument's own code, and the library's functions one another alone.
+    """
+    key = instrument, code.waiting, host()
+    with _lock:
+        parts: list[tuple[bytes, Iterable[str], str]] = []  # what they have for kernels, with a suffix
+        if key not in _schedulers:
+            body, functions = scheduler_object(*key)
+            parts += [(body, functions, suffix(*key))]
+        if instrument.own and instrument not in _instruments:
+            body, functions = instrument_object(instrument, host())
+            parts += [(body, functions, "")]
+        missing = [symbol for symbol in reversed(code.library) if symbol in _unloaded]  # it has callees first
+        parts += [(_unloaded[symbol], (symbol,), "") for symbol in missing]
+        if parts:
+            loaded = LoadedObject(*(body for body, *_ in parts))
+            _resident.append(loaded)  # before others may find it
+            for _, functions, after in parts:
+                loaded.offer(functions, after)
+            _instruments.add(instrument)
+            for symbol in missing:
+                del _unloaded[symbol]
+        if key not in _schedulers:
+            loaded.offer(SWITCH)
+            _schedulers[key] = loaded.addresses("rk_enter", "rk_go")
+        return _schedulers[key]

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from functools import cache
 
+from rawkern.base.records import start_of
 from rawkern.engines.cpu.emit.instrument import Session
 from rawkern.engines.cpu.records import BLOCK, WARP, WORKER
 from rawkern.engines.cpu.runtime import limits
@@ -97,10 +98,10 @@ class Workers:
         self.stack_room = max(32 * self.stack_size - code.frame_bytes - code.frame_bytes // 2, 0)
         self.memory: list[Mapping] = []
         self.stacks: list[tuple[int, int]] = []  # where each begins, and its bytes
-        whole = ctypes.create_string_buffer(WORKER.size * count + LINES)
-        start = -ctypes.addressof(whole) % LINES
+        whole = bytearray(WORKER.size * count + LINES)
+        start = -start_of(whole) % LINES
         self.records = memoryview(whole)[start : start + WORKER.size * count]
-        self.address = ctypes.addressof(whole) + start
+        self.address = start_of(whole) + start
         for k in range(count):
             stack = Mapping(self.worker_stack)
             stack.guard(0)

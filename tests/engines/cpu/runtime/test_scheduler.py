@@ -60,7 +60,7 @@ def test_a_kernel_holds_no_scheduler_and_runs_with_one_that_was_stored(monkeypat
             f'extern "C" __global__ void k(float* x) {{ x[threadIdx.x] = {k}; __syncthreads(); x[63 - threadIdx.x] += 3; }}'
         )[1, 64](x)
         assert x.tolist() == [k + 3.0] * 64
-        jit.load_scheduler.cache_clear()
+        jit._schedulers.clear()
         jit.scheduler_object.cache_clear()
     kernels = [text for text in made if "@rk_body(" in text]
     assert len(kernels) == 2 and not any("rk_go" in defined(text) for text in kernels)

@@ -99,14 +99,20 @@ def test_values_merge_where_lanes_reconverge() -> None:
         assert str(module).count(" = phi <32 x ") < 4 * blocks  # 22 a block once
 
 
+def forget() -> None:
+    """Have kernels load what they share again."""
+    jit._instruments.clear()
+    jit._schedulers.clear()
+
+
 @pytest.fixture
 def haswell() -> Iterator[None]:
     """Code for a CPU without AVX-512, that of instruments as well: vectors are passed in other registers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jit, "host", lambda: base.OTHERS["haswell"])
-        jit.load_instrument.cache_clear()
+        forget()
         yield
-    jit.load_instrument.cache_clear()
+    forget()
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="runs code for Haswell")
