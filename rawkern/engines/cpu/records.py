@@ -81,11 +81,13 @@ GROUPS = 8  # of products of a warp group (`emit/matrix/wgmma`) of which is know
 #: until its phase ends. `products`: how many of its warp group the warp has computed; `groups`: how many groups of them
 #: it has committed, and how many products there were at the end of each of the last ones. It has `waited` for so many,
 #: and as many of its own have `landed`, for which any warp of the group has; `issued`: where they stand. All from
-#: `mbarrier` on is 0 where a block begins; `index`, `block` and `stack_top` are always the same.
+#: `mbarrier` on is 0 where a block begins; `index`, `block`, `stack_top` and the record of the `following` warp, which
+#: after the last is the first, are always the same.
 WARP = Record(
     "Warp",
     (
-        ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("mbarrier", "i64"),
+        ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("following", "ptr"),
+        ("mbarrier", "i64"),
         ("barrier", "i32"), ("site", "i32"), ("cluster", "i32"), ("products", "i32"), ("groups", "i32"),
         ("ends", f"[{GROUPS} x i32]"), ("waited", "i32"), ("issued", "ptr"), ("landed", "i32"), ("pad", "i32"),
     ),
@@ -302,15 +304,20 @@ _FLOAT_DECLARE = {
 
 
 def _switch_here(machine: str, wide: bool, assembler: bool) -> str:
-    """``rk_switch_here``: `rk_switch` where it is called; `wide`: with AVX-512's registers."""
-    call = "call void @rk_switch(ptr %save, ptr %to)"
+    """``rk_switch_here``: `rk_switch` where it is called; `wide`: with AVX-512's registers.
+
+    It returns where the stack pointer was that somebody has switched back with: `save`, but in a register. What is read
+    through it need not wait for the new stack, so that what the next switch needs is there when the next warp runs.
+    """
+    call, back = "call void @rk_switch(ptr %save, ptr %to)", "%save"
     if machine == "x86_64" and assembler:
-        names = ["rax", "rbx", "rcx", "rdx", "rsi", "rdi", *(f"r{k}" for k in range(8, 16))]
+        names = ["rax", "rbx", "rcx", "rdx", "rdi", *(f"r{k}" for k in range(8, 16))]
         names += [*(f"xmm{k}" for k in range(32 if wide else 16)), *(f"k{k}" for k in range(8) if wide)]
         lost = "".join(f",~{{{name}}}" for name in [*names, "memory", "dirflag", "fpsr", "flags"])
         text = _SWITCH_HERE.replace("\n", "\\0A")
-        call = f'call void asm sideeffect "{text}", "{{rdi}},{{rsi}}{lost}"(ptr %save, ptr %to)'
-    return f"define internal void @rk_switch_here(ptr %save, ptr %to) alwaysinline {{\n  {call}\n  ret void\n}}"
+        call = f'%back = call ptr asm sideeffect "{text}", "={{rsi}},{{rdi}},0{lost}"(ptr %save, ptr %to)'
+        back = "%back"
+    return f"define internal ptr @rk_switch_here(ptr %save, ptr %to) alwaysinline {{\n  {call}\n  ret ptr {back}\n}}"
 
 
 #: How many rows of the block a warp's threads lie in, by the shape of the block (`grid.shape_of`).

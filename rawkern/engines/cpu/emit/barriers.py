@@ -6,7 +6,7 @@ from rawkern.engines.cpu.emit.calls import elsewhere, reject_divergent_wait, rem
 from rawkern.engines.cpu.emit.convergence import report_incomplete, resume_collectives
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.jumps import after, give_way, jump, records, site_of, switch_warp, wait_at
+from rawkern.engines.cpu.emit.jumps import after, come_back, give_way, jump, own_record, site_of, switch_warp, wait_at
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import AT_CLUSTER, BAR, BLOCK, TO_CLUSTER
@@ -78,8 +78,8 @@ def _come_in_turn(f: FunctionLowering, lanes: Val, instr: Instr) -> None:
         warp = Val("%warp", "i32")
         return e.bin("sub", e.select(e.cmp("icmp eq", warp, 0), f.frame.field(BLOCK, "nwarps"), warp), 1)
 
-    others = f"{f.frame.once('before', before)}, {records(f)}"
-    f.e.line(f"call void @rk_sync(ptr %blk, i32 %warp, {others}, {lanes}, i32 {site_of(f, [instr])})")
+    records = f"{f.frame.once('before', before)}, {own_record(f)}"
+    come_back(f, f"@rk_sync(ptr %blk, i32 %warp, {records}, {lanes}, i32 {site_of(f, [instr])})")
 
 
 def _reject_others(f: FunctionLowering, instr: Instr, others: Val) -> None:

@@ -58,7 +58,7 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
         long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
         due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))
         with e.where(due, rare=True):  # not that rare, but registers are for the others
-            e.line(f"call void @rk_take_turns(ptr %blk, i32 %warp, {records(f)})")
+            come_back(f, f"@rk_take_turns(ptr %blk, i32 %warp, {own_record(f)})")
     zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
     e.line(f"br {zero}, label %{poll}, label %{place(f, t)}, !prof !0")
     e.label(poll)
@@ -85,18 +85,23 @@ def switch_warp(f: FunctionLowering, chosen: str) -> None:
     f.e.line(f"call void @rk_switch_warp(ptr %blk, i32 %warp, {to})")
 
 
-def records(f: FunctionLowering) -> str:
-    """The records of the warp and of the one that comes after it, which after the last is the first.
+def own_record(f: FunctionLowering) -> Val:
+    """The record of the warp, as the last switch has given it back."""
+    return f.e.let("ptr", 1, f"load ptr, {_own(f)}")
 
-    They are found once, as a switch cannot begin before it is known where to.
-    """
 
-    def following(e: Emitter) -> Val:
-        up = e.bin("add", Val("%warp", "i32"), 1)
-        past = e.cmp("icmp uge", up, f.frame.field(BLOCK, "nwarps"))
-        return f.frame.field_of_warp(e, e.select(past, 0, up), "sp")
+def come_back(f: FunctionLowering, switch: str) -> None:
+    """Switch to another warp by a function of the scheduler that gives back the warp's own record."""
+    f.e.line(f"store {f.e.let('ptr', 1, f'call ptr {switch}')}, {_own(f)}")
 
-    return f"{f.frame.warp_field('sp')}, {f.frame.once('following', following)}"
+
+def _own(f: FunctionLowering) -> Val:
+    def make(e: Emitter) -> Val:
+        own = e.let("ptr", 1, "alloca ptr")
+        e.line(f"store {f.frame.warp_field('sp')}, {own}")
+        return own
+
+    return f.frame.once("own", make)
 
 
 def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:

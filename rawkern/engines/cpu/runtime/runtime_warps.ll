@@ -55,14 +55,14 @@ nextbar:
 leave:
   %to = call ptr @rk_other(ptr %blk, i32 %w)
   %psp = &Warp.sp %warp
-  call void @rk_switch_here(ptr %psp, ptr %to)
+  %back = call ptr @rk_switch_here(ptr %psp, ptr %to)
   unreachable
 }
 
-; Warp %w, whose record is %this, comes to barrier 0 of all threads and waits there; %before comes before it, %following
-; after it. While all warps come to it in turn, each hands over to the next, and the last goes on and is the first to come
-; to the next barrier: nothing need be counted nor looked for.
-define internal void @rk_sync(ptr %blk, i32 %w, i32 %before, ptr %this, ptr %following, i32 %mask, i32 %site) alwaysinline {
+; Warp %w, whose record is %this, comes to barrier 0 of all threads and waits there; %before comes before it. While all
+; warps come to it in turn, each hands over to the next, and the last goes on and is the first to come to the next
+; barrier: nothing need be counted nor looked for. Returns the record again (see rk_switch_here).
+define internal ptr @rk_sync(ptr %blk, i32 %w, i32 %before, ptr %this, i32 %mask, i32 %site) alwaysinline {
   %pcloses = &Block.closes %blk
   %closes = load i32, ptr %pcloses
   %last = icmp eq i32 %closes, %w
@@ -76,20 +76,25 @@ waits:
 turn:
   %psite = &Warp.site %this
   store i32 %site, ptr %psite
+  %pfollowing = &Warp.following %this
+  %following = load ptr, ptr %pfollowing
   br label %go
 look:
   %found = call ptr @rk_barrier(ptr %blk, i32 %w, i32 0, i32 0, i32 %mask, i32 0, i1 true, i32 %site)
   br label %go
 go:
   %to = phi ptr [ %following, %turn ], [ %found, %look ]
-  call void @rk_switch_here(ptr %this, ptr %to)
+  %back = call ptr @rk_switch_here(ptr %this, ptr %to)
   br label %on
 on:
-  ret void
+  %same = phi ptr [ %this, %opens ], [ %back, %go ]
+  ret ptr %same
 }
 
-; Warp %w, whose record is %this, lets another run that could, mostly %following.
-define internal void @rk_take_turns(ptr %blk, i32 %w, ptr %this, ptr %following) alwaysinline {
+; Warp %w, whose record is %this, lets another run that could, mostly the one after it. Returns the record again.
+define internal ptr @rk_take_turns(ptr %blk, i32 %w, ptr %this) alwaysinline {
+  %pfollowing = &Warp.following %this
+  %following = load ptr, ptr %pfollowing
   %pcloses = &Block.closes %blk
   %closes = load i32, ptr %pcloses
   %settled = icmp slt i32 %closes, 0
@@ -105,8 +110,8 @@ search:
   br label %go
 go:
   %to = phi ptr [ %following, %0 ], [ %found, %search ]
-  call void @rk_switch_here(ptr %this, ptr %to)
-  ret void
+  %back = call ptr @rk_switch_here(ptr %this, ptr %to)
+  ret ptr %back
 }
 
 ; Warp %w, which runs, does something else than to come to barrier 0 in turn: write down who waits there already.
@@ -210,7 +215,7 @@ define internal void @rk_switch_warp(ptr %blk, i32 %w, ptr %to) alwaysinline {
   %warps = load ptr, ptr %pwarps
   %warp = getelementptr %Warp, ptr %warps, i32 %w
   %psp = &Warp.sp %warp
-  call void @rk_switch_here(ptr %psp, ptr %to)
+  %back = call ptr @rk_switch_here(ptr %psp, ptr %to)
   ret void
 }
 

@@ -163,5 +163,7 @@ class Workers:
                 top, warp = first + base + stack - w * STAGGER % PAGE, at + BLOCK.size + w * WARP.size
                 ctypes.c_int32.from_address(warp + WARP.offset("index")).value = w
                 ctypes.c_uint64.from_address(warp + WARP.offset("block")).value = at
+                following = at + BLOCK.size + (w + 1) % warps * WARP.size
+                ctypes.c_uint64.from_address(warp + WARP.offset("following")).value = following
                 ctypes.c_uint64.from_address(warp + WARP.offset("stack_top")).value = top
         self.set(k, "free_blocks", first)
