@@ -66,9 +66,9 @@ def exp2_flushed(e: Emitter, x: Val) -> Val:
 
 
 def _exp2_scaled(e: Emitter, x: Val) -> Val:
-    """The same, bit for bit, with AVX-512's scaling by powers of two; nothing is infinite before that."""
-    whole = e.intrinsic("llvm.roundeven", "float", _least(e, x, 256.0))
-    f = e.bin("fsub", _least(e, x, 256.0), whole)
+    """The same, bit for bit, with AVX-512's scaling by powers of two, which takes NaN times 2^infinity for infinity."""
+    whole = e.intrinsic("llvm.roundeven", "float", x)
+    f = e.bin("fsub", x, whole)
     y = _multiply_add(e, _polynomial(e, f, _EXP2), f, e.like(f, 1.0))
     rest = ("<16 x float> zeroinitializer", "i16 -1", "i32 4")
     y = by_512_bits(e, "llvm.x86.avx512.mask.scalef.ps.512", (y, whole), rest)
