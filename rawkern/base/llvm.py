@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache as once
@@ -308,11 +308,11 @@ class LoadedObject:
         with _lock, compiling(), _Alone():
             return [self._engine.get_function_address(name) for name in names]
 
-    def offer(self, names: Iterable[str], suffix: str = "") -> None:
-        """Let code that is loaded after this call some of its functions, by their names with a `suffix`."""
+    def offer(self, names: Mapping[str, str]) -> None:
+        """Let code that is loaded after this call some of its functions: the names it calls them by, with their own."""
         with _lock, compiling(), _Alone() as llvm:
-            for name in names:
-                llvm.add_symbol(f"{name}{suffix}", self._engine.get_function_address(name))
+            for called, name in names.items():
+                llvm.add_symbol(called, self._engine.get_function_address(name))
 
 
 def stored_object(text: str, most: int = FULL) -> bytes:

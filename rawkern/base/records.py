@@ -78,6 +78,14 @@ def start_of(memory: bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
+def exported(library: ctypes.CDLL, name: str) -> int:
+    """The address of what a library exports by a name; ValueError where it does not.
+
+    Nothing that could be called is made of it.
+    """
+    return ctypes.addressof(ctypes.c_char.in_dll(library, name))
+
+
 class Filled:
     """Memory of one record, with its fields by name."""
 

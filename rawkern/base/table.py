@@ -15,7 +15,7 @@ import torch
 
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
-from rawkern.base.records import CPU, CUDA, TARGET, Record, filled, start_of
+from rawkern.base.records import CPU, CUDA, TARGET, Record, exported, filled, start_of
 
 _PYTHON = (
     "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyDict_GetItemString",
@@ -64,6 +64,11 @@ keep(_memory)
 def address_of(function: Any) -> int:
     """The address of a function that ctypes knows."""
     return ctypes.c_void_p.from_buffer(function).value or 0
+
+
+def python_function(name: str) -> int:
+    """The address of a function of Python's, or of the C library's."""
+    return exported(_python, name)
 
 
 def native_function(address: int, result: Any, *params: Any) -> Any:
@@ -119,9 +124,9 @@ def table() -> int:
     for name, value in objects.items():
         kept(name, value)
     for name in _PYTHON:
-        field(name, address_of(getattr(_python, name)))
-    field("clock", address_of(_python.clock_gettime))
-    slot = native_function(address_of(_python.PyType_GetSlot), ctypes.c_void_p, ctypes.py_object, ctypes.c_int)
+        field(name, python_function(name))
+    field("clock", python_function("clock_gettime"))
+    slot = native_function(python_function("PyType_GetSlot"), ctypes.c_void_p, ctypes.py_object, ctypes.c_int)
     field("tuple_iter", slot(tuple, ITER))
     for name in private.FUNCTIONS:
         field(name, private.function(name))

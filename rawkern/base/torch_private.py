@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.records import exported
 from rawkern.errors import UnsupportedError
 
 # The classes whose data_ptr() means what it says. Buffer is public since torch 2.5.
@@ -240,8 +241,8 @@ def openmp() -> int:
 def _address(symbol: str) -> int:
     """Where libtorch or what it links with has a function; 0 for nowhere."""
     try:
-        return ctypes.cast(_library()[symbol], ctypes.c_void_p).value or 0
-    except (AttributeError, OSError):
+        return exported(_library(), symbol)
+    except (ValueError, OSError):
         return 0
 
 

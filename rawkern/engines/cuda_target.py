@@ -22,7 +22,7 @@ from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.libcuda import libcuda
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, filled
-from rawkern.base.table import address_of
+from rawkern.base.table import address_of, python_function
 from rawkern.engines.cuda_variables import copy_back, copy_in
 from rawkern.errors import LaunchError
 
@@ -95,7 +95,7 @@ class Target:
         self._attributes = ctypes.create_string_buffer(rows, max(len(rows), 1))
         launch, current = _entries()
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(launch)
-        module, python = owner.module, ctypes.pythonapi
+        module = owner.module
         self._native = Filled(
             CUDA_TARGET,
             device=CUDA | module.index << 32, go=_go(), block=block[0],
@@ -104,7 +104,7 @@ class Target:
             attributes=ctypes.addressof(self._attributes), count=len(rows) // ATTRIBUTE, index=module.index,
             most_blocks=self._most, forked=ctypes.addressof(_forked), current_context=current, launch=launch,
             stream_of=table.field("work_stream"), clear=table.field("PyErr_Clear"),
-            save_thread=address_of(python.PyEval_SaveThread), restore_thread=address_of(python.PyEval_RestoreThread),
+            save_thread=python_function("PyEval_SaveThread"), restore_thread=python_function("PyEval_RestoreThread"),
         )  # fmt: skip
         self._copies = module.copies
         self.address = 0 if self._copies else self._native.address

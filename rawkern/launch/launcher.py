@@ -319,7 +319,7 @@ class _Type:
         members = bytearray(40 * (len(names) + 1))  # PyMemberDef: name, type, offset, flags, text
         for k, (_, kind, offset, flags) in enumerate(names):
             struct.pack_into("=Qi4xqi4xQ", members, 40 * k, start_of(texts[k]), kind, offset, flags, 0)
-        call, dealloc = table.address_of(python.PyVectorcall_Call), native.entries().dealloc
+        call, dealloc = table.python_function("PyVectorcall_Call"), native.entries().dealloc
         slots = bytearray(struct.pack("=i4xQi4xQi4xQ16x", _CALL, call, _DEALLOC, dealloc, _MEMBERS, start_of(members)))
         name = bytearray(b"rawkern.launch.launcher.Launcher\0")
         flags = _VECTORCALL | _NO_INSTANCES

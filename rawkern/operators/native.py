@@ -16,7 +16,7 @@ from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, block_size, filled
-from rawkern.base.table import TABLE, TYPE_OFFSET, address_of, keep, preamble, table
+from rawkern.base.table import TABLE, TYPE_OFFSET, keep, preamble, python_function, table
 from rawkern.errors import UnsupportedError
 from rawkern.kernel import RawKernel
 from rawkern.launch.native import PLAN
@@ -77,7 +77,7 @@ def _watch() -> Filled:
         keep(value)
         found.set(**{name: id(value)})
     for name in ("PyDict_GetItem", "PyObject_SetAttr", "PyObject_VectorcallMethod"):
-        found.set(**{name: address_of(getattr(ctypes.pythonapi, name))})
+        found.set(**{name: python_function(name)})
     keep(found)
     return found
 

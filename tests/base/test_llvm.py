@@ -63,7 +63,7 @@ def test_all_calls_of_llvm_are_ones_that_a_fork_waits_for() -> None:
             loaded = llvm.LoadedObject(llvm.object_file(TEXT, llvm.host()))
             engine = loaded._engine
             assert loaded.address("seven")
-            loaded.offer(["seven"], "_of_a_test")
+            loaded.offer({"seven_of_a_test": "seven"})
             del loaded
             gc.collect()
             assert not engine.closed

@@ -22,7 +22,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.forking import cached_property
 from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled, start_of
-from rawkern.base.table import address_of, native_function
+from rawkern.base.table import native_function, python_function
 from rawkern.engines.cpu.emit.instrument import Instrument, Session
 from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
@@ -124,7 +124,6 @@ class Target:
         self._go = native_function(
             loaded.go, ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_char_p, ctypes.c_void_p
         )
-        python = ctypes.pythonapi
         session = owner.instrument.session(self)
         self._native = Filled(
             TARGET,
@@ -133,8 +132,8 @@ class Target:
             most_work=MAX_WARPS if cooperative else 1 << 62,
             resident=0 if cooperative else max(MAX_RESIDENT // self.together, 1),
             launch=self.record_address, helpers=self._helpers(session),
-            thread_count=private.function("thread_count"), save_thread=address_of(python.PyEval_SaveThread),
-            restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0, blocks=orders.ALL,
+            thread_count=private.function("thread_count"), save_thread=python_function("PyEval_SaveThread"),
+            restore_thread=python_function("PyEval_RestoreThread"), ns_per_warp=5.0, blocks=orders.ALL,
         )  # fmt: skip
         self._address = self._native.address
         #: For native launches, which know of no order.

@@ -6,7 +6,7 @@ import gc
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from pathlib import Path
@@ -285,24 +285,27 @@ def load_shared(code: Code, instrument: type[Instrument]) -> list[int]:
     """
     key = instrument, code.waiting, host()
     with _lock:
-        parts: list[tuple[bytes, Iterable[str], str]] = []  # what they have for kernels, with a suffix
+        bodies: list[bytes] = []
+        offered: dict[str, str] = {}
         if key not in _schedulers:
             body, functions = scheduler_object(*key)
-            parts += [(body, functions, suffix(*key))]
+            bodies.append(body)
+            after = suffix(*key)
+            offered |= {f"{name}{after}": name for name in functions} | {name: name for name in SWITCH}
         if instrument.own and instrument not in _instruments:
             body, functions = instrument_object(instrument, host())
-            parts += [(body, functions, "")]
+            bodies.append(body)
+            offered |= {name: name for name in functions}
         missing = [symbol for symbol in reversed(code.library) if symbol in _unloaded]  # it has callees first
-        parts += [(_unloaded[symbol], (symbol,), "") for symbol in missing]
-        if parts:
-            loaded = LoadedObject(*(body for body, *_ in parts))
+        bodies += (_unloaded[symbol] for symbol in missing)
+        offered |= {symbol: symbol for symbol in missing}
+        if bodies:
+            loaded = LoadedObject(*bodies)
             _resident.append(loaded)  # before others may find it
-            for _, functions, after in parts:
-                loaded.offer(functions, after)
+            loaded.offer(offered)
+            if key not in _schedulers:
+                _schedulers[key] = loaded.addresses("rk_enter", "rk_go")
             _instruments.add(instrument)
             for symbol in missing:
                 del _unloaded[symbol]
-        if key not in _schedulers:
-            loaded.offer(SWITCH)
-            _schedulers[key] = loaded.addresses("rk_enter", "rk_go")
         return _schedulers[key]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.base.llvm import LoadedObject
 from rawkern.engines.cpu.emit.library import split
 from rawkern.engines.cpu.ir import Module
 from rawkern.engines.cpu.runtime import jit
@@ -79,6 +80,22 @@ def test_callers_are_loaded_before_what_they_call(compiled: list[str], monkeypat
     ]
     assert any(caller != callee for caller, callee in calls)
     assert all(caller <= callee for caller, callee in calls)
+
+
+def test_what_kernels_share_is_loaded_at_once(compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine of LLVM's takes as long as a kernel: there is one for all that is missing, and one for the kernel."""
+    loaded: list[int] = []
+    plain = LoadedObject.__init__
+    monkeypatch.setattr(jit, "_schedulers", {})
+    monkeypatch.setattr(jit, "_instruments", set())
+    monkeypatch.setattr(
+        LoadedObject, "__init__", lambda self, *bodies: loaded.append(len(bodies)) or plain(self, *bodies)
+    )
+    launched("5.5f")
+    shared, kernel = loaded
+    assert shared == 2 + len(jit._linked) > 2 and kernel == 1  # a scheduler, the code of the checks, the library
+    launched("6.5f")
+    assert loaded == [shared, 1, 1]
 
 
 def helper(name: str, body: str, how: str = "noinline") -> str:
