@@ -303,14 +303,14 @@ _FLOAT_DECLARE = {
 }
 
 
-def _switch_here(machine: str, wide: bool, assembler: bool) -> str:
-    """``rk_switch_here``: `rk_switch` where it is called; `wide`: with AVX-512's registers.
+def _switch_here(machine: str, wide: bool, in_place: bool) -> str:
+    """``rk_switch_here``: `rk_switch`, where it is called if `in_place`; `wide`: with AVX-512's registers.
 
     It returns where the stack pointer was that somebody has switched back with: `save`, but in a register. What is read
     through it need not wait for the new stack, so that what the next switch needs is there when the next warp runs.
     """
     call, back = "call void @rk_switch(ptr %save, ptr %to)", "%save"
-    if machine == "x86_64" and assembler:
+    if machine == "x86_64" and in_place:
         names = ["rax", "rbx", "rcx", "rdx", "rdi", *(f"r{k}" for k in range(8, 16))]
         names += [*(f"xmm{k}" for k in range(32 if wide else 16)), *(f"k{k}" for k in range(8) if wide)]
         lost = "".join(f",~{{{name}}}" for name in [*names, "memory", "dirflag", "fpsr", "flags"])
@@ -354,11 +354,13 @@ def runtime(
     block_begins: str = "",
     assembler: bool = True,
     wide: bool = False,
+    quick: bool = False,
 ) -> str:
     """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp.
 
     `barrier_opens`, `cluster_opens`, `block_begins`: what else happens where a barrier or a block does. Without an
-    `assembler` the routine that switches stacks is left out. `wide`: the CPU has AVX-512.
+    `assembler` the routine that switches stacks is left out. `wide`: the CPU has AVX-512. `quick`: warps switch by
+    calls, as LLVM looks up each register that assembly in place overwrites: a third of generating a small kernel.
     """
     kind = ("warps", "waiting") if waiting else ("plain",)
     names = "runtime.ll", *(f"runtime_{part}.ll" for part in ("launch", *kind))
@@ -368,5 +370,5 @@ def runtime(
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
     text = filled("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values(), values)
     assembly = "\n".join(f'module asm "{line}"' for line in _SWITCH[machine].strip().splitlines() if assembler)
-    here = [_switch_here(machine, wide, assembler)] if waiting else []
+    here = [_switch_here(machine, wide, assembler and not quick)] if waiting else []
     return "\n".join([assembly, *(r.llvm for r in RECORDS.values()), _FLOAT_DECLARE[machine], *here, text])

@@ -186,7 +186,7 @@ class Translation:
 
 def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its own part of the scheduler."""
-    parts = scheduler(lowered.instrument, lowered.waiting, cpu)
+    parts = scheduler(lowered.instrument, lowered.waiting, cpu, optimization.current)
     own = parts.own.replace(BLOCK_BEGINS, lowered.block_begins)
     # LLVM takes a declaration only once
     known = {line for line in own.splitlines() if line.startswith("declare")}

@@ -11,7 +11,7 @@ import re
 from dataclasses import astuple, dataclass
 from functools import cache
 
-from rawkern.base.llvm import Cpu, declaration, host
+from rawkern.base.llvm import FULL, QUICK, Cpu, declaration, host
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.records import runtime
 
@@ -35,12 +35,12 @@ class Scheduler:
 
 
 @cache
-def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> Scheduler:
-    """Part the text: what leads to the kernel's body, and what is inlined, is the kernel's own."""
+def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu, effort: int = FULL) -> Scheduler:
+    """Part the text, for code of an effort: what leads to the kernel's body, and what is inlined, is its own."""
     wide = "avx512f" in cpu.arithmetic()
     native = cpu.machine == host().machine
     hooks = instrument.barrier_opens, instrument.cluster_opens, BLOCK_BEGINS
-    text = runtime(waiting, cpu.machine, *hooks, native, wide)
+    text = runtime(waiting, cpu.machine, *hooks, native, wide, effort == QUICK)
     own, shared, names = [], [], []
     for found in _FUNCTION.finditer(text):
         result, name, params, more = found.groups()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.base.llvm import OTHERS, host
+from rawkern.base.llvm import FULL, OTHERS, QUICK, host
 from rawkern.engines.cpu.checker.instrument import Checker
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.records import runtime
@@ -35,6 +35,15 @@ def test_each_function_is_in_one_part(waiting: bool, cpu) -> None:
     assert re.findall(r"(?m)^declare \S+ @rk_service\((.*)\)$", parts.own) == [
         "ptr, i32, i32, i32, i32, <32 x i64>, <32 x i64>"
     ]
+
+
+def test_warps_switch_by_calls_where_code_is_made_quickly() -> None:
+    """LLVM looks up each of 60 registers that a switch in place overwrites, wherever one is inlined."""
+    fast, quick = (scheduler(Instrument, True, host(), effort) for effort in (FULL, QUICK))
+    switches = [re.search(r"@rk_switch_here\(.*?\n\}", parts.own, re.S) for parts in (fast, quick)]
+    in_place = ["asm sideeffect" in found[0] for found in switches if found is not None]
+    assert in_place == [host().machine == "x86_64", False]
+    assert (quick.names, quick.suffix) == (fast.names, fast.suffix)
 
 
 def test_schedulers_that_differ_have_names_of_their_own() -> None:
