@@ -160,7 +160,7 @@ def _hint(text: str, file: str, source: Source, searched: tuple[str, ...]) -> st
             "  and take parts of it: float* a = reinterpret_cast<float*>(s);"
         )
     if match := _NO_NAME.match(text):
-        return _misspelled(match[1], source)
+        return _of_host(match[1], source) or _misspelled(match[1], source)
     match = _NO_SPACE.match(text) or _NO_MEMBER.match(text)
     return _of_space(match[1], "::".join(filter(None, match.groups()[1:])), searched) if match else ""
 
@@ -204,6 +204,13 @@ def _declares(header: str, name: str, searched: tuple[str, ...]) -> bool:
 def _dynamic(name: str, source: Source) -> bool:
     """Whether a source declares a name as dynamic shared memory."""
     return any(re.search(rf"extern\s+__shared__[^;]*\b{name}\s*\[\s*\]", text) for text in source.texts())
+
+
+def _of_host(name: str, source: Source) -> str:
+    """What to do where a function of that name is marked for the host alone, which the compiler does not get."""
+    head = re.compile(rf"^(?!.*__device__).*\b__host__\b[^;{{}}()]*\b{name}\s*\(", re.M)
+    alone = any(map(head.search, source.texts()))
+    return f"{name} is marked for the host alone; mark it __host__ __device__" if alone else ""
 
 
 def _misspelled(name: str, source: Source) -> str:

@@ -110,8 +110,8 @@ def include_path(source: Source) -> tuple[str, ...]:
     return (*source.include_dirs, *toolchain().include_dirs)
 
 
-# Keywords of nvcc's host compilers that NVRTC lacks; it knows __volatile__ and __inline__.
-_KEYWORDS = ("-D__asm__=asm", "-D__asm=asm", "-D__volatile=volatile")
+# Keywords of nvcc's host compilers that NVRTC lacks; it knows __volatile__ and __inline__. One has no meaning.
+_KEYWORDS = ("-D__asm__=asm", "-D__asm=asm", "-D__volatile=volatile", "-D__extension__=")
 # How many cases NVIDIA's CCCL spells out of what it else does by recursion: 10 for nvcc, which is slow at it. NVRTC is
 # as slow, and would get 16: half the time of <cooperative_groups.h>, <cuda/std/...> and <cub/cub.cuh>.
 _AS_NVCC = "-D_CCCL_META_UNROLL_LIMIT=10"

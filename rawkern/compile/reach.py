@@ -64,6 +64,14 @@ class Words:
         words = frozenset(words)
         return words.union(*(self.within[word] for word in words & self.within.keys()))
 
+    def of_host_alone(self, head: Iterable[str]) -> bool:
+        """Whether a function whose head, with these words, does not mark it for the device is for the host.
+
+        Device code may use what a constexpr function returns.
+        """
+        words = self.expanded(head)
+        return "__host__" in words and "constexpr" not in words
+
     def are_host(self, code: str, words: Set[str]) -> bool:
         """Whether code, of these words, has what only the host has."""
         if "<<<" in code or words & self.of_host:
@@ -140,8 +148,10 @@ def units(found: Parts, words: Words) -> list[Unit]:
         marked = bool(MARK.search(head) or words.markers & of_head)
         binding = chunk.kind == "macro" and not marked and _BINDING.match(chunk.name)
         undefined = chunk.kind == "macro" and not marked and chunk.name not in {"static_assert", *words.bodies}
-        host = bool(binding or undefined or words.are_host(code, own))
-        if marked and host and chunk.kind in ("function", "declaration"):
+        callable_ = chunk.kind in ("function", "declaration")
+        only = callable_ and not marked and words.of_host_alone(of_head)
+        host = bool(binding or undefined or only or words.are_host(code, own))
+        if marked and host and callable_:
             # For both, with types of the host: device code cannot call it.
             marked = "__host__" not in words.expanded(of_head) or not words.are_host(head, of_head)
         result.append(Unit(chunk, code, words.expanded(used), marked, host))
@@ -276,6 +286,8 @@ def _host_members(text: str, words: Words, gone: Set[str]) -> list[tuple[int, in
         host = bool(own & gone) or words.are_host(code, own)
         if MARK.search(head) or words.markers & of_head:
             host = "__host__" in words.expanded(of_head) and words.are_host(head, of_head)
+        elif words.of_host_alone(of_head):
+            host = True
         if host and member.kind != "variable":
             found.append((member.start, member.end))
     return found

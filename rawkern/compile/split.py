@@ -58,6 +58,8 @@ _USES_STD = re.compile(r"\busing\s+namespace\s+(?:cuda\s*::\s*)?std\b")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 # What tells that a source has code for the host; the compiler's own words about other host code say more.
 _SIGN = re.compile(r"<<<|\bdim3\s+\w+\s*\(|\b(?:at|torch|c10|pybind11)\s*::|\b(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\b")
+_HOST_MARK = re.compile(r"\b__host__\b")
+_END = re.compile(r"[;{}]|\Z")
 TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "TH/", "pybind11/")
 _LISTED = """
     any cctype cerrno condition_variable csignal ctype.h deque errno.h exception filesystem format forward_list
@@ -90,7 +92,11 @@ def is_host_header(name: str) -> bool:
 
 def may_have_host_code(text: str) -> bool:
     """Whether a text may have signs of code for the host, at a glance."""
-    return _SIGN.search(text) is not None or any(is_host_header(name) for name in _NAMED.findall(text))
+    return (
+        _SIGN.search(text) is not None
+        or any(is_host_header(name) for name in _NAMED.findall(text))
+        or ("__host__" in text and any("__host__" in x and not reach.MARK.search(x) for x in text.splitlines()))
+    )
 
 
 def split(text: str, path: str | None = None, around: Iterable[str] = ()) -> Split:
@@ -121,9 +127,22 @@ def has_host_code(found: Parts) -> bool:
     """Whether a text has signs of code for the host, where `#if` does not leave it out for the device."""
     alive = lambda at: not any(a <= at < b for a, b in found.dead)  # noqa: E731
     includes = ((one.start, _INCLUDE.match(one.text)) for one in found.directives)
-    return any(match and is_host_header(match[1][1:-1]) and alive(at) for at, match in includes) or any(
-        alive(match.start()) for match in _SIGN.finditer(found.code)
+    return (
+        any(match and is_host_header(match[1][1:-1]) and alive(at) for at, match in includes)
+        or any(alive(match.start()) for match in _SIGN.finditer(found.code))
+        or any(alive(start) for start, _ in _host_marks(found.code))
     )
+
+
+def _host_marks(code: str) -> list[tuple[int, int]]:
+    """The marks of the host in heads that have none of the device, as places in a text; NVRTC takes none of them."""
+    found = []
+    for mark in _HOST_MARK.finditer(code):
+        before = max(code.rfind(end, 0, mark.start()) for end in ";{}")
+        after = _END.search(code, mark.end())
+        if not reach.MARK.search(code, before + 1, after.start() if after else len(code)):
+            found.append(mark.span())
+    return found
 
 
 def _device(found: Parts, units: list[reach.Unit], words: reach.Words, gone: set[str]) -> Split:
@@ -133,7 +152,9 @@ def _device(found: Parts, units: list[reach.Unit], words: reach.Words, gone: set
         if not unit.kept:
             spans.append((start, end))
         elif unit.host or not unit.marked or unit.chunk.kind == "type":
-            spans += [(start + a, start + b) for a, b in reach.host_members(unit, words, gone)]
+            members = reach.host_members(unit, words, gone)
+            marks = [(a, b) for a, b in _host_marks(unit.code) if not any(c <= a < d for c, d in members)]
+            spans += [(start + a, start + b) for a, b in sorted((*members, *marks))]
     text = _blanked(found, spans)
     kept = [unit for unit in units if unit.kept]
     std = {f"std::{name}" for unit in kept for name in _STD.findall(unit.code)}

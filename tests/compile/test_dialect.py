@@ -422,7 +422,6 @@ def test_constexpr_with_types_of_the_library(runs: list[tuple[str, ...]]) -> Non
         ("auto f = [](int a) { return a; };", 6),
         ("auto f = [](auto a) { return a; };", 6),
         ("struct P { int a; [[maybe_unused]] P(int b) : a(b) {} };", 36),
-        ("__host__ int f(int a) { return a; }", 14),
         ("int main() { return 0; }", 5),
     ],
 )

@@ -79,6 +79,11 @@ K = 'extern "C" __global__ void k'
     [
         ("__global__ void k(Foo* x, int n) {}", 'identifier "Foo" is undefined', ""),
         (K + "(const Foo* x, float* y) { y[0] = x[0]; }", 'identifier "Foo" is undefined', ""),
+        (
+            "__host__ int f();\n" + K + "(int* x) { x[0] = f(); }",
+            'identifier "f" is undefined',
+            "mark it __host__ __device__",
+        ),
         (K + "(half* x) {}", 'identifier "half" is undefined', "#include <cuda_fp16.h>"),
         (K + "(int* x) { __half2float(x[0]); }", 'identifier "__half2float" is undefined', "#include <cuda_fp16.h>"),
         (K + "(const __nv_bfloat16* x) {}", 'identifier "__nv_bfloat16" is undefined', "#include <cuda_bf16.h>"),

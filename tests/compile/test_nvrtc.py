@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -37,6 +38,16 @@ def test_volatile_asm_is_kept() -> None:
     for volatile in ("volatile", "__volatile", "__volatile__"):
         assert "%clock" in ptx(f"__asm__ {volatile}")
     assert "%clock" not in ptx("__asm__")
+
+
+def test_a_keyword_of_host_compilers_without_a_meaning(tmp_path: Path, device: str) -> None:
+    text = "typedef struct { __extension__ union { struct { short low, high; }; int both; }; } Halves;"
+    (tmp_path / "halves.h").write_text(text)
+    code = """#include "halves.h"
+    extern "C" __global__ void k(int* x) { Halves h; h.both = x[0]; x[0] = h.low; x[1] = __extension__ h.high; }"""
+    x = torch.tensor([0x70005, 0], dtype=torch.int32, device=device)
+    rawkern.RawKernel(code, include_dirs=[tmp_path])[1, 1](x)
+    assert x.tolist() == [5, 7]
 
 
 @pytest.mark.parametrize("options", [(), ("-D__asm__=asm volatile",)])

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import rawkern
 from rawkern.compile.conditions import DEVICE, HOST, left_out
@@ -135,6 +136,47 @@ __global__ void k(Packed p) {{ p.data[0] = rows(); }}
         "struct Packed { float* data;",
     ):
         assert stays in device
+
+
+MARKED = """
+static __host__ int size(int n) { if (n < 0) abort_here(__FILE__, n); return n; }
+__host__
+int declared(int n);
+template <typename T> __host__ T twice(T x) { return x + x; }
+static constexpr __device__ int size(int n, int m) { return n + m; }
+static constexpr __host__ int three() { return 3; }
+struct Pair {
+    int a, b;
+    __host__ int sum() const { return a + b; }
+    __host__
+    __device__ int product() const { return a * b; }
+    constexpr __host__ Pair(int a, int b) : a(a), b(b) {}
+};
+"""
+USING = """
+extern "C" __global__ void k(int* out) { out[0] = size(40, three()) + Pair{7, 6}.product(); }
+"""
+
+
+@pytest.mark.parametrize("included", [False, True])
+def test_what_is_marked_for_the_host_alone_goes(included: bool, tmp_path: Path, device: str) -> None:
+    """Also where nothing else tells of code for the host; a constexpr function stays without its mark."""
+    (tmp_path / "marked.cuh").write_text(MARKED)
+    text = f'#include "marked.cuh"\n{USING}' if included else MARKED + USING
+    out = torch.zeros(1, dtype=torch.int32, device=device)
+    rawkern.RawKernel(text, include_dirs=[tmp_path])[1, 1](out)
+    assert out.item() == 43 + 42
+    for code in ("static __host__ int size(int n)", "__host__\nint declared(int n);", "twice", "int sum() const"):
+        assert not _stays(MARKED + USING, code)
+    for code in ("static constexpr __device__ int size", "__host__\n    __device__ int product()", "int three()"):
+        assert _stays(MARKED + USING, code)
+
+
+def test_marks_in_large_tables_are_found_quickly() -> None:
+    text = f"__device__ int table[] = {{{'1, ' * 200_000}}};\n" + 300 * "__host__ __device__ int f(int a);\n"
+    start = time.process_time()
+    assert not split(text).extension
+    assert time.process_time() - start < 5
 
 
 def test_without_host_code_nothing_changes() -> None:
