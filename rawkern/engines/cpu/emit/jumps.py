@@ -16,8 +16,8 @@ from rawkern.engines.cpu.ptx.data import Instr, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK
 
 POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
-SHORT = 16  # back edges before the warps of a block take turns in a loop along rows
-TURN_EVERY = 4  # and then the back edges from turn to turn
+SHORT = 16  # back edges before the warps of a block take turns in loops along rows
+TURN_EVERY = 8  # and then the back edges from turn to turn
 SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before those get their turn
 PATIENCE = 1 << 22  # back edges for which lanes wait in a call that not all lanes of their warp are in
 
@@ -51,20 +51,27 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
     if t in f.analysis.spin_headers and f.plan.waiting:
         _spin_round(f, t, mask)
         return
-    f.frame.word("polls", POLL_EVERY)
-    left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
-    e.line(f"store {left}, ptr %polls")
-    if t in f.control.rows and f.plan.waiting:
-        long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
-        due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))
-        with e.where(due, rare=True):  # not that rare, but registers are for the others
-            come_back(f, f"@rk_take_turns(ptr %blk, i32 %warp, {own_record(f)})")
-    zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
-    e.line(f"br {zero}, label %{poll}, label %{place(f, t)}, !prof !0")
-    e.label(poll)
+    rows = t in f.control.rows and f.plan.waiting
+    if rows:
+        # A counter of its own, so that a round takes one comparison.
+        _count_down(f, "rounds", SHORT, 1, place(f, t))
+        e.line(f"store i32 {TURN_EVERY}, ptr %rounds")
+        come_back(f, f"@rk_take_turns(ptr %blk, i32 %warp, {own_record(f)})")
+    _count_down(f, "polls", POLL_EVERY, TURN_EVERY if rows else 1, place(f, t))
     e.line(f"store i32 {POLL_EVERY}, ptr %polls")
     e.line(f"call void @rk_poll(ptr %blk, i32 %warp, i32 {loop_site(f, t)})")
     e.line(f"br label %{place(f, t)}")
+
+
+def _count_down(f: FunctionLowering, name: str, start: int, by: int, again: str) -> None:
+    """Count a word down; what follows is emitted where it has come to zero, elsewhere the code goes on at `again`."""
+    e = f.e
+    f.frame.word(name, start)
+    left = e.bin("sub", e.let("i32", 1, f"load i32, ptr %{name}"), by)
+    e.line(f"store {left}, ptr %{name}")
+    over = e.fresh("over")[1:]
+    e.line(f"br {e.cmp('icmp sle', left, 0)}, label %{over}, label %{again}, !prof !0")
+    e.label(over)
 
 
 def site_of(f: FunctionLowering, instrs: Iterable[Instr]) -> int:

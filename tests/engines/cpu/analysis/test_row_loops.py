@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from rawkern.engines.cpu.analysis import control_flow
 from rawkern.engines.cpu.analysis.row_loops import row_loops
 from rawkern.engines.cpu.checker.instrument import Checker
 from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.emit.jumps import SHORT, TURN_EVERY
 from rawkern.engines.cpu.ptx import parser
 from rawkern.engines.cpu.runtime import jit
 
@@ -141,6 +144,23 @@ def test_every_warp_reads_its_part(device, kernel, n, blocks, threads):
             want += values[mine].sum() if warp != 1 else 0
         want = want.expand(blocks)
     torch.testing.assert_close(out.cpu(), want, rtol=1e-12, atol=0)
+
+
+def test_warps_take_turns_after_a_while() -> None:
+    """Each goes on alone for a short loop, and then for a few rounds at a time."""
+    code = r"""extern "C" __global__ void turns(int n, const float* x, int* ticket, int* who) {
+        float s = 0;
+        for (int i = threadIdx.x; i < n; i += blockDim.x) {
+            s += x[i];
+            if (threadIdx.x % 32 == 0) who[atomicAdd(ticket, 1)] = threadIdx.x / 32;
+        }
+        if (__syncthreads_or(s < 0)) ticket[0] = -1;
+    }"""
+    rounds = SHORT + 3 * TURN_EVERY
+    who = torch.full((2 * rounds,), -7, dtype=torch.int32)
+    rawkern.RawKernel(code)[1, 64](64 * rounds, torch.rand(64 * rounds), torch.zeros(1, dtype=torch.int32), who)
+    runs = [(warp, len(list(same))) for warp, same in itertools.groupby(who.tolist())]
+    assert runs == [(warp, many) for many in (SHORT, *[TURN_EVERY] * 3) for warp in (0, 1)]
 
 
 def prefetches(code: str, kernel: str, instrument: type[Instrument] = Instrument) -> tuple[int, int]:
