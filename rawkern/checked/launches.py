@@ -26,7 +26,9 @@ from rawkern.base.scoped_setting import SettingScope
 from rawkern.checked import skips, trials
 from rawkern.checked.trials import CHECKED, COVERED, DEPENDENT, PLAIN
 from rawkern.compile import cubin, programs
+from rawkern.compile.programs import Program
 from rawkern.compile.toolchain import nvrtc
+from rawkern.engines.cpu.needs import ptxas_errors
 from rawkern.engines.devices import CPU
 from rawkern.errors import CheckError, CompileError
 from rawkern.launch import intercept, modes, reachable, reports, variables
@@ -157,7 +159,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
     Returns where the tensors are; None if there is nothing to launch. CUDA tensors are as they were: no GPU has run it.
     """
     plan = launcher.plan
-    state = plan.kernel.current(args, kwargs)
+    state = plan.kernel.current(args, kwargs, _declaring)
     signature = state.signature
     given = slow_path.arrange(signature, args, kwargs)
     bound = slow_path.bind(signature, given, None, state.strided)
@@ -174,12 +176,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         tensors = [*tensors_in(given), *bound.tensors]
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
     pieces = [*bound.pieces, *map(_whole, [*behind, *levels.also()])]
-    with state.build.lock:
-        usual = state.engine_kernel(device)
-    config = plan.settled(launcher, usual)
-    if device.type == "cpu":
-        _compare_registers(state, usual, config)
-    checked = Launch(state, device, config, bound, pieces)
+    checked = Launch(state, device, _settled(launcher, state, device), bound, pieces)
     also = list(trials.made(checked, levels.trials.current))
     runs = [("", checked.run()), *also]
     how, run = next(((how, run) for how, run in runs if run.found), runs[0])
@@ -238,10 +235,36 @@ class Launch:
     def undone(self) -> contextlib.AbstractContextManager[None]:
         """Put back what launches write to meanwhile."""
         ranges = {(p.address, p.size) for p in self.pieces if p.size and not p.read_only}
-        usual = self.state.build.engine_module(self.device, self.state.asked)
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" and _kernel(self.state, CHECKED).module.layout.size:
+            usual = self.state.build.engine_module(self.device, self.state.asked)
             ranges.add((usual.globals_address, usual.layout.size))
         return reachable.as_before(ranges)
+
+
+def _settled(launcher: intercept.Launcher, state: State, device: torch.device) -> LaunchConfig:
+    """The configuration, compared with the limits of the usual code.
+
+    Checked code, of fewer optimizations, needs as much memory or more. Where it keeps all limits, so does the usual
+    code, which need not be compiled.
+    """
+    plan = launcher.plan
+    if device.type == "cpu":
+        with contextlib.suppress(Exception):  # which is raised with the usual code, if that is not within the limits
+            kernel = _kernel(state, CHECKED)
+            config = plan.settled(launcher, kernel)
+            if not ptxas_errors(kernel.module.needs) and _fits(gpus.MOST_REGISTERS, config):
+                return config
+    with state.build.lock:
+        usual = state.engine_kernel(device)
+    config = plan.settled(launcher, usual)
+    if device.type == "cpu":
+        _compare_registers(state, usual, config)
+    return config
+
+
+def _fits(registers: int, config: LaunchConfig) -> bool:
+    """Whether a GPU has so many registers for each thread of a block."""
+    return gpus.block_registers(registers, config.threads) <= gpus.REGISTERS
 
 
 def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
@@ -251,11 +274,9 @@ def _compare_registers(state: State, usual: Any, config: LaunchConfig) -> None:
     that holds few values at once.
     """
     gpu, source, name = usual.gpu, state.build.source, state.entry.name
-
-    def fits(registers: int) -> bool:
-        return gpus.block_registers(registers, config.threads) <= gpus.REGISTERS
-
-    if fits(gpus.MOST_REGISTERS) or source.binary is not None or usual.bounded or fits(usual.most_registers):
+    if _fits(gpus.MOST_REGISTERS, config) or source.binary is not None or usual.bounded:
+        return
+    if _fits(usual.most_registers, config):
         return
     if int(gpu.name.removeprefix("sm_")) not in nvrtc().architectures:
         return
@@ -278,7 +299,7 @@ def _kernel(state: State, build: str) -> Any:
         from rawkern.engines.cpu.checker.coverage import Coverage
         from rawkern.engines.cpu.checker.instrument import Checker, DependentChecker
 
-        program = _program(state, UNOPTIMIZED if build == PLAIN else LESS_OPTIMIZED)
+        program = _program(state.build, state.asked, UNOPTIMIZED if build == PLAIN else LESS_OPTIMIZED, state.entry_in)
         instrument = {COVERED: Coverage, DEPENDENT: DependentChecker}.get(build, Checker)
         known[build, state.asked] = program, Module(program.ptx, instrument, program.source.readable), {}
     program, module, kernels = known[build, state.asked]
@@ -338,16 +359,27 @@ def _relocate(address: int, size: int, moved: Sequence[tuple[int, int, int]]) ->
                 break
 
 
-def _program(state: State, option: str) -> programs.Program:
-    source, names = state.build.source, (*state.build.settings.name_expressions, *state.asked)
+def _declaring(build: Build, asked: tuple[str, ...]) -> Program:
+    """The program that tells a kernel's name and parameters: that of checked launches, unless there is one already."""
+    if build.source.binary is not None or build.compiled_for(asked) is not None:
+        return build.program(asked=asked)
+    return dataclasses.replace(_program(build, asked, LESS_OPTIMIZED), source=build.source)
+
+
+def _program(
+    build: Build, asked: tuple[str, ...], option: str, holds: Callable[[Program], object] = lambda _: None
+) -> Program:
+    """Compile the source with an option, or without where that fails or `holds` raises a ValueError."""
+    source, names = build.source, (*build.settings.name_expressions, *asked)
     if not any(
         "fast-compile" in option or option.startswith(("-Ofc", "-G", "--device-debug")) for option in source.options
     ):
         # An NVRTC that does not know the option, or a source that looks different with it.
         with contextlib.suppress(CompileError, ValueError):
-            less = dataclasses.replace(source, options=(*source.options, option))
-            program = programs.compile_program(less, source.cpu_arch, names)
-            state.entry_in(program)
+            program = programs.compile_program(
+                dataclasses.replace(source, options=(*source.options, option)), source.cpu_arch, names
+            )
+            holds(program)
             return program
     return programs.compile_program(source, source.cpu_arch, names)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rawkern.launch.reports import Report
 
 
+Compiled = Callable[[Build, tuple[str, ...]], Program]  # a program of a build that has the names that are asked for
 _MOST_BEHIND = 64  # tensors of earlier launches that a kernel knows
 
 
@@ -47,11 +48,11 @@ class Kernel:
             return self.asked_name
         return self.found.entry.name if self.found else "kernel"
 
-    def current(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> State:
+    def current(self, args: Sequence[Any], kwargs: Mapping[str, Any], program: Compiled | None = None) -> State:
         """What the kernel is in the source as it is now, for a launch with these arguments."""
         state = self.found
         if state is None or state.build.stale():
-            state = self.state(device_of(args, kwargs))
+            state = self.state(device_of(args, kwargs), program)
         return state
 
     def build(self) -> Build:
@@ -59,13 +60,16 @@ class Kernel:
         with self.unit.lock:
             return self.unit.current()
 
-    def state(self, device: torch.device | None = None) -> State:
-        """The state in the build of the source as it is now; what is not compiled is compiled for ``device``."""
+    def state(self, device: torch.device | None = None, program: Compiled | None = None) -> State:
+        """The state in the build of the source as it is now; what is not compiled is compiled for ``device``.
+
+        With a ``program`` the kernel is looked up in that of a build and ``asked`` names.
+        """
         with self.unit.lock:
             build = self.unit.current()
             state = self.found
             if state is None or state.build is not build:
-                state = self.found = find(build, self.asked_name, device)
+                state = self.found = find(build, self.asked_name, device, program)
             return state
 
 
@@ -186,8 +190,10 @@ class State:
         return same
 
 
-def find(build: Build, name: str | None, device: torch.device | None) -> State:
+def find(build: Build, name: str | None, device: torch.device | None, compiled: Compiled | None = None) -> State:
     """The kernel of a name, or the only one, in a build; what is not compiled is compiled for `device`.
+
+    With `compiled` it is looked up in that program, which need not be the one that runs.
 
     Raises
     ------
@@ -198,12 +204,13 @@ def find(build: Build, name: str | None, device: torch.device | None) -> State:
     if name is not None and name not in build.settings.name_expressions and "<" in name.partition("(")[0]:
         asked = (name,) if build.source.binary is None else ()  # what is compiled has what it has
     arch = build.architecture(device) if device is not None else None
-    program = build.program(arch, asked)
+    compiled = compiled or (lambda build, asked: build.program(arch, asked))
+    program = compiled(build, asked)
     entry = lookup.entry(program, name)
     if entry is None and name is not None and "(" in name and build.source.binary is None:
         # An overload by types as the source spells them (typedefs, macros): the compiler has to read them.
         asked = (name,)
-        program = build.program(arch, asked)
+        program = compiled(build, asked)
         entry = lookup.entry(program, name)
     if entry is None:
         raise ValueError(lookup.unknown(program, name))

@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import rawkern
+from rawkern.compile import programs
 from tests import forked
 
 TWICE = r"""
@@ -56,6 +57,38 @@ def test_nothing_to_read(x, says: str):
     with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError) as caught:
         kernel[1, 1](1, x, torch.empty(1))
     assert caught.value.reports[0].message.endswith(f"reads x[0]; {says}")
+
+
+def test_the_usual_code_is_compiled_only_where_checked_code_does_not_tell_its_limits(monkeypatch: pytest.MonkeyPatch):
+    """Its parameters are those of the code that is checked; the registers of a large block are its own."""
+    compiled, build = [], programs.build
+    monkeypatch.setattr(
+        programs, "build", lambda source, *more: compiled.append(source.options) or build(source, *more)
+    )
+    kernel = rawkern.RawKernel(TWICE + "  // compiled here first")
+    x, out = torch.randn(1024), torch.empty(1024)
+    with rawkern.check():
+        kernel[4, 256](1000, x, out)
+        assert [len(options) for options in compiled] == [1] and torch.equal(out[:1001], 2 * x[:1001])
+        kernel[1, 1024](1000, x, out)
+    assert [len(options) for options in compiled] == [1, 0]
+    kernel[4, 256](1000, x, out)
+    assert len(compiled) == 2
+
+
+def test_memory_that_only_checked_code_needs_is_no_error():
+    """80 kB that are written and never read, which the compiler leaves out; no GPU of this kind would have them."""
+    kernel = rawkern.RawKernel(
+        """extern "C" __global__ void k(float* x, int n) {
+        __shared__ float left_out[20000];
+        for (int i = threadIdx.x; i < n; i += blockDim.x) left_out[i] = i;
+        x[threadIdx.x] = threadIdx.x;
+    }"""
+    )
+    x = torch.zeros(32)
+    with rawkern.check():
+        kernel[1, 32](x, 32)
+    assert x.tolist() == list(range(32)) and kernel.shared_size_bytes == 0
 
 
 def test_checks_hold_inside_the_context_only_and_for_launches_made_fast_before():
