@@ -32,6 +32,8 @@ ROWS = (
     Row("softmax 4096 x 1024", lambda: rows.softmax(4096, 1024), "softmax", 1.5),
     Row("matmul 512, 32 x 32 tiles", lambda: rows.matmul(512, 32), "matmul<32>", 1.5),
     Row("matmul 512, 16 x 16 tiles", lambda: rows.matmul(512, 16), "matmul<16>", 3),
+    Row("binomial, 512 of 256 steps", lambda: rows.binomial(512, 256), "binomial<256, 256>", 5),
+    Row("binomial, 64 of 2048 steps", lambda: rows.binomial(64, 2048), "binomial_registers<2048, 128>", 2),
     Row("n-body 4096", lambda: rows.n_body(4096), "bodies", 0.01, 7),
     Row("mandelbrot 640 x 480", lambda: rows.mandelbrot(640, 480), "mandelbrot", 0.01, 7),
     Row("histogram 2^22", lambda: rows.histogram(1 << 22), "histogram", 3),

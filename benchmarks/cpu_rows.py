@@ -126,6 +126,31 @@ def matmul(n: int, tile: int) -> Contenders:
     return found | {"torch.mm(a, b, out=c)": lambda: torch.mm(a, b, out=c)}
 
 
+def binomial(n: int, steps: int) -> Contenders:
+    """Values of n call options by trees of so many steps, a block each, beside the same loops in C."""
+    price, strike, years = 5 + 25 * torch.rand(n), 1 + 99 * torch.rand(n), 0.25 + 9.75 * torch.rand(n)
+    step = years.double() / steps
+    rise = 0.1 * step.sqrt()  # volatility 0.1, interest 0.02
+    grow, up, down = (0.02 * step).exp(), rise.exp(), (-rise).exp()
+    chance = (grow - down) / (up - down)
+    option = torch.stack([price, strike, rise, chance / grow, (1 - chance) / grow], 1).float()
+    value = poisoned(price)
+    level = (option[:, 2:3].double() * (2 * torch.arange(steps + 1) - steps)).exp() * price[:, None] - strike[:, None]
+    level = level.clamp(min=0)
+    for _ in range(steps):
+        level = option[:, 3:4].double() * level[:, 1:] + option[:, 4:5].double() * level[:, :-1]
+    loops = native.library(FOLDER / "binomial.c", f"-DSTEPS={steps}").binomial
+    pointers = [ctypes.c_void_p(t.data_ptr()) for t in (option, value)]
+    found: Contenders = {"C, gcc " + " ".join(native.FLAGS): lambda: loops(n, *pointers)}
+    for name in (f"binomial<{steps}, 256>", f"binomial_registers<{steps}, 128>"):
+        launch = kernels().get_function(name)[n, int(name.split()[1][:-1])]
+        found[name] = lambda launch=launch: launch(option, value)
+    for name, run in found.items():
+        value.fill_(float("nan"))
+        checked(name, run, value, level[:, 0], rtol=1e-4, atol=1e-3)
+    return found
+
+
 def n_body(n: int) -> Contenders:
     """Accelerations of n bodies that attract each other, with softening."""
     body, softening = torch.rand(n, 4), 1e-4

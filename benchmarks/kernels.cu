@@ -120,3 +120,61 @@ extern "C" __global__ void histogram(int n, const int* x, int* count) {
     __syncthreads();
     for (int i = threadIdx.x; i < 256; i += blockDim.x) atomicAdd(&count[i], local[i]);
 }
+
+// Value of a node `rise` steps above the middle of a binomial tree of call options, where it ends.
+__device__ float payoff(const float* option, int rise) {
+    return fmaxf(option[0] * expf(option[2] * rise) - option[1], 0.0f);
+}
+
+// Call options by binomial trees, a block for each: `option` has its price, strike, volatility of a step and the discounted
+// probabilities of a rise and a fall. The level of the tree is in shared memory, where each step replaces it.
+template <int STEPS, int THREADS>
+__global__ void binomial(const float* option, float* value) {
+    constexpr int EACH = STEPS / THREADS;
+    __shared__ float level[STEPS + 1];
+    option += 5 * blockIdx.x;
+    float up = option[3], down = option[4];
+    for (int i = threadIdx.x; i <= STEPS; i += THREADS) level[i] = payoff(option, 2 * i - STEPS);
+    __syncthreads();
+    for (int left = STEPS; left > 0; left--) {
+        float next[EACH];
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            int i = threadIdx.x + k * THREADS;
+            if (i < left) next[k] = up * level[i + 1] + down * level[i];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            int i = threadIdx.x + k * THREADS;
+            if (i < left) level[i] = next[k];
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) value[blockIdx.x] = level[0];
+}
+
+// The same as NVIDIA's samples do it: each thread keeps neighboring values in registers, and gets the next from its neighbor.
+template <int STEPS, int THREADS>
+__global__ void binomial_registers(const float* option, float* value) {
+    constexpr int EACH = STEPS / THREADS;
+    __shared__ float first[THREADS + 1];
+    int thread = threadIdx.x, last = max(0, thread * EACH - 1);
+    option += 5 * blockIdx.x;
+    float up = option[3], down = option[4], call[EACH + 1];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) call[k] = payoff(option, 2 * (thread * EACH + k) - STEPS);
+    if (thread == 0) first[THREADS] = payoff(option, STEPS);
+#pragma unroll 16
+    for (int left = STEPS; left > 0; left--) {
+        first[thread] = call[0];
+        __syncthreads();
+        call[EACH] = first[thread + 1];
+        __syncthreads();
+        if (left > last) {
+#pragma unroll
+            for (int k = 0; k < EACH; k++) call[k] = up * call[k + 1] + down * call[k];
+        }
+    }
+    if (thread == 0) value[blockIdx.x] = call[0];
+}
