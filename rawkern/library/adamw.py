@@ -17,7 +17,7 @@ from rawkern.formulas.axes import PACK_BYTES
 from rawkern.launch import level
 from rawkern.library.instances import C_NAMES, floating, kernel
 
-_THREADS = 256
+_THREADS, _GPU_THREADS = 256, 128  # small blocks end, and free their place on a GPU, one soon after another
 _CHUNK = 1 << 14  # elements a block updates on the CPU; on a GPU a thread updates one pack: more in flight
 _STEP = struct.Struct("7d")  # Step of adamw.cu
 
@@ -82,7 +82,8 @@ def adamw_(
         on_gpu = device.type == "cuda"
         # The CPU engine makes its own vectors.
         width = PACK_BYTES // max(dtype.itemsize, state.itemsize) if on_gpu else 1
-        chunk = _THREADS * width if on_gpu else _CHUNK
+        threads = _GPU_THREADS if on_gpu else _THREADS
+        chunk = threads * width if on_gpu else _CHUNK
         which, first = _chunks(sizes, chunk, device)
         rows = (*(tuple([t.data_ptr() for t in tensors]) for tensors in used), sizes)
         table = _table(rows, device, current_stream(device) if on_gpu else 0)
@@ -90,7 +91,7 @@ def adamw_(
         run = kernel("adamw", "adamw", dtype, C_NAMES[state], str(width))
         behind = [] if on_gpu else [t for tensors in used for t in tensors]
         with level.lent.scoped(behind):
-            run[which.numel(), _THREADS](table, len(sizes), which, first, chunk, sign, _STEP.pack(*numbers))
+            run[which.numel(), threads](table, len(sizes), which, first, chunk, sign, _STEP.pack(*numbers))
         for k in (0, 2, 3):
             for t, copy in zip(given[k], used[k], strict=True):
                 if copy is not t:
