@@ -26,21 +26,26 @@ def forwardable(
     """
     code = list(tree.every(statements))
     reads = {s.name: _element(s.value) for s in code if isinstance(s, Declare) and s.const and s.value}
+    lines: dict[str, list[tuple[Assign, str, bool]]] = {}  # by gradient: what sets it, and which is the same there
+    for s, (name, index), same in _set_in(statements, {}):
+        read = reads.get(s.value.name) if isinstance(s.value, Name) else None
+        given = read is not None and read[1] == index
+        lines.setdefault(name, []).append((s, read[0] if read is not None and given else same, given))
+
+    def only_set(name: str) -> bool:
+        return sum(f"grad_{name}" in tree.named(s) for s in code) == len(lines.get(name, ()))
+
     found: dict[str, tuple[str, str]] = {}
     new: dict[int, If] = {}
-
-    def once(name: str) -> bool:
-        return sum(f"grad_{name}" in tree.named(s) for s in code) == 1
-
-    for s, (name, index), same in _set_in(statements, {}):
-        if name not in sets or not sets[name].covers or name not in arrays:
+    for name, those in lines.items():
+        of = those[0][1]
+        if name not in sets or not sets[name].covers or name not in arrays or of not in arrays or not only_set(name):
             continue
-        read = reads.get(s.value.name) if isinstance(s.value, Name) else None
-        of = read[0] if read and read[1] == index else same if same in sets and once(same) else ""
-        if of in arrays and arrays[name].type == arrays[of].type and once(name):
+        alike = all(each == of and (given or (of in sets and only_set(of))) for _, each, given in those)
+        if alike and arrays[name].type == arrays[of].type:
             flag = fresh(f"set_{name}")
             found[name] = of, flag
-            new[id(s)] = If(Name(flag), [s], inline=True)
+            new |= {id(s): If(Name(flag), [s], inline=True) for s, *_ in those}
     return _with(statements, new), found
 
 
