@@ -18,7 +18,7 @@ from rawkern.gradients.code import tree
 from rawkern.gradients.code.expressions import Cast, Given, Literal, Name, Node
 from rawkern.gradients.code.names import Names, summed_spelling
 from rawkern.gradients.code.tree import BARRIER, Assign, If, Run, Statement
-from rawkern.gradients.index.injective import Question, signature
+from rawkern.gradients.index.injective import Question, injective, signature
 from rawkern.gradients.index.uniform import uniform
 from rawkern.gradients.ir import Exit, Kernel, Value, made_of, walk
 
@@ -76,7 +76,7 @@ def _meets(kernel: Kernel) -> bool:
     return reduced or bool(kernel.shared) or any(isinstance(i, ir.Barrier) for i in walk(kernel.body))
 
 
-def _alike(value: Value) -> bool:
+def _alike(value: Value, remainders: bool = True) -> bool:
     """Whether what a thread computes by this is the same in every block, or a remainder, of which there are few."""
 
     def ask(v: Value) -> bool | tuple[Value, ...]:
@@ -84,7 +84,7 @@ def _alike(value: Value) -> bool:
             return not v.attr.startswith("blockIdx")
         if v.op == "load" and v.attr.array.shared:
             return False
-        if v.op == "binary" and v.attr == "%":
+        if v.op == "binary" and v.attr == "%" and remainders:
             return v.args[1:]
         return v.op in ("cast", "unary", "binary", "select", "load") and v.args
 
@@ -94,7 +94,10 @@ def _alike(value: Value) -> bool:
 def _one_thread(kernel: Kernel, reads: Sequence[Value]) -> bool:
     """Whether of each block the same thread alone reads an element, in all of these reads."""
     found = {signature(Question(kernel, within_block=True), r) for r in reads}
-    return len(found) == 1 and None not in found and "blockIdx" not in repr(found)
+    if len(found) == 1 and None not in found:
+        return "blockIdx" not in repr(found)
+    every = all(_alike(r.args[0], remainders=False) for r in reads)
+    return every and injective(kernel, reads, within_block=True) is not None
 
 
 def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Statement], thread: Node,
