@@ -29,6 +29,7 @@ from rawkern.gradients.code.tree import Function, Parameter, Statement
 from rawkern.gradients.index.answers import changing, unchanged
 from rawkern.gradients.index.injective import sets_once
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, clone, walk
+from rawkern.gradients.passes.block_size import resized
 from rawkern.gradients.passes.grid_stride import in_strides, without_grid_stride
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
 from rawkern.gradients.reading.places import Unroll
@@ -56,6 +57,7 @@ def derive(
     double: bool = False,
     assume: bool = True,
     plain: bool = False,
+    threads: int | None = None,
 ) -> Text:
     """Derive the backward of a kernel; with `double` in double, whatever its own type.
 
@@ -63,7 +65,8 @@ def derive(
     the end a tape keeps what loops read of global memory and overwrite.
 
     With `assume`, it may be right only for launches of which `Text.assumed` is true. A `plain` text is one to derive
-    again: each thread does what the forward's did, so what it reads and adds to has the forward's form.
+    again: each thread does what the forward's did, so what it reads and adds to has the forward's form. With `threads`,
+    its blocks have that number of them; NotDifferentiable if what the kernel computes may depend on it.
     """
     reader = Reader(text, name, where, options, launched, headers=headers, assume=assume)
     where = reader.where
@@ -71,7 +74,7 @@ def derive(
     first = Strategy(Options(assume))
     for strategy in _strategies(reader, first, "__shared__" in text):
         again = reader if strategy == first else reader.variant(strategy.keep, strategy.updated)
-        found = _attempt(again, _Task(again, strategy.passes, where, wrt, max_iterations, double, plain).text)
+        found = _attempt(again, _Task(again, strategy.passes, where, wrt, max_iterations, double, plain, threads).text)
         if isinstance(found, Text):
             return replace(found, updated=again.updated)
         # Why a kernel is rejected as it is written says most, and best where device functions are put in.
@@ -195,6 +198,7 @@ class _Task:
     max_iterations: int | None
     double: bool
     plain: bool
+    threads: int | None
 
     def text(self, given: Kernel) -> Text | Unroll:
         """The text of the backward of a kernel, as it was read; or what has to be written out first."""
@@ -212,7 +216,7 @@ class _Task:
         active = activity(kernel, wrt)
         _check_outputs(kernel, active, wrt, self.where)
         outputs = {a.name for a in active.outputs}
-        kernel = without_dead_code(kernel, outputs)
+        kernel = self._resized(without_dead_code(kernel, outputs))
 
         def unrolled(more: frozenset[int]) -> Kernel | None:
             another = self.reader.again(more)
@@ -221,9 +225,17 @@ class _Task:
             another = prepared(another, self.passes)
             if any(reads_overwritten(another, array) for array in another.arrays.values()):
                 return None  # iterations that were known to be apart no longer are
-            return without_dead_code(another, outputs)
+            return self._resized(without_dead_code(another, outputs))
 
         return self._of_parts(kernel, _Copies(kernel, unrolled), wrt)
+
+    def _resized(self, kernel: Kernel) -> Kernel:
+        """The kernel for blocks of the number of threads that is asked for."""
+        found = kernel if self.threads is None else resized(kernel, self.threads)
+        if found is None:
+            raise self.where.refuse(1, f"the kernel may depend on its {kernel.block[0]} threads", "keep their number")
+        tell("block size", found)
+        return found
 
     def _of_parts(self, kernel: Kernel, copies: _Copies, wrt: tuple[str, ...]) -> Text | Unroll:
         """The text: what is gathered, what blocks deal out, and the reverse of the rest."""

@@ -11,10 +11,10 @@ import torch
 
 from rawkern.base.api_boundary import api_boundary
 from rawkern.compile.files import read
-from rawkern.errors import LaunchError
+from rawkern.errors import LaunchError, NotDifferentiable
 from rawkern.gradients import verify
 from rawkern.gradients.derive import derive, forward
-from rawkern.gradients.launching import Backward, Launch, begin, summed
+from rawkern.gradients.launching import Backward, Launch, begin, summed, threads_for
 from rawkern.gradients.reading.preprocess import Headers
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
@@ -76,9 +76,11 @@ class Derived:
         where: str,
         general: Callable[[], Derived],
         plain: Callable[[], Text],
+        resize: Callable[[int], Derived],
     ) -> None:
         self._original, self._text, self._twin, self._where, self._plain = original, text, twin, where, plain
         self._general, self._other = general, None
+        self._resize, self._sizes = resize, dict[int, Derived | None]()
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
@@ -213,18 +215,42 @@ class Derived:
         return shape
 
     def fitting(self, grid: Shape, named: Mapping[str, Any]) -> Derived:
-        """This backward, or one that assumes nothing of a launch's numbers if this is not right for it."""
+        """This backward, or one that assumes nothing of a launch's numbers if this is not right for it.
+
+        On a GPU it may be one with blocks of another size, which suits the launch.
+        """
         for n, value in self._text.constants.items():
             if named[n] != value:
                 raise LaunchError(
                     f"{self._text.name} was derived for {n} = {value}, and the launch has {n} = {named[n]}; "
                     f"derive it again with constants={ {each: named[each] for each in self._text.constants} }"
                 )
-        if not self._text.assumed or self.launch(named, grid).fits:
+        right = self
+        if not self._holds(named, grid):
+            if self._other is None:
+                self._other = self._general()
+            right = self._other
+        if any(isinstance(t, torch.Tensor) and t.is_cuda for t in named.values()):
+            threads = threads_for(right._text, named, grid)
+            sized = right.with_threads(threads) if threads is not None else None
+            if sized is not None and sized._holds(named, grid):
+                return sized
+        return right
+
+    def with_threads(self, threads: int) -> Derived | None:
+        """This backward with blocks of so many threads; None if what the kernel computes may depend on their number."""
+        if threads == self.block[0]:
             return self
-        if self._other is None:
-            self._other = self._general()
-        return self._other
+        if threads not in self._sizes:
+            try:
+                self._sizes[threads] = self._resize(threads)
+            except NotDifferentiable:
+                self._sizes[threads] = None
+        return self._sizes[threads]
+
+    def _holds(self, named: Mapping[str, Any], grid: Shape) -> bool:
+        """Whether what the text assumes of a launch's numbers is true."""
+        return not self._text.assumed or self.launch(named, grid).fits
 
     def named(self, args: Sequence[Any]) -> dict[str, Any]:
         """The forward's arguments by name."""
@@ -348,20 +374,23 @@ def derive_kernel(
     common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched, "headers": headers}
     given: dict[str, Any] = {**common, "wrt": wrt, "max_iterations": max_iterations}
 
-    def made(assume: bool) -> Derived:
-        text = derive(source.text, name, assume=assume, **given)
+    def made(assume: bool, threads: int | None = None) -> Derived:
+        text = derive(source.text, name, assume=assume, threads=threads, **given)
         own = {p.name for p in kernel.state().signature.params} | {*text.before, *text.variables, *text.members}
         for kind, each in text.parameters:
             if kind not in ("blocks", "tape", "iterations") and each not in own:  # a call could not tell what it means
                 raise where.refuse(1, f"a macro declares the parameter {each}", "write it out in the kernel's head")
-        return Derived(kernel, text, lambda: twin(assume), source.title, lambda: made(False), lambda: plain(text.wrt))
+        return Derived(
+            kernel, text, lambda: twin(assume, threads), source.title, lambda: made(False, threads),
+            lambda: plain(text.wrt), lambda size: made(assume, size),
+        )  # fmt: skip
 
     def plain(wrt: tuple[str, ...]) -> Text:
         return derive(source.text, name, assume=False, plain=True, **{**given, "wrt": wrt})
 
-    def twin(assume: bool) -> dict[str, Any]:
+    def twin(assume: bool, threads: int | None) -> dict[str, Any]:
         """The texts and kernels that `verify` compares."""
-        double = derive(source.text, name, double=True, assume=assume, **given)
+        double = derive(source.text, name, double=True, assume=assume, threads=threads, **given)
         again = {**common, "updated": double.updated, "tape": double.taped}
         make = lambda code, called: type(kernel)(code, called, options=source.options)  # noqa: E731
         base = base_name(name)
@@ -369,6 +398,7 @@ def derive_kernel(
             "backward": Backward(double, lambda called: make(double.source, called)),
             "forward": make(forward(source.text, name, double=True, assume=assume, **again), f"{base}_forward"),
             "single": make(forward(source.text, name, assume=assume, **again), f"{base}_forward"),
+            "block": shape.block,
             "shared_mem": shape.shared_mem,
         }
 

@@ -20,6 +20,7 @@ from rawkern.launch.occupancy import occupancy
 ROOM = 32 << 10  # bytes for the sums of a block
 MOST_KEPT = 64  # launches
 FULL = 8  # blocks that a processor of a GPU runs at a time, so that fewer leave it waiting
+KEPT = 96  # registers of a thread for its part of a row, from which on too few rows are on their way at a time
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,23 @@ def times_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -
     lengths = [number_of(row.length, named, grid) for row in text.rows]
     times = [-(-max(n or 0, 0) // row.step) for n, row in zip(lengths, text.rows, strict=True)]
     return tuple(n if n <= row.most else 0 for n, row in zip(times, text.rows, strict=True))
+
+
+def threads_for(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> int | None:
+    """How many threads of a block suit the text's rows on a GPU; None without rows of all of them, or certain lengths.
+
+    The fewest whose registers hold their parts of a row: then most rows are on their way at a time, and reductions over
+    the block wait for the fewest warps. Sums of a block need shared memory for each block, so blocks are larger.
+    """
+    lengths = [number_of(row.length, named, grid) for row in text.rows]
+    if not lengths or None in lengths or any(row.step % text.block[0] for row in text.rows):
+        return None
+    for threads in (128, 256, 512) if text.sums else (64, 128, 256, 512):
+        step = [row.step // text.block[0] * threads for row in text.rows]
+        times = [-(-max(n or 0, 0) // by) for n, by in zip(lengths, step, strict=True)]
+        if all(n <= row.most and n * row.kept < KEPT for n, row in zip(times, text.rows, strict=True)):
+            return threads
+    return 1024
 
 
 def trips_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> dict[str, int]:

@@ -45,9 +45,12 @@ def verify(
     original: Any, twin: Mapping[str, Any], text: Text, named: Mapping[str, Any], grid: Any, seed: int, where: str,
     whole: Mapping[str, Any],
 ) -> float:  # fmt: skip
-    """Compare; the relative difference, or ArithmeticError. `whole`: the arguments as they were given."""
+    """Compare; the relative difference, or ArithmeticError. `whole`: the arguments as they were given.
+
+    `twin`: kernels in double and the forward's block and shared memory; the backward's block may be another.
+    """
     here = {n: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for n, v in named.items()}
-    _same_reading(original, twin["single"], here, text, (grid, text.block, twin["shared_mem"]), where, whole)
+    _same_reading(original, twin["single"], here, text, (grid, twin["block"], twin["shared_mem"]), where, whole)
     draw = np.random.default_rng(seed)  # torch's numbers cannot be drawn inside of vmap
     wide = {n: v.double() if _is_float(v) else v for n, v in here.items()}  # as floats are in the twins
     wide |= {n: _beside(wide[n], draw) for n in text.wrt}
@@ -57,7 +60,7 @@ def verify(
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
     longer = 4 if any(v.element_size() == 2 for v in here.values() if _is_float(v)) else 2
-    forward = twin["forward"][grid, text.block, longer * twin["shared_mem"]]
+    forward = twin["forward"][grid, twin["block"], longer * twin["shared_mem"]]
     measured = 0.0
     for step in (STEP, STEP / 16, STEP * 8):
         ends = (_value(forward, text, wide, along, weights, times) for times in (step, -step))

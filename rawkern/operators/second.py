@@ -53,7 +53,7 @@ class Second:
         values = [n for n in text.saved if n in inputs and self.needs[inputs[n]]]
         wrt = (*values, *(names[n] for n in text.outputs))
         try:
-            second = self.derive(run.kernel, found.block, run.grid, run.shared_mem, wrt)
+            second = self.derive(run.kernel, text.block, run.grid, run.shared_mem, wrt)
         except NotDifferentiable as error:
             raise self._not_supported(str(error)) from error
         check_deterministic(second, f"{self.name}: its second derivative")

@@ -262,3 +262,50 @@ def test_accessors_of_any_strides_and_sizes(device: str) -> None:
         derived(case.grid, (parts, x, draw(1, 40).expand(4, 40)), {"y": ones})
     with pytest.raises(TypeError, match=r"x is float; pass a torch\.Tensor"):
         derived(case.grid, (parts, 1.0, y), {"y": ones})
+
+
+ROWS = r"""
+__device__ float total(float v, float* part) {
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    float sum = 0;
+    for (int k = 0; k < blockDim.x / 32; ++k) sum += part[k];
+    __syncthreads();
+    return sum;
+}
+extern "C" __global__ void normalized(const float* x, float* y, int n) {
+    __shared__ float part[32];
+    x += blockIdx.x * n, y += blockIdx.x * n;
+    float sum = 0;
+    for (int c = threadIdx.x; c < n; c += blockDim.x) sum += x[c] * x[c];
+    float scale = rsqrtf(total(sum, part));
+    for (int c = threadIdx.x; c < n; c += blockDim.x) y[c] = x[c] * scale;
+}
+extern "C" __global__ void weighted(const float* x, const float* w, float* y, int n) {
+    __shared__ float part[32];
+    float sum = 0;
+    for (int c = threadIdx.x; c < n; c += blockDim.x) sum += x[blockIdx.x * n + c];
+    sum = total(sum, part);
+    for (int c = threadIdx.x; c < n; c += blockDim.x) y[blockIdx.x * n + c] = x[blockIdx.x * n + c] * w[c] * sum;
+}
+"""
+
+
+def test_blocks_suit_the_length_of_a_row_on_a_gpu(device) -> None:
+    rows = rawkern.RawModule(ROWS)
+    derived = rows.get_function("normalized").derive(block=1024)
+    draw = torch.Generator().manual_seed(3)
+    for n, threads in ((40, 64), (1000, 64), (4096, 128), (12000, 256), (32000, 1024)):
+        x, grad = (torch.randn(3, n, generator=draw).to(device) for _ in range(2))
+        args = x, torch.empty_like(x), n
+        assert derived.fitting((3, 1, 1), derived.named(args)).block[0] == (threads if device == "cuda" else 1024)
+        assert launching.threads_for(derived._text, derived.named(args), (3, 1, 1)) == threads
+        want = torch.nn.functional.normalize(leaf := x.clone().requires_grad_())
+        want.backward(grad)
+        torch.testing.assert_close(derived(3, args, {"y": grad})["x"], leaf.grad, rtol=1e-4, atol=1e-5)
+    weighted = rows.get_function("weighted").derive(block=256)
+    for n, threads in ((40, 128), (4096, 256), (8192, 512), (12000, 1024)):
+        args = torch.zeros(2, n), torch.zeros(n), torch.zeros(2, n), n
+        assert launching.threads_for(weighted._text, weighted.named(args), (2, 1, 1)) == threads
+    assert launching.threads_for(derived._text, derived.named((x, x, 2**40)), (3, 1, 1)) is None  # nothing is certain
