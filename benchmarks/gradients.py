@@ -84,19 +84,38 @@ __device__ float block_sum(float v, float* part) {
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
     __syncthreads();
     float total = 0;
-    for (int k = 0; k < 8; ++k) total += part[k];
+    for (int k = 0; k < blockDim.x / 32; ++k) total += part[k];
     __syncthreads();
     return total;
 }
+__device__ float block_max(float v, float* part) {
+    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffff, v, o));
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    float largest = part[0];
+    for (int k = 1; k < blockDim.x / 32; ++k) largest = fmaxf(largest, part[k]);
+    __syncthreads();
+    return largest;
+}
+extern "C" __global__ void softmax_shuffles(const float* x, float* y, int n) {
+    __shared__ float part[32];
+    const float* row = x + blockIdx.x * n;
+    float m = -INFINITY, sum = 0;
+    for (int c = threadIdx.x; c < n; c += blockDim.x) m = fmaxf(m, row[c]);
+    m = block_max(m, part);
+    for (int c = threadIdx.x; c < n; c += blockDim.x) sum += expf(row[c] - m);
+    sum = block_sum(sum, part);
+    for (int c = threadIdx.x; c < n; c += blockDim.x) y[blockIdx.x * n + c] = expf(row[c] - m) / sum;
+}
 extern "C" __global__ void layer_norm(const float* x, const float* w, const float* b, float* y, int n) {
-    __shared__ float part[8];
+    __shared__ float part[32];
     const float* row = x + blockIdx.x * n;
     float sum = 0, squares = 0;
-    for (int c = threadIdx.x; c < n; c += 256) sum += row[c];
+    for (int c = threadIdx.x; c < n; c += blockDim.x) sum += row[c];
     float mean = block_sum(sum, part) / n;
-    for (int c = threadIdx.x; c < n; c += 256) squares += (row[c] - mean) * (row[c] - mean);
+    for (int c = threadIdx.x; c < n; c += blockDim.x) squares += (row[c] - mean) * (row[c] - mean);
     float scale = rsqrtf(block_sum(squares, part) / n + 1e-5f);
-    for (int c = threadIdx.x; c < n; c += 256) y[blockIdx.x * n + c] = (row[c] - mean) * scale * w[c] + b[c];
+    for (int c = threadIdx.x; c < n; c += blockDim.x) y[blockIdx.x * n + c] = (row[c] - mean) * scale * w[c] + b[c];
 }
 extern "C" __global__ void gated(const float* x, const float* gate, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -122,7 +141,7 @@ extern "C" __global__ void log_softmax(const float* x, float* y, int rows, int n
     for (int c = lane; c < n; c += 32) y[row * n + c] = x[c] - largest - sum;
 }
 extern "C" __global__ void add_rms_norm(const float* x, const float* residual, const float* w, float* y, int n) {
-    __shared__ float part[8];
+    __shared__ float part[32];
     int start = blockIdx.x * n;
     float squares = 0;
     for (int c = threadIdx.x; c < n; c += blockDim.x) {
@@ -132,6 +151,24 @@ extern "C" __global__ void add_rms_norm(const float* x, const float* residual, c
     float scale = rsqrtf(block_sum(squares, part) / n + 1e-6f);
     for (int c = threadIdx.x; c < n; c += blockDim.x)
         y[start + c] = (x[start + c] + residual[start + c]) * scale * w[c];
+}
+template <int TIMES>  // a row in registers
+__global__ void add_rms_norm_kept(const float* x, const float* residual, const float* w, float* y, int n) {
+    __shared__ float part[32];
+    int start = blockIdx.x * n;
+    float v[TIMES], squares = 0;
+    #pragma unroll
+    for (int k = 0; k < TIMES; ++k) {
+        int c = threadIdx.x + k * 256;
+        v[k] = x[start + c] + residual[start + c];
+        squares += v[k] * v[k];
+    }
+    float scale = rsqrtf(block_sum(squares, part) / n + 1e-6f);
+    #pragma unroll
+    for (int k = 0; k < TIMES; ++k) {
+        int c = threadIdx.x + k * 256;
+        y[start + c] = v[k] * scale * w[c];
+    }
 }
 extern "C" __global__ void bodies(const float4* p, float4* force, int n) {
     __shared__ float4 tile[256];
@@ -180,6 +217,10 @@ def _cross(x: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
     return x[1:-1, 1:-1] + 0.1 * (x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:])
 
 
+def _added_norm(x: torch.Tensor, residual: torch.Tensor, w: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x + residual, (n,), w, 1e-6)
+
+
 def _flat(n: int) -> tuple[int, int]:
     return -(-n // 256), 256
 
@@ -189,14 +230,14 @@ def _rows(n: int, scale: int, multiple: int = 1) -> int:
     return (1 << 25) // scale // n // multiple * multiple
 
 
-def _softmax(n: int, scale: int) -> tuple[Any, Any, tuple[Any, ...]]:
+def _softmax(n: int, scale: int, block: int = 256) -> tuple[Any, Any, tuple[Any, ...]]:
     rows = _rows(n, scale)
-    return rows, 256, (torch.randn(rows, n), torch.zeros(rows, n), n)
+    return rows, block, (torch.randn(rows, n), torch.zeros(rows, n), n)
 
 
-def _layer_norm(n: int, scale: int) -> tuple[Any, Any, tuple[Any, ...]]:
+def _layer_norm(n: int, scale: int, block: int = 256) -> tuple[Any, Any, tuple[Any, ...]]:
     rows = _rows(n, scale)
-    return rows, 256, (torch.randn(rows, n), torch.randn(n), torch.randn(n), torch.zeros(rows, n), n)
+    return rows, block, (torch.randn(rows, n), torch.randn(n), torch.randn(n), torch.zeros(rows, n), n)
 
 
 def _log_softmax(n: int, scale: int) -> tuple[Any, Any, tuple[Any, ...]]:
@@ -204,9 +245,9 @@ def _log_softmax(n: int, scale: int) -> tuple[Any, Any, tuple[Any, ...]]:
     return rows // 8, 256, (torch.randn(rows, n), torch.zeros(rows, n), rows, n)
 
 
-def _add_rms_norm(n: int, scale: int) -> tuple[Any, Any, tuple[Any, ...]]:
+def _add_rms_norm(n: int, scale: int, block: int = 256) -> tuple[Any, Any, tuple[Any, ...]]:
     rows = _rows(n, scale)
-    return rows, 256, (torch.randn(rows, n), torch.randn(rows, n), torch.randn(n), torch.zeros(rows, n), n)
+    return rows, block, (torch.randn(rows, n), torch.randn(rows, n), torch.randn(n), torch.zeros(rows, n), n)
 
 
 def _label(kernel: str, n: int, plain: int) -> str:
@@ -222,15 +263,22 @@ ROWS = (
         if (n := 8192 // int(s**0.5)) else None, formula=_cross),
     *(Row("softmax", 2.2, partial(_softmax, n), formula=lambda x, y, n: x.softmax(-1), label=_label("softmax", n, 4096))
         for n in (4096, 4000, 1000, 8192, 12000)),
+    *(Row("softmax_shuffles", 2.2, partial(_softmax, n, block=block), formula=lambda x, y, n: x.softmax(-1),
+        label=f"softmax_shuffles, rows of {n}, blocks of {block}")
+        for n, block in ((1000, 256), (4096, 1024), (8192, 1024), (32000, 256), (32000, 1024))),
     *(Row("layer_norm", 2.2, partial(_layer_norm, n), label=_label("layer_norm", n, 4096),
         formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b)) for n in (4096, 4000, 1000, 8192)),
+    Row("layer_norm", 2.2, partial(_layer_norm, 4096, block=1024), label="layer_norm, rows of 4096, blocks of 1024",
+        formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b)),
     Row("gated", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (*(torch.randn(n) for _ in range(2)), torch.zeros(n), n)),
         formula=lambda x, gate, y, n: x * torch.nn.functional.silu(gate)),
     *(Row("log_softmax", 2.2, partial(_log_softmax, n), formula=lambda x, y, rows, n: x.log_softmax(-1),
         label=_label("log_softmax", n, 512)) for n in (512, 500)),
-    *(Row("add_rms_norm", 2.2, partial(_add_rms_norm, n), label=_label("add_rms_norm", n, 4096),
-        formula=lambda x, residual, w, y, n: torch.nn.functional.rms_norm(x + residual, (n,), w, 1e-6))
-        for n in (4096, 4000)),
+    *(Row(kernel, 2.2, partial(_add_rms_norm, n, block=block), formula=_added_norm, label=label)
+        for kernel, n, block, label in (
+            ("add_rms_norm", 4096, 256, ""), ("add_rms_norm", 4000, 256, "add_rms_norm, rows of 4000"),
+            ("add_rms_norm", 4096, 1024, "add_rms_norm, rows of 4096, blocks of 1024"),
+            ("add_rms_norm_kept<16>", 4096, 256, "add_rms_norm, a row in registers"))),
     Row("bodies", 5.0, lambda s: (n // 256, 256, (torch.randn(n, 4), torch.zeros(n, 4), n))
         if (n := 8192 // int(s**0.5)) else None),
     Row("matmul", 4.0, lambda s: ((n // 16, n // 16), (16, 16), (*(torch.randn(n, n) for _ in range(3)), n))
@@ -276,7 +324,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="without torch.compile")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    module = rawkern.RawModule(SOURCE)
+    module = rawkern.RawModule(SOURCE, name_expressions=("add_rms_norm_kept<16>",))
     report = Report(f"gradients-{'gpu' if device == 'cuda' else 'cpu'}", "Derived backwards by their forwards")
     report.notes.append(
         "Medians; on a GPU of its time alone. A backward is the call of what `kernel.derive` returns: memory for "
@@ -298,6 +346,7 @@ def main() -> None:
                 "atomics left",
                 "its forward",
                 "its forward that keeps",
+                "forward + backward by theirs",
             ),
         ),
         {},
@@ -314,7 +363,7 @@ def main() -> None:
             backward = seconds(lambda: derived(grid, args, grads), device, options.rounds)  # noqa: B023
             others = {} if options.alone else rivals(row, args, derived.wrt, named, device, options.rounds)
         except Exception as error:
-            table.rows.append((row.name, "", "", short(f"{type(error).__name__}: {error}"), *[""] * 5))
+            table.rows.append((row.name, "", "", short(f"{type(error).__name__}: {error}"), *[""] * 6))
             continue
         goal = row.goal if device == "cuda" else 5.0
         numbers[row.name] = {"forward": forward, "backward": backward, "ratio": backward / forward, "goal": goal}
@@ -322,7 +371,10 @@ def main() -> None:
         ratio = f"{backward / forward:.2f}"
         times = scaled(forward), scaled(backward)
         compiled = [scaled(t) for t in others.values()] or [""] * 3
-        table.rows.append((row.name, *times, ratio, f"{goal:g}", compiled[0], str(derived.atomics), *compiled[1:]))
+        both = others["compiled"] + others["compiled forward that keeps"] if others else 0.0
+        total = f"{(forward + backward) / both:.2f}" if both else ""
+        found = compiled[0], str(derived.atomics), *compiled[1:], total
+        table.rows.append((row.name, *times, ratio, f"{goal:g}", *found))
     report.add(table, numbers)
     report.write()
 
