@@ -30,6 +30,11 @@ extern "C" __global__ void biased(const float4* x, const float4* b, float4* y, i
     float4 v = x[blockIdx.x * blockDim.x + i], w = b[i];
     y[blockIdx.x * blockDim.x + i] = make_float4(v.x * w.x, v.y + w.y, v.z * w.z * w.w, v.w - w.w);
 }
+extern "C" __global__ void halves(const float* x, const float* w, const float* b, float* y) {
+    int c = threadIdx.x, i = blockIdx.x * 64 + c;
+    y[i] = x[i] * w[c] + b[c] * b[31 - c];
+    y[i + 32] = x[i + 32] * w[c + 32];
+}
 """
 
 
@@ -43,12 +48,17 @@ def biased(x, b, y, n):
     return torch.stack((v[0] * w[0], v[1] + w[1], v[2] * w[2] * w[3], v[3] - w[3]), -1)
 
 
+def halves(x, w, b, y):
+    return x * w + torch.nn.functional.pad(b * b.flip(0), (0, 32))
+
+
 #: Name: block, grid, bytes of dynamic shared memory, arguments, the same in torch, what to differentiate by.
 KERNELS = {
     "scaled_rows": (32, (6, 1, 1), 400, lambda r: (r(6, 100), r(100), r(100), r(6, 100), 1.5, 100),
                     lambda x, w, b, y, a, n: (a * x * w) ** 2 + b, ("x", "w", "b", "a")),
     "filtered": (32, (2, 3, 2), 0, lambda r: (r(2, 3, 50), r(7), r(2, 3, 50), 50), filtered, ("x", "w")),
     "biased": (32, (5, 1, 1), 0, lambda r: (r(5, 32, 4), r(32, 4), r(5, 32, 4), 32), biased, ("x", "b")),
+    "halves": (32, (5, 1, 1), 0, lambda r: (r(5, 64), r(64), r(32), r(5, 64)), halves, ("x", "w", "b")),
 }  # fmt: skip
 
 
@@ -290,6 +300,12 @@ extern "C" __global__ void weighted(const float* x, const float* w, float* y, in
     for (int c = threadIdx.x; c < n; c += blockDim.x) y[blockIdx.x * n + c] = x[blockIdx.x * n + c] * w[c] * sum;
 }
 """
+
+
+def test_sums_of_what_one_thread_reads_in_several_lines_need_no_atomics(module) -> None:
+    source = module.get_function("halves").derive(block=32).source
+    assert source.count("sum_w[") > 2 and "atomicAdd(&sum_w[" not in source
+    assert "atomicAdd(&sum_b[" in source  # which two threads read
 
 
 def test_blocks_suit_the_length_of_a_row_on_a_gpu(device) -> None:
