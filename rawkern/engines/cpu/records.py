@@ -81,13 +81,13 @@ GROUPS = 8  # of products of a warp group (`emit/matrix/wgmma`) of which is know
 #: until its phase ends. `products`: how many of its warp group the warp has computed; `groups`: how many groups of them
 #: it has committed, and how many products there were at the end of each of the last ones. It has `waited` for so many,
 #: and as many of its own have `landed`, for which any warp of the group has; `issued`: where they stand. All from
-#: `mbarrier` on is 0 where a block begins; `index`, `block`, `stack_top` and the record of the `following` warp, which
-#: after the last is the first, are always the same.
+#: `mbarrier` on is 0 where a block begins; `index`, `block`, `launch`, `stack_top` and the record of the `following`
+#: warp, which after the last is the first, are always the same.
 WARP = Record(
     "Warp",
     (
         ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("following", "ptr"),
-        ("mbarrier", "i64"),
+        ("launch", "ptr"), ("mbarrier", "i64"),
         ("barrier", "i32"), ("site", "i32"), ("cluster", "i32"), ("products", "i32"), ("groups", "i32"),
         ("ends", f"[{GROUPS} x i32]"), ("waited", "i32"), ("issued", "ptr"), ("landed", "i32"), ("pad", "i32"),
     ),

@@ -8,9 +8,7 @@
 define internal void @rk_warp_main(ptr %warp) {
   %pblk = &Warp.block %warp
   %blk = load ptr, ptr %pblk
-  %pworker = &Block.worker %blk
-  %worker = load ptr, ptr %pworker
-  %plaunch = &Worker.launch %worker
+  %plaunch = &Warp.launch %warp
   %launch = load ptr, ptr %plaunch
   %pw = &Warp.index %warp
   %w = load i32, ptr %pw
@@ -52,8 +50,26 @@ nextbar:
   %idnext = add i32 %id, 1
   %morebars = icmp ult i32 %idnext, 16
   br i1 %morebars, label %bars, label %leave
-leave:
-  %to = call ptr @rk_other(ptr %blk, i32 %w)
+leave:                                            ; mostly it is the next warp's turn
+  %pfollowing = &Warp.following %warp
+  %following = load ptr, ptr %pfollowing
+  %pnext = &Warp.state %following
+  %next = load i32, ptr %pnext
+  %ready = icmp eq i32 %next, 0
+  br i1 %ready, label %go, label %search
+search:
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %last = icmp eq i32 %done1, %n
+  br i1 %last, label %over, label %choose
+over:
+  %psched = &Block.sched_sp %blk
+  br label %go
+choose:
+  %other = call ptr @rk_other(ptr %blk, i32 %w)
+  br label %go
+go:
+  %to = phi ptr [ %following, %leave ], [ %psched, %over ], [ %other, %choose ]
   %psp = &Warp.sp %warp
   %back = call ptr @rk_switch_here(ptr %psp, ptr %to)
   unreachable

@@ -160,10 +160,14 @@ class Workers:
                 base = head + (rank * warps + w) * stack
                 mapping.guard(base)
                 self.stacks.append((first + base + PAGE, stack - PAGE))
-                top, warp = first + base + stack - w * STAGGER % PAGE, at + BLOCK.size + w * WARP.size
+                warp = at + BLOCK.size + w * WARP.size
                 ctypes.c_int32.from_address(warp + WARP.offset("index")).value = w
-                ctypes.c_uint64.from_address(warp + WARP.offset("block")).value = at
-                following = at + BLOCK.size + (w + 1) % warps * WARP.size
-                ctypes.c_uint64.from_address(warp + WARP.offset("following")).value = following
-                ctypes.c_uint64.from_address(warp + WARP.offset("stack_top")).value = top
+                fixed = {
+                    "block": at,
+                    "stack_top": first + base + stack - w * STAGGER % PAGE,
+                    "following": at + BLOCK.size + (w + 1) % warps * WARP.size,
+                    "launch": self.launch,
+                }
+                for field, value in fixed.items():
+                    ctypes.c_uint64.from_address(warp + WARP.offset(field)).value = value
         self.set(k, "free_blocks", first)
