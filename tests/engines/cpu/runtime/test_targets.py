@@ -77,8 +77,9 @@ def test_large_kernels_are_generated_in_time(kernel: str) -> None:
 
 
 def test_kernels_whose_lanes_wait_anywhere_are_generated_in_time() -> None:
-    """Registers of all lanes were merged at each of hundreds of blocks: LLVM took a minute here, and as long elsewhere."""
-    ptx = compile_program(from_text((KERNELS / "selective_scan.cu").read_text()), CPU_ARCH).ptx
+    """Registers of all lanes were merged at each of hundreds of blocks: LLVM took 25 s here, a minute for all items."""
+    code = (KERNELS / "selective_scan.cu").read_text().replace("ITEMS = 16", "ITEMS = 10")
+    ptx = compile_program(from_text(code), CPU_ARCH).ptx
     seconds = generate(ptx, "selective_scan", "line", base.OTHERS["haswell"])  # where vectors are two or four registers
     assert seconds < LIMIT, f"{seconds:.1f} s"
 
