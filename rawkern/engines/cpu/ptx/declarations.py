@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from rawkern.engines.cpu.ptx.constants import constant
+from rawkern.engines.cpu.ptx.constants import constant, literal
 from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Imm, Sym, Var
 from rawkern.engines.cpu.ptx.tokens import closing, is_name, shown, split
 from rawkern.errors import UnsupportedError
@@ -75,10 +75,13 @@ def _initial(part: list[str], dims: list[int]) -> list[Imm | Sym]:
         raise _not_initial(part)
     values: list[Imm | Sym] = []
     inner = dims[1:]
-    for item in split(part[1:-1]):
-        got = _initial(item, inner)
-        rest = prod(inner) - len(got) if item[0] == "{" else 0
-        values += [*got, *[Imm(0, "i")] * rest]
+    if all(token[0].isdigit() for token in part[1:-1:2]) and {*part[2:-1:2]} <= {","} and len(part) % 2:
+        values += map(literal, part[1:-1:2])  # one number after the other: libraries have tables of 100,000
+    else:
+        for item in split(part[1:-1]):
+            got = _initial(item, inner)
+            rest = prod(inner) - len(got) if item[0] == "{" else 0
+            values += [*got, *[Imm(0, "i")] * rest]
     if not dims or (dims[0] and len(values) > prod(dims)):
         raise _not_initial(part)
     return values
