@@ -47,7 +47,11 @@ class EarlyReads:
     """By the identity of an instruction: registers that it reads early."""
 
     reads: dict[int, dict[str, Sum]]
-    products: dict[int, Instr]  # those that are read early, by their identities
+    products: dict[int, Instr]  # those that are read early, by their identities, as they stand in the code
+
+    def of(self, held: Sum) -> list[int]:
+        """The products of a sum, as they stand in the code: identities are addresses, which differ from run to run."""
+        return [product for product in self.products if product in held.products]
 
 
 def early_reads(flow: Flow, array: Callable[[Mem], Root | None]) -> EarlyReads:

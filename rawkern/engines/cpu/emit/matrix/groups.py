@@ -74,7 +74,7 @@ def early(f: FunctionLowering, instr: Instr) -> Iterator[None]:
     for reg, held in reads.items():
         if held not in found:
             found[held] = _is_early(f, held)
-            f.watch.early_read(instr, f.early.products[min(held.products)], found[held])
+            f.watch.early_read(instr, f.early.products[f.early.of(held)[0]], found[held])
         value = f.values.value(Reg(reg), 32)
         forms[reg] = e.select(found[held], e.like(value, _NAN), value)
     with f.values.instead(forms):
@@ -85,7 +85,7 @@ def _is_early(f: FunctionLowering, held: Sum) -> Val:
     """Whether the warp has not waited for what a register is a sum of; if an array had it among others: for any."""
     e = f.e
     waited = e.let("i32", 1, f"load i32, {f.frame.warp_field('waited')}")
-    last = [e.let("i32", 1, f"load i32, ptr {_last(f, product)}") for product in sorted(held.products)]
+    last = [e.let("i32", 1, f"load i32, ptr {_last(f, product)}") for product in f.early.of(held)]
     late = e.all("or", [e.cmp("icmp sgt", x, waited) for x in last])
     if held.stored and len(last) > 1:
         done = [e.bin("and", e.cmp("icmp ne", x, 0), e.cmp("icmp sle", x, waited)) for x in last]

@@ -9,7 +9,9 @@ import rawkern
 from rawkern.base.llvm import host
 from rawkern.compile.programs import compile_program
 from rawkern.compile.source import HOPPER_ARCH, from_text
+from rawkern.engines.cpu.analysis import products
 from rawkern.engines.cpu.analysis.plan import make_plan
+from rawkern.engines.cpu.emit.matrix import groups
 from rawkern.engines.cpu.runtime import jit
 
 CODE = r"""
@@ -112,3 +114,29 @@ def lines(products: int) -> int:
 
 def test_nothing_is_moved_around_products() -> None:
     assert (lines(3) - lines(1)) / 4 < 50
+
+
+START = r"""
+__device__ void start(float& p, float& q, float& r, float& s, unsigned long long a, unsigned long long b) {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+        : "+f"(p), "+f"(q), "+f"(r), "+f"(s) : "l"(a), "l"(b));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+"""
+
+
+def test_code_does_not_depend_on_where_instructions_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read early may be of either of two products, which are known by their addresses."""
+    either = "if (i % 2) start(c[0], c[1], c[2], c[3], a, b); else start(c[0], c[1], c[2], c[3], a, b + 1);"
+    code = CODE.replace("extern", START + "extern", 1).replace("CHANGE", f"{either} flags[t] = (int)c[0];")
+    ptx = compile_program(from_text(code), HOPPER_ARCH).ptx
+
+    def lowered(sign: int) -> str:
+        for module in (products, groups):
+            monkeypatch.setattr(module, "id", lambda value: sign * id(value), raising=False)
+        translation = jit.Translation(ptx)
+        return translation.lower("sums", translation.globals(), "line", host()).text
+
+    assert "%product1" in lowered(1)
+    assert lowered(-1) == lowered(1)
