@@ -66,7 +66,6 @@ STAGES = {
     ],
     "names and types": [
         "rawkern.compile.compile:build",
-        "rawkern.compile.programs:build",
         "rawkern.compile.programs:parameter_names",
     ],
     "signature, binder": ["rawkern.arguments.signature:make_signature", "rawkern.launch.unit:make_signature"],

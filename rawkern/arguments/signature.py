@@ -13,7 +13,7 @@ from rawkern.base.forking import cached_property
 from rawkern.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from rawkern.compile.compile import Entry
+    from rawkern.compile.program import Entry
 
 
 @dataclass(frozen=True, slots=True)

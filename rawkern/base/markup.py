@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from html import escape
+
+
+def escape(text: str) -> str:
+    """A text as HTML has it."""
+    import html  # only where needed: it has a large table
+
+    return html.escape(text)
 
 
 def table(

@@ -14,7 +14,7 @@ from rawkern._version import __version__
 from rawkern.base.ctype import CType, StructLayout, parse
 from rawkern.cli.text import CommandError, amount, step, table, user_errors
 from rawkern.compile import declarations, elf, names, packages, programs, toolchain
-from rawkern.compile.compile import declared
+from rawkern.compile.program import declared
 from rawkern.compile.source import Source
 from rawkern.errors import UnsupportedError
 from rawkern.launch import variables

@@ -10,52 +10,14 @@ the guess fails (``#if`` left one out), the source is compiled plainly first, an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from rawkern.compile import declarations, diagnostics, elf
-from rawkern.compile.files import read_text
+from rawkern.compile import diagnostics
 from rawkern.compile.names import demangle, function_parameters, outside, split_function, strip_anonymous
 from rawkern.compile.nvrtc import Result, include_path, run_nvrtc
-from rawkern.compile.source import FATBIN, Source
-from rawkern.errors import CompileError, UnsupportedError
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One kernel of a program."""
-
-    symbol: str  # its name in the code: "_Z5saxpyifPKfPf" or, extern "C", "saxpy"
-    name: str  # its C++ name: "saxpy", "ns::k", "axpy<float, 4>"
-    params: tuple[str, ...]  # each parameter's full C++ type: "int", "const float*", "float* const*", "ns::Params"
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled source."""
-
-    source: Source
-    arch: str  # "compute_80": code is PTX; "sm_90": code is a cubin
-    code: bytes
-    entries: tuple[Entry, ...]
-    symbols: tuple[tuple[str, str], ...]  # (name expression asked for, symbol)
-    log: str  # the compiler's warnings
-    key: str  # names it in the cache: same key, same program
-    names: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict, compare=False
-    )  # parameters', by symbol, if known
-
-    @property
-    def ptx(self) -> str:
-        """The code as PTX text; UnsupportedError for machine code."""
-        if self.code[:4] in (elf.MAGIC, FATBIN):
-            raise UnsupportedError(
-                f"{self.source.name} is machine code for GPUs, which the CPU engine and its tools cannot run; "
-                "pass the CUDA source or its PTX"
-            )
-        return self.code.decode()
-
+from rawkern.compile.program import Entry, Program, declared
+from rawkern.compile.source import Source
+from rawkern.errors import CompileError
 
 #: Asked for as an instance, lets a program have no kernel; "&NAME" does, and has the program hold that variable.
 VARIABLES = "&"
@@ -102,12 +64,6 @@ def _with_classes(source: Source) -> list[str]:
         for kernel in kernels
         if not kernel.template and names.count(kernel.name) == 1 and any(map(_is_class, kernel.types))
     ]
-
-
-def declared(source: Source) -> tuple[declarations.Declaration, ...]:
-    """Return every ``__global__`` function in the text of a source and its local headers."""
-    texts = [source.text, *(read_text(path) for path, _ in source.headers)]
-    return tuple(kernel for text in texts for kernel in declarations.declarations(text))
 
 
 # --- Asking for names and types --------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from rawkern.base import pip
 from rawkern.base.nearest import did_you_mean
 from rawkern.compile import shims
 from rawkern.compile.files import read_text
+from rawkern.compile.signs import is_host_header
 from rawkern.compile.source import Source
-from rawkern.compile.split import is_host_header
 
 _NO_FILE = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
 

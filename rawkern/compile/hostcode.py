@@ -6,12 +6,15 @@ import functools
 import os
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rawkern.compile import shims
-from rawkern.compile.chunks import parts
 from rawkern.compile.files import read_text
+from rawkern.compile.signs import TORCH_HEADERS, is_host_header, may_have_host_code
 from rawkern.compile.source import Source
-from rawkern.compile.split import TORCH_HEADERS, Include, is_host_header, may_have_host_code, split_files
+
+if TYPE_CHECKING:
+    from rawkern.compile.split import Include
 
 #: Replacements of some of torch's headers, the first whose names fit; `torch` replaces the others.
 _SPECIAL = {
@@ -51,6 +54,8 @@ def device_code(source: Source) -> DeviceCode:
     files = {source.name: source.text, **{path: read_text(path) for path in own}}
     if not any(may_have_host_code(text) for text in files.values()):
         return DeviceCode(source.text)
+    from rawkern.compile.split import split_files
+
     found = split_files(files)
     if not any(one.extension for one in found.values()):
         return DeviceCode(source.text)
@@ -98,6 +103,8 @@ def _brings_std(name: str) -> bool:
 @functools.cache
 def _light() -> frozenset[str]:
     """Names of std that rawkern's small header declares, or NVRTC itself."""
+    from rawkern.compile.chunks import parts
+
     return frozenset(f"std::{chunk.name}" for chunk in parts(shims.small_std()).chunks) | {"std::move", "std::forward"}
 
 

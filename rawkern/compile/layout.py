@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from rawkern.base import cache
 from rawkern.base.ctype import Member, StructLayout
 from rawkern.compile import dwarf
-from rawkern.compile.compile import PROBE, Entry, declared, instance_of, probe_of, probe_type
+from rawkern.compile.compile import PROBE, instance_of, probe_of, probe_type
 from rawkern.compile.dialect import Dialect
 from rawkern.compile.names import canonical_type, strip_anonymous
 from rawkern.compile.nvrtc import run_nvrtc
+from rawkern.compile.program import Entry, declared
 from rawkern.compile.source import Source
 from rawkern.errors import UnsupportedError
 

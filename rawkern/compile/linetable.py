@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from rawkern.base import cache, environment
 from rawkern.compile import elf
-from rawkern.compile.compile import Program
+from rawkern.compile.program import Program
 from rawkern.compile.source import STRING_NAME
 
 _FIXED = 10  # bytes of a unit's header up to and with the length of the rest of it

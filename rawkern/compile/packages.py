@@ -16,8 +16,8 @@ from typing import Any
 
 from rawkern._version import __version__
 from rawkern.base.ctype import Member, StructLayout
-from rawkern.compile.compile import Entry, Program
 from rawkern.compile.declarations import Declaration
+from rawkern.compile.program import Entry, Program
 from rawkern.compile.source import Source
 from rawkern.errors import RawkernError, UnsupportedError
 

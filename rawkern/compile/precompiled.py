@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from rawkern.base import ctype
 from rawkern.compile import elf
-from rawkern.compile.compile import ENTRY, Entry, Program
+from rawkern.compile.compile import ENTRY
 from rawkern.compile.names import demangle, split_function, strip_anonymous
+from rawkern.compile.program import Entry, Program
 from rawkern.compile.source import FATBIN, Source
 from rawkern.errors import RawkernError, UnsupportedError
 

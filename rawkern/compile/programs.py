@@ -15,14 +15,15 @@ from pathlib import Path
 from rawkern.base import cache
 from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
-from rawkern.compile import constants, layout, packages, precompiled
-from rawkern.compile.compile import Entry, Program, build, declared
 from rawkern.compile.declarations import Declaration
 from rawkern.compile.files import own_sources
 from rawkern.compile.hostcode import device_code
+from rawkern.compile.program import Entry, Program, declared
 from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 from rawkern.errors import UnsupportedError
+
+# What compiles is imported where it is called: 15 modules that a program from the disk cache does not need.
 
 _FORMAT = 3  # raised when what is stored, or how it is compiled, changes
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
@@ -60,8 +61,12 @@ def _made(source: Source, arch: str, name_expressions: tuple[str, ...], key: str
     with mine:  # one thread compiles, others that want the same wait for it
         program = _remembered(key) or (source.binary is None and _stored(key, source, arch)) or None
         if program is None and source.binary is not None:
+            from rawkern.compile import packages, precompiled
+
             program = (packages if source.kind == "manifest" else precompiled).program(source, arch, key)
         elif program is None:
+            from rawkern.compile.compile import build
+
             program = build(source, arch, name_expressions, key)
             if not Watch(source).changed():
                 _store(program)
@@ -115,7 +120,11 @@ def called(source: Source, name: str, known: Iterable[str]) -> list[str]:
 
 
 def _declared(source: Source) -> tuple[Declaration, ...]:
-    return packages.package(source).templates if source.kind == "manifest" else declared(source)
+    if source.kind != "manifest":
+        return declared(source)
+    from rawkern.compile import packages
+
+    return packages.package(source).templates
 
 
 def own_files(source: Source) -> frozenset[str]:
@@ -124,6 +133,8 @@ def own_files(source: Source) -> frozenset[str]:
     They do not include rawkern's own headers, which elementwise expressions use.
     """
     if source.kind == "manifest":
+        from rawkern.compile import packages
+
         return frozenset(packages.package(source).sources)
     own = f"{own_sources()}{os.sep}"
     headers = [path for path, _ in source.headers if source.name.startswith(own) or not path.startswith(own)]
@@ -136,28 +147,40 @@ def parameter_names(program: Program, entry: Entry) -> tuple[str, ...]:
     if known is not None:
         return known
     if source.kind == "manifest":
+        from rawkern.compile import packages
+
         return packages.parameter_names(source, entry)
     if source.binary is not None:
         return tuple(f"arg{i}" for i in range(len(entry.params)))
+    from rawkern.compile import layout
+
     return layout.parameter_names(source, entry, key_of(source))
 
 
 def struct_layout(program: Program, type_name: str) -> StructLayout:
     """Return size, alignment and members of a struct that the source defines; UnsupportedError if it does not."""
     if program.source.kind == "manifest":
+        from rawkern.compile import packages
+
         return packages.struct_layout(program.source, type_name)
     if program.source.binary is not None:
         raise UnsupportedError(f"{program.source.name} does not have the layout of {type_name}")
+    from rawkern.compile import layout
+
     return layout.struct_layout(program.source, type_name, key_of(program.source))
 
 
 def constant(source: Source, arch: str, expression: str) -> bool | int | float:
     """Return the value of a constant expression in terms of a source; ValueError if it is none."""
     if source.kind == "manifest":
+        from rawkern.compile import packages
+
         return packages.constant(source, arch, expression)
     if source.binary is not None:
         raise UnsupportedError(f"{source.name} is already compiled; constants need the CUDA source")
     arch = arch.replace("sm_", "compute_")  # the same to the source, and no machine code is made
+    from rawkern.compile import constants
+
     return constants.value(source, arch, expression, _key(source, arch, ()))
 
 
@@ -217,6 +240,8 @@ def _stored(key: str, source: Source, arch: str) -> Program | None:
 
 
 def _store(program: Program) -> None:
+    from rawkern.compile import layout
+
     entries = [(entry.symbol, entry.name, entry.params) for entry in program.entries]
     names = {entry.symbol: layout.names_in_text(program.source, entry) for entry in program.entries}
     fields = {"entries": entries, "symbols": program.symbols, "log": program.log}

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rawkern.compile.chunks import Chunk, Parts, members, parts
+from rawkern.compile.signs import MARK
 
 _WORD = re.compile(r"\.?\d[\w.]*|([A-Za-z_]\w*)")  # numbers have letters, too
-MARK = re.compile(r"\b__(?:global|device|constant|shared|managed)__\b")
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(.*)", re.S)
 #: What only code for the host has; names of torch that the device has, too, are not among them
 _HOST = re.compile(

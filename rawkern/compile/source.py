@@ -16,7 +16,7 @@ from rawkern.compile.includes import closure
 from rawkern.compile.options import settings
 
 FATBIN = b"\x50\xed\x55\xba"  # what such a file begins with
-_MACHINE_CODE = {b"\x7fELF": "cubin", FATBIN: "fatbin"}
+MACHINE_CODE = {b"\x7fELF": "cubin", FATBIN: "fatbin"}
 _MANIFEST = re.compile(rb'\s*\{\s*"rawkern_manifest"')  # of code that `rawkern build --package` wrote
 _PTX = re.compile(rb"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\b")
 STRING_NAME = "kernel.cu"  # what the compiler calls a source that came as a string, wherever that stands
@@ -156,7 +156,7 @@ def from_path(
 
 
 def _compiled(data: bytes) -> str | None:
-    return _MACHINE_CODE.get(data[:4]) or ("manifest" if _MANIFEST.match(data) else "PTX" if _PTX.match(data) else None)
+    return MACHINE_CODE.get(data[:4]) or ("manifest" if _MANIFEST.match(data) else "PTX" if _PTX.match(data) else None)
 
 
 def _precompiled(path: str, data: bytes, options: tuple[str, ...], include_dirs: tuple[str, ...]) -> Source:

@@ -16,6 +16,7 @@ from rawkern.compile import reach
 from rawkern.compile.chunks import Chunk, Parts, parts
 from rawkern.compile.conditions import HOST, left_out
 from rawkern.compile.declarations import Directive
+from rawkern.compile.signs import MARK, SIGN, is_host_header
 
 
 @dataclass(frozen=True)
@@ -51,52 +52,12 @@ class Split:
 
 
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]*("[^"\n]+"|<[^>\n]+>)')
-_NAMED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.M)
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)")
 _STD = re.compile(r"\bstd\s*::\s*(\w+)")
 _USES_STD = re.compile(r"\busing\s+namespace\s+(?:cuda\s*::\s*)?std\b")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-# What tells that a source has code for the host; the compiler's own words about other host code say more.
-_SIGN = re.compile(r"<<<|\bdim3\s+\w+\s*\(|\b(?:at|torch|c10|pybind11)\s*::|\b(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\b")
 _HOST_MARK = re.compile(r"\b__host__\b")
 _END = re.compile(r"[;{}]|\Z")
-TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "TH/", "pybind11/")
-_LISTED = """
-    any cctype cerrno condition_variable csignal ctype.h deque errno.h exception filesystem format forward_list
-    fstream future iomanip ios iosfwd iostream istream list locale map memory_resource mutex ostream queue random
-    regex set shared_mutex signal.h sstream stack stdexcept streambuf string string_view system_error thread typeindex
-    typeinfo unordered_map unordered_set vector sys/stat.h sys/time.h sys/ioctl.h unistd.h fcntl.h dlfcn.h pthread.h
-    cublasLt.h cublas_v2.h cublas_api.h cudnn.h cufft.h curand.h cusolverDn.h cusparse.h immintrin.h mpi.h nccl.h
-    nvToolsExt.h nvtx3/nvToolsExt.h omp.h Python.h cuda_profiler_api.h cudaProfiler.h helper_cuda.h helper_functions.h
-    device_functions.h cuda_runtime_api.h nvml.h bits/stdc++.h
-"""
-HOST_HEADERS = frozenset(_LISTED.split())
-_HOST_FOLDERS = (
-    "thrust/",
-    "cub/device/",
-    "cudnn_frontend",
-    "hip/",
-    "hipcub/",
-    "rocprim/",
-    "boost/",
-    "nlohmann/",
-    "fmt/",
-    "Eigen/",
-)
-
-
-def is_host_header(name: str) -> bool:
-    """Whether an include's name is a header for the host: of torch, the C++ library or CUDA's libraries."""
-    return name in HOST_HEADERS or name.startswith((*TORCH_HEADERS, *_HOST_FOLDERS))
-
-
-def may_have_host_code(text: str) -> bool:
-    """Whether a text may have signs of code for the host, at a glance."""
-    return (
-        _SIGN.search(text) is not None
-        or any(is_host_header(name) for name in _NAMED.findall(text))
-        or ("__host__" in text and any("__host__" in x and not reach.MARK.search(x) for x in text.splitlines()))
-    )
 
 
 def split(text: str, path: str | None = None, around: Iterable[str] = ()) -> Split:
@@ -129,7 +90,7 @@ def has_host_code(found: Parts) -> bool:
     includes = ((one.start, _INCLUDE.match(one.text)) for one in found.directives)
     return (
         any(match and is_host_header(match[1][1:-1]) and alive(at) for at, match in includes)
-        or any(alive(match.start()) for match in _SIGN.finditer(found.code))
+        or any(alive(match.start()) for match in SIGN.finditer(found.code))
         or any(alive(start) for start, _ in _host_marks(found.code))
     )
 
@@ -140,7 +101,7 @@ def _host_marks(code: str) -> list[tuple[int, int]]:
     for mark in _HOST_MARK.finditer(code):
         before = max(code.rfind(end, 0, mark.start()) for end in ";{}")
         after = _END.search(code, mark.end())
-        if not reach.MARK.search(code, before + 1, after.start() if after else len(code)):
+        if not MARK.search(code, before + 1, after.start() if after else len(code)):
             found.append(mark.span())
     return found
 
@@ -225,7 +186,7 @@ def _directive(one: Directive) -> HostPart | None:
 def _host_part(found: Parts, chunk: Chunk) -> HostPart | None:
     """The host's part in a declaration, None if that is for the device alone."""
     head = found.code[chunk.start : chunk.head]
-    if chunk.kind != "type" and reach.MARK.search(head) and not re.search(r"\b__host__\b|HOST", head):
+    if chunk.kind != "type" and MARK.search(head) and not re.search(r"\b__host__\b|HOST", head):
         return None
     if chunk.kind in ("macro", "function") and _BINDING.match(chunk.name):
         return HostPart("binding", chunk.name, chunk.start, chunk.end)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rawkern.base.libcuda import libcuda
 from rawkern.compile import elf
-from rawkern.compile.compile import Program
+from rawkern.compile.program import Program
 from rawkern.errors import LaunchError
 
 _DECLARED = re.compile(

@@ -16,7 +16,8 @@ from rawkern.base.tree import named, parse, text_of
 from rawkern.compile.conditions import HOST
 from rawkern.compile.declarations import Directive, blanked, declarations
 from rawkern.compile.files import read_text
-from rawkern.compile.split import HostPart, is_host_header, split
+from rawkern.compile.signs import is_host_header
+from rawkern.compile.split import HostPart, split
 from rawkern.extensions import types as t
 from rawkern.extensions.bindings import read_binding
 from rawkern.extensions.classes import define_method, operator_name

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rawkern.base import cache, pip
-from rawkern.compile import compile, lookup, nvrtc, toolchain
+from rawkern.compile import compile, layout, lookup, nvrtc, toolchain
 from rawkern.compile import programs as compiler
 from rawkern.compile.programs import Program, compile_program, parameter_names, templates
 from rawkern.compile.source import CPU_ARCH, from_path, from_text
@@ -297,7 +297,7 @@ def test_parameter_names_are_kept_with_the_code(monkeypatch: pytest.MonkeyPatch)
     first = _compile(code)
     compiler._programs.clear()
     again = _compile(code)
-    monkeypatch.setattr(compiler.layout, "parameter_names", lambda *_: pytest.fail("the text is read again"))
+    monkeypatch.setattr(layout, "parameter_names", lambda *_: pytest.fail("the text is read again"))
     assert parameter_names(again, again.entries[0]) == ("first", "arg1", "first_again") and again == first
 
 

@@ -13,7 +13,7 @@ import torch
 
 import rawkern
 from rawkern import cpp_extension
-from rawkern.compile import programs
+from rawkern.compile import compile
 from rawkern.errors import OutOfBoundsError
 from rawkern.extensions import extension as in_use
 from tests.extensions.kit import HEAD, load
@@ -265,8 +265,8 @@ def test_an_edit_of_a_host_function_leaves_the_kernels_as_they_are(
     module = load(tmp_path, source)
     module.add_(torch.zeros(4))
     runs: list[object] = []
-    build = programs.build
-    monkeypatch.setattr(programs, "build", lambda *given: runs.append(given) or build(*given))
+    build = compile.build
+    monkeypatch.setattr(compile, "build", lambda *given: runs.append(given) or build(*given))
     for old, new, expected in (("(), 2);", "(), 3);", 3.0), ("x.numel()", "x.numel() - 1", 0.0)):
         source = source.replace(old, new, 1)
         (tmp_path / "ext.cu").write_text(HEAD + source)

@@ -20,7 +20,6 @@ from rawkern.base import gpus
 from rawkern.base.attributes import PLAIN, Attributes
 from rawkern.base.forking import Lock
 from rawkern.base.records import block_size, extents_at
-from rawkern.compile import diagnostics
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.mode import FIRST, Mode
 from rawkern.engines.cpu.needs import ptxas_errors
@@ -65,6 +64,8 @@ def load_module(program: Program, *, device: Any = None, variables: Variables | 
         every_variable=any(name.startswith("&") for name, _ in program.symbols),
     )  # fmt: skip
     if log := ptxas_errors(module.needs):
+        from rawkern.compile import diagnostics
+
         raise diagnostics.compile_error(program.source, log)
     return module
 
