@@ -47,10 +47,10 @@ class EarlyReads:
     """By the identity of an instruction: registers that it reads early."""
 
     reads: dict[int, dict[str, Sum]]
-    products: dict[int, Instr]  # those that are read early, by their identities, as they stand in the code
+    products: dict[int, Instr]  # those that are read early, by their identities, in the order of the code
 
     def of(self, held: Sum) -> list[int]:
-        """The products of a sum, as they stand in the code: identities are addresses, which differ from run to run."""
+        """The products of a sum in the order of the code: identities are addresses, which differ from run to run."""
         return [product for product in self.products if product in held.products]
 
 
