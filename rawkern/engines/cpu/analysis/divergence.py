@@ -144,10 +144,9 @@ def _find_concurrent(flow: Flow, result: Analysis, waiting: set[str], waits: Wai
         result.free_running = spinning or lanes_can_wait_apart(flow, result.concurrent, result.constants, waiting)
     if result.free_running:
         places = [0] * len(flow.blocks)
-        for i in result.divergent:
-            reached = flow.reachable(i)
-            bits = sum(1 << w for w in reached)
-            for b in reached:
+        reached = flow.all_reachable()
+        for bits in {reached[i] for i in result.divergent}:
+            for b in numbers(bits):
                 places[b] |= bits
         shared = {bits: frozenset(numbers(bits)) for bits in set(places)}  # many blocks have the same
         result.concurrent = [shared[bits] for bits in places]

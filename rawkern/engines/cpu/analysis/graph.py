@@ -58,6 +58,16 @@ class Flow:
         """Blocks that lanes can come to from a block."""
         return closure(self.blocks[index].targets, lambda b: self.blocks[b].targets)
 
+    def all_reachable(self) -> list[int]:
+        """The same for every block, as bits."""
+        found, before = [0] * len(self.blocks), None
+        while found != before:  # as often as loops are nested
+            before = list(found)
+            for i in reversed(range(len(found))):
+                for t in self.blocks[i].targets:
+                    found[i] |= 1 << t | found[t]
+        return found
+
     def lane_targets(self, index: int) -> list[int]:
         """Successors at which lanes continue; lanes do not wait at blocks that only return."""
         return [t for t in self.blocks[index].targets if not self.blocks[t].exit_only]
