@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from rawkern.base.llvm import FULL_PIPELINE_LINES
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import local_frame
-from rawkern.engines.cpu.analysis.uniformity import V
 from rawkern.engines.cpu.emit.barriers import barrier, resume_parked
 from rawkern.engines.cpu.emit.calls import signature
 from rawkern.engines.cpu.emit.convergence import collective, release_complete
@@ -24,7 +23,6 @@ from rawkern.engines.cpu.ptx.operands import destinations
 #: How an instruction is lowered, by its opcode.
 Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
 SMALL = 64  # instructions of a kernel that is emitted for whole warps as well
-MERGED = 8  # registers that a block merges with what lanes elsewhere have in them, for it to be emitted without as well
 
 
 def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers, instrument: Instrument) -> str:
@@ -47,8 +45,6 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         if i in f.control.looks:
             _check(f, i)
         _begin(f, i)
-        if _worth_parting(f, i):
-            _for_all_lanes(f, i, handlers)
         _instructions(f, i, handlers)
         _end(f, i)
     _finish(f)
@@ -99,28 +95,6 @@ def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
         f.watch.block(i)
         _instructions(f, i, handlers)
         _end(f, i)
-
-
-def _worth_parting(f: FunctionLowering, i: int) -> bool:
-    """Whether to emit a block in a loop for all lanes as well: where many registers keep what others have in them."""
-    if f.analysis.free_running or not f.watch.whole_warps or f.flow.blocks[i].kind in ("barrier", "collective"):
-        return False
-    merged = sum(block == i and f.analysis.kinds.get(reg, V) == V for block, reg in f.analysis.blends)
-    return merged >= MERGED and any(i in members for _, members in f.flow.loops)
-
-
-def _for_all_lanes(f: FunctionLowering, i: int, handlers: Handlers) -> None:
-    """Emit a block that has begun for when no lane waits elsewhere: what it writes is merged with nothing."""
-    e, act = f.e, f.lanes.act()
-    every, some = e.fresh("every")[1:], e.fresh("some")[1:]
-    e.line(f"br {f.lanes.all_run()}, label %{every}, label %{some}")
-    e.label(every)
-    f.lanes.set_act(const("i32", -1))
-    _instructions(f, i, handlers)
-    _end(f, i)
-    f.begin(i)
-    e.label(some)
-    f.lanes.set_act(act)
 
 
 def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:

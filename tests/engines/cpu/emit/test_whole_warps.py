@@ -7,11 +7,6 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.compile.programs import compile_program
-from rawkern.compile.source import CPU_ARCH, from_text
-from rawkern.engines.cpu.checker.bounds import Bounds
-from rawkern.engines.cpu.checker.instrument import Checker
-from rawkern.engines.cpu.runtime import jit
 
 POISON = -77777
 #: Whole warps alone, a last one without all its lanes, less than one; blocks of rows of all kinds.
@@ -162,41 +157,3 @@ def test_indices_that_wrap_around_within_a_warp():
             want = np.full(200, POISON)
             want[reached[reached < n]] = reached[reached < n] + 1
             np.testing.assert_array_equal(out.numpy(), want)
-
-
-MANY = r"""extern "C" __global__ void k(const unsigned* limit, int rounds, unsigned* out) {
-    __shared__ unsigned first[129];
-    unsigned t = threadIdx.x, a[13];
-    for (int j = 0; j < 12; j++) a[j] = 12 * t + j;
-    first[blockDim.x] = 5;
-    for (int r = 0; r < rounds; r++) {
-        first[t] = a[0];
-        __syncthreads();
-        a[12] = first[t + 1];
-        __syncthreads();
-        if (t < limit[r]) for (int j = 0; j < 12; j++) a[j] = 3 * a[j] + (a[j + 1] ^ r);
-    }
-    for (int j = 0; j < 12; j++) out[12 * t + j] = a[j];
-}"""
-
-
-def test_blocks_that_rewrite_many_registers_are_there_for_all_lanes_as_well() -> None:
-    translation = jit.Translation(compile_program(from_text(MANY), CPU_ARCH).ptx)
-    for instrument, twice in ((Bounds, True), (Checker, False)):  # checks look at registers where they are written
-        text = translation.lower("k", translation.globals(), "line", jit.host(), instrument).text
-        assert ("\nevery" in text) == twice
-
-
-@pytest.mark.parametrize("threads", [1, 31, 64, 75, 128])
-def test_lanes_that_pass_by_keep_many_registers(threads: int) -> None:
-    limits = np.random.default_rng(threads).integers(0, 160, 40).astype(np.uint32)
-    limits[::4] = 999
-    out = torch.full((12 * threads,), POISON, dtype=torch.int32)
-    rawkern.RawKernel(MANY)[1, threads](torch.from_numpy(limits.view(np.int32)), len(limits), out)
-    a = np.zeros((threads, 13), np.uint32)
-    a[:, :12] = np.arange(12 * threads).reshape(threads, 12)
-    for r, limit in enumerate(limits):
-        a[:, 12] = np.append(a[1:, 0], 5)
-        for j in range(12):
-            a[:limit, j] = 3 * a[:limit, j] + (a[:limit, j + 1] ^ np.uint32(r))
-    assert (out.numpy().view(np.uint32).reshape(threads, 12) == a[:, :12]).all()
