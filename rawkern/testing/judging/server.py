@@ -222,6 +222,15 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
     libc.capset(header, (ctypes.c_uint32 * 6)())
 
 
+def _launch(name: str) -> None:
+    """Launch a kernel of a name, and launch it checked."""
+    kernel = RawKernel(f"__global__ void {name}(const float* x, float* y) {{ *y = *x; }}")
+    x = torch.ones(1)
+    kernel[1, 1](x, torch.empty(1))
+    with check(), filled_allocations():  # which also imports more of torch
+        kernel[1, 1](x, torch.empty(1))
+
+
 def warm_up() -> None:
     """Import and compile what candidates use: without threads, which a fork would lose, and without a GPU.
 
@@ -229,14 +238,11 @@ def warm_up() -> None:
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    _launch("shared")  # from the disk cache: what all kernels share takes a second to compile
     with tempfile.TemporaryDirectory(prefix="rawkern-judge-") as folder:
         before = os.environ.get("RAWKERN_CACHE_DIR")
         os.environ["RAWKERN_CACHE_DIR"] = folder
-        kernel = RawKernel("__global__ void warm(const float* x, float* y) { *y = *x; }")
-        x = torch.ones(1)
-        kernel[1, 1](x, torch.empty(1))
-        with check(), filled_allocations():  # which also imports more of torch
-            kernel[1, 1](x, torch.empty(1))
+        _launch("compiled")  # so that the compilers are there
         if before is None:
             del os.environ["RAWKERN_CACHE_DIR"]
         else:

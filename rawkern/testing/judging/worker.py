@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base import cache
 from rawkern.base.nested import mapped
 from rawkern.errors import LaunchError
 from rawkern.testing.judging import wire
@@ -101,11 +102,13 @@ class Worker:
         # Isolated: the worker must not import from the program's folder, which has the references.
         places = list(dict.fromkeys(str(Path(sys.modules[m].__file__ or "").parents[1]) for m in ("rawkern", "torch")))
         program = _PROGRAM.format(places=places, handle=theirs.fileno())
+        environment = {name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)}
+        environment["RAWKERN_CACHE_DIR"] = str(cache.configured())  # as this program's folder and home tell
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", program],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd="/",
-                env={name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)},
+                env=environment,
             )  # fmt: skip
         self._control = mine
         try:

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import rawkern
+from rawkern.testing import Worker
 
 
 def test_the_driver_is_not_started() -> None:
@@ -30,8 +33,10 @@ for module, names in (
         setattr(module, name, fail)
 from rawkern.testing.judging import server
 
+cache = os.environ["RAWKERN_CACHE_DIR"]
 server.warm_up()
-print("warm", threading.active_count(), "rawkern.engines.cuda" in sys.modules, flush=True)
+kept = os.environ["RAWKERN_CACHE_DIR"] == cache
+print("warm", threading.active_count(), "rawkern.engines.cuda" in sys.modules, kept, flush=True)
 os._exit(0)
 """
     root = str(Path(rawkern.__file__).parents[1])
@@ -39,4 +44,17 @@ os._exit(0)
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=200,
         env={**os.environ, "PYTHONPATH": root},
     )  # fmt: skip
-    assert done.stdout == "warm 1 False\n", done.stderr
+    assert done.stdout == "warm 1 False True\n", done.stderr
+
+
+def test_what_all_kernels_share_comes_from_the_program_s_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Wherever the process runs, and whatever its environment leaves out."""
+
+    def start(*_: object, env: dict[str, str], **__: object) -> None:
+        raise OSError(env["RAWKERN_CACHE_DIR"])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAWKERN_CACHE_DIR", "kept")
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(OSError, match=str(tmp_path / "kept")), Worker():
+        pass
