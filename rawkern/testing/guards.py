@@ -178,15 +178,15 @@ def _mark(raw: torch.Tensor, dtype: torch.dtype) -> None:
 def filled_allocations() -> Iterator[None]:
     """Let torch fill memory that it allocates without writing to it."""
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    before = torch.get_deterministic_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*deterministic.*")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms imports torch.compile's modules: 1 s
         torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+            torch.set_deterministic_debug_mode(before)
             torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 

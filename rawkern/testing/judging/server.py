@@ -227,7 +227,7 @@ def _launch(name: str) -> None:
     kernel = RawKernel(f"__global__ void {name}(const float* x, float* y) {{ *y = *x; }}")
     x = torch.ones(1)
     kernel[1, 1](x, torch.empty(1))
-    with check(), filled_allocations():  # which also imports more of torch
+    with check(), filled_allocations():
         kernel[1, 1](x, torch.empty(1))
 
 
