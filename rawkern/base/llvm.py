@@ -41,14 +41,17 @@ FEW = (
     *_INLINED,
 )
 # What takes more than linear time in the code generator's blocks of thousands of instructions, bounded: dependences
-# between accesses to memory, and where to split live ranges. Code is as large, and the time 30 % less for the largest
-# kernels. LLVM ends the process at an option that it does not know, so they are given to a version that was tried.
+# between accesses to memory, where to split live ranges, and how often one of hundreds of values is joined with another
+# (a quarter of the time where registers of waiting lanes are merged all over a kernel). Code is as large, and the time
+# 30 % less for the largest kernels. LLVM ends the process at an option that it does not know, so they are given to a
+# version that was tried.
 _TRIED = 22
 _BOUNDED = (
     "-dag-maps-huge-region=100",
     "-dag-maps-reduction-size=50",
     "-grow-region-complexity-budget=100",
     "-huge-size-for-split=500",
+    "-large-interval-freq-threshold=5",
 )
 # llvmlite's memory manager does not count the table of outer functions' addresses, 8 bytes for each that is called, and
 # ends the process where the pages of the variables have no room for it. It counts as much more as the variables are
