@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import rawkern
-from rawkern.compile import programs
+from rawkern.compile import compile as compiler
 from tests import forked
 
 TWICE = r"""
@@ -61,9 +61,9 @@ def test_nothing_to_read(x, says: str):
 
 def test_the_usual_code_is_compiled_only_where_checked_code_does_not_tell_its_limits(monkeypatch: pytest.MonkeyPatch):
     """Its parameters are those of the code that is checked; the registers of a large block are its own."""
-    compiled, build = [], programs.build
+    compiled, build = [], compiler.build
     monkeypatch.setattr(
-        programs, "build", lambda source, *more: compiled.append(source.options) or build(source, *more)
+        compiler, "build", lambda source, *more: compiled.append(source.options) or build(source, *more)
     )
     kernel = rawkern.RawKernel(TWICE + "  // compiled here first")
     x, out = torch.randn(1024), torch.empty(1024)
