@@ -15,7 +15,7 @@ from rawkern.engines.cpu.emit.lanes import pointer
 from rawkern.engines.cpu.emit.memory.addresses import starts, stride_of
 from rawkern.engines.cpu.ptx.data import Mem, Reg
 
-TURNS = 16
+TURNS = 12  # more of them push each other out of the cache where the step is a large power of two
 DISTANCE = 8192  # bytes, from one warp to a later one
 LINE = 64  # bytes
 FAR = 1 << 16  # bytes from lane to lane: what is further apart is in no order that is worth asking for
