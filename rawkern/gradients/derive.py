@@ -231,7 +231,9 @@ class _Task:
 
     def _resized(self, kernel: Kernel) -> Kernel:
         """The kernel for blocks of the number of threads that is asked for."""
-        found = kernel if self.threads is None else resized(kernel, self.threads)
+        if self.threads is None:
+            return kernel
+        found = resized(kernel, self.threads)
         if found is None:
             raise self.where.refuse(1, f"the kernel may depend on its {kernel.block[0]} threads", "keep their number")
         tell("block size", found)
