@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from rawkern.arguments.memory import dtype_name, reject_layout
+from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.parameters import Parameter, check_dtype
 
 Argument = torch.Tensor | complex | np.generic  # an int, a bool and a float are complex to type checkers
@@ -18,7 +20,7 @@ Result = torch.Tensor | Any  # a tensor, or a tuple of them for several outputs,
 
 
 def joint_shape(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
-    """Return the shape that shapes broadcast to: `torch.broadcast_shapes`, which is slow, where they differ.
+    """Return the shape that shapes broadcast to.
 
     Raises
     ------
@@ -29,8 +31,9 @@ def joint_shape(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
     same = all(len(shape) == len(first) for shape in rest)  # else the sizes, which may be symbolic, are not compared
     if same and all(shape == first for shape in rest):
         return first
+    known = not (in_fake_op() or is_dynamo_compiling())  # what stands for any size has no hash
     try:
-        return torch.broadcast_shapes(*shapes)
+        return _broadcast(*shapes) if known else torch.broadcast_shapes(*shapes)
     except RuntimeError as error:
         if type(error) is not RuntimeError:  # torch's own, of sizes that it does not know yet
             raise
@@ -38,6 +41,12 @@ def joint_shape(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
         raise RuntimeError(
             f"{name}: shapes {given} do not broadcast; sizes of an axis, counted from the last one, are equal or 1"
         ) from None
+
+
+@functools.lru_cache(maxsize=1024)
+def _broadcast(*shapes: torch.Size) -> torch.Size:
+    """As `torch.broadcast_shapes`, which takes longer than the kernel."""
+    return torch.broadcast_shapes(*shapes)
 
 
 def prepare(

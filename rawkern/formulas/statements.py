@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 #: Why statements have no derivative, with a parameter's name.
@@ -10,10 +11,11 @@ NO_COMPLEX = (
 )
 
 
-def names_in(text: str) -> set[str]:
+@functools.lru_cache(maxsize=1024)
+def names_in(text: str) -> frozenset[str]:
     """Return the identifiers in a piece of C, except in comments and strings."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", " ", text, flags=re.S)
-    return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text))
+    return frozenset(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text))
 
 
 def closed(statements: str) -> str:
