@@ -397,10 +397,8 @@ class Elementwise(Shared):
 
     def composed(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Compute as a step of another operator: differentiable where that is differentiated, else straight."""
-        if composing():
-            found = self.operator(*tensors)
-            return (found,) if isinstance(found, torch.Tensor) else found
-        return self.loop.run(tensors, self.loop.dtypes(tensors), launch=not in_fake_op())  # type: ignore[return-value]
+        found = self.operator(*tensors) if composing() else self.loop.fast.run(*tensors)
+        return (found,) if isinstance(found, torch.Tensor) else found
 
 
 def make_elementwise(*key: Any) -> Elementwise:

@@ -11,6 +11,7 @@ import torch
 
 from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
+from rawkern.base.torch_private import has_memory
 from rawkern.compile.files import own_sources
 from rawkern.engines.devices import overlaps
 from rawkern.errors import CompileError
@@ -22,12 +23,35 @@ from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
 from rawkern.operators.native import Map
 
+MOST_KNOWN = 256  # launches
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What launches a loop over tensors of some layouts, and how its outputs are made."""
+
+    launcher: Any
+    rest: tuple[Any, ...]  # arguments after the tensors and numbers
+    values: tuple[bool, ...]  # which inputs are passed by value
+    outputs: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device], ...]
+
+    def run(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        made = [torch.empty_strided(shape, steps, dtype=d, device=device) for shape, steps, d, device in self.outputs]
+        given = []
+        for t, value in zip(inputs, self.values, strict=True):
+            if isinstance(t, torch.Tensor):
+                t = t.item() if value else t.detach() if t.requires_grad else t
+            given.append(t)
+        self.launcher(*given, *made, *self.rest)
+        return made
+
 
 @dataclass(eq=False)
 class Loop(Statements):
     """Statements for one element, run over tensors."""
 
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
+    known: dict[Any, _Known] = field(default_factory=dict, repr=False)
     origin: frames.Place | None = field(default_factory=frames.caller, repr=False)
 
     @classmethod
@@ -74,6 +98,9 @@ class Loop(Statements):
             The outputs that start with what is in `out`.
         """
         wanted = wanted or (True,) * len(self.outputs)
+        key = self._layouts(tensors, dtypes, wanted) if launch and out is None and not updated else None
+        if key is not None and (known := self.known.get(key)) is not None:
+            return _with_unwanted(known.run(tensors), wanted)
         looped = [t for t, p in zip(tensors, self.inputs, strict=True) if not p.raw and isinstance(t, torch.Tensor)]
         made = [p.dtype or dtypes[p.type] for p, w in zip(self.outputs, wanted, strict=True) if w]
         outs = list(out) if out is not None else _outputs(self.name, looped, made, self.indexed)
@@ -84,13 +111,31 @@ class Loop(Statements):
             like = torch.empty((), dtype=torch.bool, device=like.device).expand(shape)
         if launch and like.numel():
             try:
-                self._launch(tensors, dtypes, wanted, outs, like, updated)
+                launched = self._launch(tensors, dtypes, wanted, outs, like, updated)
+                if key is not None and launched is not None:
+                    if len(self.known) >= MOST_KNOWN:
+                        self.known.clear()
+                    made = tuple((tuple(t.shape), t.stride(), t.dtype, t.device) for t in outs)
+                    self.known[key] = _Known(*launched, made)
             except CompileError as error:
                 kernel = next((k for k in self.kernels.values() if k.unit.settings.title == error.file), None)
                 source = (kernel.unit.settings.code or "") if kernel is not None else ""
                 raise in_formula(error, self.name, source, {"the operation": self.operation}, self.inputs) from None
-        every = iter(outs)
-        return tuple(next(every) if w else None for w in wanted)
+        return _with_unwanted(outs, wanted)
+
+    def _layouts(self, tensors: Sequence[Any], dtypes: dict[str, torch.dtype], wanted: tuple[bool, ...]) -> Any:
+        """A key for launches that differ in the values of their arguments alone; None where there may be more to do."""
+        if self.described or self.raw_outputs or any(p.raw for p in self.inputs):
+            return None
+        found: list[Any] = [wanted, *dtypes.values()]
+        for t in tensors:
+            if not isinstance(t, torch.Tensor):
+                found.append(type(t))
+                continue
+            if not has_memory(t) or t.is_neg() or t.is_conj():
+                return None
+            found.append((t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % (2 * PACK_BYTES)))
+        return tuple(found)
 
     def instance(
         self,
@@ -124,7 +169,8 @@ class Loop(Statements):
         outs: list[torch.Tensor],
         like: torch.Tensor,
         updated: tuple[str, ...],
-    ) -> None:
+    ) -> tuple[Any, tuple[Any, ...], tuple[bool, ...]] | None:
+        """Launch; the first members of a `_Known` where the tensors went to the kernel as they are."""
         raw = [p.raw for p, w in zip(self.outputs, wanted, strict=True) if w]
         results = [t for t, r in zip(outs, raw, strict=True) if not r]
         indexed = [t for t, r in zip(outs, raw, strict=True) if r]
@@ -143,6 +189,7 @@ class Loop(Statements):
         n, shape, on_gpu, overlap = like.numel(), like.shape, like.is_cuda, overlaps(like.device)
         given = [self._given(p, t, dtypes, like) for t, p in zip(tensors, self.inputs, strict=True)]
         kinds, arguments = tuple(kind for kind, _ in given), [*(value for _, value in given), *outs]
+        same, values = all(map(_same_memory, tensors, given)), tuple(kind == VALUE for kind in kinds)
         columns = [*(value for kind, value in given if kind == ARRAY), *results]
         letters = [c_name(self.name, dtypes[x]) for x in self.letters]
         ranks: tuple[int, ...] = ()
@@ -155,13 +202,15 @@ class Loop(Statements):
             pack = max(1, min(PACK_BYTES // min(sizes), 2 * PACK_BYTES // max(sizes)))
         if lead is None or (all(t.stride() == lead.stride() for t in columns) and _dense(lead, self.indexed)):
             kernel = self.instance(kinds, wanted, ", ".join([*letters, str(pack)]), False, updated, ranks, overlap)
-            kernel.forall(-(-n // pack))(*arguments, n)
+            launcher = kernel.forall(-(-n // pack))
+            launcher(*arguments, n)
             expanded = [k for k, kind in enumerate(kinds) if kind == ONE]
             usual = tuple(ARRAY if kind == ONE else kind for kind in kinds) == self.fast_kinds and ARRAY in kinds
             arrays = [value for kind, value in given if kind in (ARRAY, ONE)]
             if usual and all(wanted) and not (updated or ranks) and len({t.dtype for t in (*arrays, *results)}) == 1:
                 self.fast.learn(kernel, pack, like.dtype, on_gpu, expanded)
-            return None
+                return None  # native calls need nothing else
+            return (launcher, (n,), values) if same else None
         order = None if self.indexed else lead.stride()
         layout, width, index, ways = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
         if layout is None:
@@ -172,7 +221,9 @@ class Loop(Statements):
             return run_with(fresh, indexed, copies)
         instance = ", ".join([*letters, str(width), index, *aligned_ways(ways, columns, width)])
         kernel, packs = self.instance(kinds, wanted, instance, True, updated, ranks, overlap), n // width
-        return kernel.forall(packs)(*arguments, layout, packs, n)
+        launcher = kernel.forall(packs)
+        launcher(*arguments, layout, packs, n)
+        return (launcher, (layout, packs, n), values) if same else None
 
     def _given(self, p: Parameter, t: Any, dtypes: dict[str, torch.dtype], out: torch.Tensor) -> tuple[str, Any]:
         """How an input comes to the kernel, and as what."""
@@ -189,6 +240,18 @@ class Loop(Statements):
         if one:
             return ONE, t[(0,) * t.dim()].to(dtype)
         return ARRAY, t.expand(shape)
+
+
+def _same_memory(t: Any, given: tuple[str, Any]) -> bool:
+    """Whether a kernel gets an input's own memory, or a value."""
+    kind, value = given
+    return kind == VALUE or (t.data_ptr(), t.dtype) == (value.data_ptr(), value.dtype)
+
+
+def _with_unwanted(outs: Sequence[torch.Tensor], wanted: tuple[bool, ...]) -> tuple[torch.Tensor | None, ...]:
+    """Outputs with None for those that are not wanted."""
+    every = iter(outs)
+    return tuple(next(every) if w else None for w in wanted)
 
 
 def _dense(t: torch.Tensor, indexed: bool) -> bool:
