@@ -6,11 +6,14 @@ import functools
 import math
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from rawkern.base.ctype import Member, StructLayout
+from rawkern.base.torch_private import has_memory
 
+MOST_KNOWN = 256  # launches that a loop keeps
 MAX_DIMS = 8  # of a struct, after dimensions have been joined; reduce.cuh has the same number
 PACK_BYTES = 16  # what one thread loads at a time on a GPU
 
@@ -116,3 +119,26 @@ def strided_layout(
     width = pack if sizes[0] % pack == 0 else 1
     sizes[0] //= width
     return packed(sizes, steps), width, index, pack_ways(width, steps[0], steps[1:])
+
+
+def layouts(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What decides how arguments are launched, besides their values; None where tensors have to be changed before.
+
+    Of tensors their shapes, strides, dtypes, devices and alignment, of numbers their types.
+    """
+    found: list[Any] = []
+    for t in arguments:
+        if not isinstance(t, torch.Tensor):
+            found.append(type(t))
+        elif has_memory(t) and not t.is_neg() and not t.is_conj():
+            found.append((t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % (2 * PACK_BYTES)))
+        else:
+            return None
+    return tuple(found)
+
+
+def keep(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """Add to what is known of launches, of which there are never many."""
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+    known[key] = value

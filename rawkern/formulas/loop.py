@@ -11,19 +11,25 @@ import torch
 
 from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
-from rawkern.base.torch_private import has_memory
 from rawkern.compile.files import own_sources
 from rawkern.engines.devices import overlaps
 from rawkern.errors import CompileError
-from rawkern.formulas.axes import PACK_BYTES, aligned_ways, extents, many_extents, strided_layout, structs
+from rawkern.formulas.axes import (
+    PACK_BYTES,
+    aligned_ways,
+    extents,
+    keep,
+    layouts,
+    many_extents,
+    strided_layout,
+    structs,
+)
 from rawkern.formulas.blame import in_formula
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
 from rawkern.formulas.parameters import Parameter, c_name, parse_parameters
 from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
 from rawkern.operators.native import Map
-
-MOST_KNOWN = 256  # launches
 
 
 @dataclass(frozen=True)
@@ -113,10 +119,8 @@ class Loop(Statements):
             try:
                 launched = self._launch(tensors, dtypes, wanted, outs, like, updated)
                 if key is not None and launched is not None:
-                    if len(self.known) >= MOST_KNOWN:
-                        self.known.clear()
                     made = tuple((tuple(t.shape), t.stride(), t.dtype, t.device) for t in outs)
-                    self.known[key] = _Known(*launched, made)
+                    keep(self.known, key, _Known(*launched, made))
             except CompileError as error:
                 kernel = next((k for k in self.kernels.values() if k.unit.settings.title == error.file), None)
                 source = (kernel.unit.settings.code or "") if kernel is not None else ""
@@ -127,15 +131,8 @@ class Loop(Statements):
         """A key for launches that differ in the values of their arguments alone; None where there may be more to do."""
         if self.described or self.raw_outputs or any(p.raw for p in self.inputs):
             return None
-        found: list[Any] = [wanted, *dtypes.values()]
-        for t in tensors:
-            if not isinstance(t, torch.Tensor):
-                found.append(type(t))
-                continue
-            if not has_memory(t) or t.is_neg() or t.is_conj():
-                return None
-            found.append((t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % (2 * PACK_BYTES)))
-        return tuple(found)
+        found = layouts(tensors)
+        return None if found is None else (wanted, *dtypes.values(), *found)
 
     def instance(
         self,

@@ -13,7 +13,7 @@ from rawkern.base.operator_state import in_fake_op
 from rawkern.compile.files import own_sources
 from rawkern.engines.devices import overlaps
 from rawkern.errors import CompileError
-from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways, structs
+from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways, keep, layouts, structs
 from rawkern.formulas.blame import in_formula
 from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
@@ -23,11 +23,34 @@ from rawkern.formulas.statements import names_in
 from rawkern.kernel import RawKernel
 
 
+@dataclass(frozen=True)
+class _Planned:
+    """What reduces arrays of some layouts: one launch, or one for parts and another that joins them."""
+
+    shape: list[int]  # of the outputs
+    first: Any
+    sizes: tuple[Any, ...]
+    partial: tuple[int, torch.dtype] | None = None  # numbers of the parts
+    finish: Any = None
+    counts: tuple[int, ...] = ()
+
+    def run(self, arrays: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], total: torch.Tensor | None) -> None:
+        """Launch; `total` gets what was reduced, if it is asked for."""
+        if self.partial is None:
+            self.first(*arrays, total, *outs, *self.sizes)
+            return
+        count, dtype = self.partial
+        partial = torch.empty(count, dtype=dtype, device=outs[0].device)
+        self.first(*arrays, partial, *[None] * len(outs), *self.sizes)
+        self.finish(partial, total, *outs, *self.counts)
+
+
 @dataclass(eq=False)
 class ReduceLoop(Expressions):
     """Expressions of a reduction, run over tensors."""
 
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
+    known: dict[Any, _Planned] = field(default_factory=dict, repr=False)
     origin: frames.Place | None = field(default_factory=frames.caller, repr=False)
 
     def kernel(self, arguments: str, overlap: bool, suffix: str = "", updated: tuple[str, ...] = ()) -> RawKernel:
@@ -63,42 +86,50 @@ class ReduceLoop(Expressions):
         With `accumulated` a last output holds what was reduced, before `post`. With `launch` False the outputs are
         made and nothing is run. The outputs that are `updated` start with what is in `out`.
         """
-        shapes = [t.shape for t in tensors]
-        full, shape = joint_shape(self.name, shapes), self.shape(shapes, axis, keepdims)
-        kept = tuple(d for d in range(len(full)) if d not in axis)
-        device = tensors[0].device
+        alike = layouts(tensors) if launch else None
+        key = None if alike is None else (alike, axis, keepdims, updated, *dtypes.values())
+        found, shapes, device = self.known.get(key), [t.shape for t in tensors], tensors[0].device
+        shape = found.shape if found is not None else self.shape(shapes, axis, keepdims)
         if out is None:
             outs = [torch.empty(shape, dtype=p.dtype or dtypes[p.type], device=device) for p in self.outputs]
         else:
             outs = [t.contiguous() for t in out]
         total = torch.empty(shape, dtype=self.accumulator_dtype(dtypes), device=device) if accumulated else None
         if launch and outs[0].numel():
-            arrays = [t.detach().resolve_neg().resolve_conj().expand(full) for t in tensors]
+            arrays = [t.detach() for t in tensors]
             try:
-                self._launch(arrays, outs, total, dtypes, kept, axis, updated)
+                if found is None:
+                    full = joint_shape(self.name, shapes)
+                    given = [t.resolve_neg().resolve_conj().expand(full) for t in arrays]
+                    found, arrays = self._planned(given, shape, dtypes, axis, updated)
+                    key = key if arrays is given else None
+                found.run(arrays, outs, total)
             except CompileError as error:
                 kernel = next((k for k in self.kernels.values() if k.unit.settings.title == error.file), None)
                 source = (kernel.unit.settings.code or "") if kernel is not None else ""
                 raise in_formula(error, self.name, source, self.parts, self.inputs) from None
+            if key is not None and key not in self.known:
+                keep(self.known, key, found)
         for t, value in zip(out or (), outs, strict=bool(out)):
             if value is not t:
                 t.copy_(value)
         outs = outs if out is None else list(out)
         return (*outs, total) if total is not None else tuple(outs)
 
-    def _launch(
+    def _planned(
         self,
         arrays: list[torch.Tensor],
-        outs: list[torch.Tensor],
-        total: torch.Tensor | None,
+        shape: list[int],
         dtypes: dict[str, torch.dtype],
-        kept: tuple[int, ...],
         axis: tuple[int, ...],
         updated: tuple[str, ...],
-    ) -> None:
-        on_gpu, overlap = outs[0].is_cuda, overlaps(outs[0].device)
+    ) -> tuple[_Planned, list[torch.Tensor]]:
+        """What reduces arrays of one shape, and the arrays: copies of them where no kernel takes their layouts."""
+        device = arrays[0].device
+        on_gpu, overlap = device.type == "cuda", overlaps(device)
         pack = max(1, PACK_BYTES // max([t.element_size() for t in arrays])) if on_gpu else 1
-        processors = torch.cuda.get_device_properties(outs[0].device).multi_processor_count if on_gpu else 0
+        processors = torch.cuda.get_device_properties(device).multi_processor_count if on_gpu else 0
+        kept = tuple(d for d in range(arrays[0].dim()) if d not in axis)
         rest = kept, axis, pack, processors, "_J" in names_in(self.map)
         plan = make_plan(tuple(arrays[0].shape), tuple(t.stride() for t in arrays), *rest)
         if plan is None:
@@ -111,21 +142,18 @@ class ReduceLoop(Expressions):
         letters = [c_name(self.name, dtypes[x]) for x in self.letters]
         ways = aligned_ways(plan.ways, arrays, pack)
         kernel = self.kernel(", ".join([*letters, *plan.arguments, *ways]), overlap, "", updated)
-        partial = total
-        if plan.parts > 1:
-            dtype, count = self.accumulator_dtype(dtypes), plan.parts * plan.kept
-            if dtype is None:
-                dtype, count = torch.uint8, count * STRUCT_BYTES
-            partial = torch.empty(count, dtype=dtype, device=outs[0].device)
-        given = outs if plan.parts == 1 else [None] * len(outs)
-        kernel[(plan.blocks, plan.parts), plan.block](
-            *arrays, partial, *given, plan.kept_axes, plan.reduced_axes, plan.kept_packs, plan.reduced_packs,
-            plan.chunk, plan.kept, plan.count, plan.parts == 1,
+        sizes = (
+            plan.kept_axes, plan.reduced_axes, plan.kept_packs, plan.reduced_packs, plan.chunk, plan.kept, plan.count,
+            plan.parts == 1,
         )  # fmt: skip
-        if plan.parts > 1:
-            finish = self.kernel(", ".join(letters), overlap, "_finish", updated)
-            x = min(32, 1 << (plan.kept - 1).bit_length())
-            finish[-(-plan.kept // x), (x, THREADS // x)](partial, total, *outs, plan.kept, plan.parts, plan.count)
+        first = kernel[(plan.blocks, plan.parts), plan.block]
+        if plan.parts == 1:
+            return _Planned(shape, first, sizes), arrays
+        dtype, count = self.accumulator_dtype(dtypes), plan.parts * plan.kept
+        partial = (count * STRUCT_BYTES, torch.uint8) if dtype is None else (count, dtype)
+        x = min(32, 1 << (plan.kept - 1).bit_length())
+        finish = self.kernel(", ".join(letters), overlap, "_finish", updated)[-(-plan.kept // x), (x, THREADS // x)]
+        return _Planned(shape, first, sizes, partial, finish, (plan.kept, plan.parts, plan.count)), arrays
 
 
 _sum = ReduceLoop("sum", (Parameter("x", "T"),), (Parameter("y", "T"),), "x", "a + b", "y = a", "0")
