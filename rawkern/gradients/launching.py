@@ -170,8 +170,13 @@ def begin(value: torch.Tensor, certain: tuple[int, int] | None, unset: float = 0
 def times_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, ...]:
     """How often threads go through each of the text's rows; 0: too often to write it out, or it is not certain."""
     lengths = [number_of(row.length, named, grid) for row in text.rows]
-    times = [-(-max(n or 0, 0) // row.step) for n, row in zip(lengths, text.rows, strict=True)]
+    times = _times(lengths, [row.step for row in text.rows])
     return tuple(n if n <= row.most else 0 for n, row in zip(times, text.rows, strict=True))
+
+
+def _times(lengths: Sequence[int | None], steps: Sequence[int]) -> list[int]:
+    """How often a thread goes through rows of these lengths in these steps; 0 if a length is not certain."""
+    return [-(-max(n or 0, 0) // step) for n, step in zip(lengths, steps, strict=True)]
 
 
 def threads_for(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> int | None:
@@ -184,8 +189,7 @@ def threads_for(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]
     if not lengths or None in lengths or any(row.step % text.block[0] for row in text.rows):
         return None
     for threads in (128, 256, 512) if text.sums else (64, 128, 256, 512):
-        step = [row.step // text.block[0] * threads for row in text.rows]
-        times = [-(-max(n or 0, 0) // by) for n, by in zip(lengths, step, strict=True)]
+        times = _times(lengths, [row.step // text.block[0] * threads for row in text.rows])
         if all(n <= row.most and n * row.kept < KEPT for n, row in zip(times, text.rows, strict=True)):
             return threads
     return 1024

@@ -11,6 +11,28 @@ import torch.nn.functional as F
 
 CASES: dict[str, Case] = {}
 
+#: Device functions for blocks of any size, with shared memory for a number of each warp.
+BLOCK_REDUCTIONS = r"""
+__device__ float block_sum(float v, float* part) {
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    float total = 0;
+    for (int k = 0; k < blockDim.x / 32; ++k) total += part[k];
+    __syncthreads();
+    return total;
+}
+__device__ float block_max(float v, float* part) {
+    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffff, v, o));
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    float total = part[0];
+    for (int k = 1; k < blockDim.x / 32; ++k) total = fmaxf(total, part[k]);
+    __syncthreads();
+    return total;
+}
+"""
+
 
 @dataclass(frozen=True)
 class Case:

@@ -10,6 +10,7 @@ import torch
 import rawkern
 from rawkern.gradients import launching
 from tests.gradients.all_cases import CASES
+from tests.gradients.cases import BLOCK_REDUCTIONS
 
 SOURCE = r"""
 extern "C" __global__ void scaled_rows(const float* x, const float* w, const float* b, float* y, float a, int n) {
@@ -274,32 +275,26 @@ def test_accessors_of_any_strides_and_sizes(device: str) -> None:
         derived(case.grid, (parts, 1.0, y), {"y": ones})
 
 
-ROWS = r"""
-__device__ float total(float v, float* part) {
-    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
-    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
-    __syncthreads();
-    float sum = 0;
-    for (int k = 0; k < blockDim.x / 32; ++k) sum += part[k];
-    __syncthreads();
-    return sum;
-}
+ROWS = (
+    BLOCK_REDUCTIONS
+    + r"""
 extern "C" __global__ void normalized(const float* x, float* y, int n) {
     __shared__ float part[32];
     x += blockIdx.x * n, y += blockIdx.x * n;
     float sum = 0;
     for (int c = threadIdx.x; c < n; c += blockDim.x) sum += x[c] * x[c];
-    float scale = rsqrtf(total(sum, part));
+    float scale = rsqrtf(block_sum(sum, part));
     for (int c = threadIdx.x; c < n; c += blockDim.x) y[c] = x[c] * scale;
 }
 extern "C" __global__ void weighted(const float* x, const float* w, float* y, int n) {
     __shared__ float part[32];
     float sum = 0;
     for (int c = threadIdx.x; c < n; c += blockDim.x) sum += x[blockIdx.x * n + c];
-    sum = total(sum, part);
+    sum = block_sum(sum, part);
     for (int c = threadIdx.x; c < n; c += blockDim.x) y[blockIdx.x * n + c] = x[blockIdx.x * n + c] * w[c] * sum;
 }
 """
+)
 
 
 def test_sums_of_what_one_thread_reads_in_several_lines_need_no_atomics(module) -> None:

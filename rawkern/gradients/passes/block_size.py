@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.gradients import types
+from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.extrema import maximum
 from rawkern.gradients.index import scev
 from rawkern.gradients.index.affine import Poly, constant, poly, symbol
@@ -85,6 +86,7 @@ class _Shared:
 
     kernel: Kernel
     rows: list[_Row] = field(default_factory=list)
+    uses: Counter[Value] = field(default_factory=Counter)
     users: dict[Value, list[Any]] = field(default_factory=dict)
     partial: set[Value] = field(default_factory=set)  # what a thread has of a row's sum or maximum
     loaded: set[Array] = field(default_factory=set)
@@ -100,6 +102,7 @@ class _Shared:
                 self._access(item, place.array)
             for v in operands(item):
                 self.users.setdefault(v, []).append(item)
+        self.uses = loops.totals(self.kernel)
         self._visit(self.kernel.body)
         apart = self.loaded.isdisjoint(self.stored | self.added) and self.stored.isdisjoint(self.added)
         _require(bool(self.rows) and apart)
@@ -196,7 +199,7 @@ class _Shared:
         """A variable that a row changes has to be a sum or a maximum, of which the block's is taken."""
         _require(types.is_float(c.phi.type) and self.users.get(c.phi) == [c.next] and self.users[c.next] == [loop])
         added = c.next.op == "binary" and (c.next.attr == "+" or (c.next.attr == "-" and c.next.args[0] is c.phi))
-        extremum = maximum(c, Counter({v: len(users) for v, users in self.users.items()}))
+        extremum = maximum(c, self.uses)
         reduction = "block_sum" if added else _REDUCED.get(extremum[1] if extremum else "")
         _require(_is_zero(c.init) or not added)
         self._alike(c.init)

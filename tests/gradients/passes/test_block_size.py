@@ -10,27 +10,8 @@ from rawkern.errors import NotDifferentiable
 from rawkern.gradients.derive import derive
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
+from tests.gradients.cases import BLOCK_REDUCTIONS
 
-HELPERS = r"""
-__device__ float block_sum(float v, float* part) {
-    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
-    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
-    __syncthreads();
-    float total = 0;
-    for (int k = 0; k < blockDim.x / 32; ++k) total += part[k];
-    __syncthreads();
-    return total;
-}
-__device__ float block_max(float v, float* part) {
-    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffff, v, o));
-    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
-    __syncthreads();
-    float total = part[0];
-    for (int k = 1; k < blockDim.x / 32; ++k) total = fmaxf(total, part[k]);
-    __syncthreads();
-    return total;
-}
-"""
 HEAD = "(const float* x, const float* w, const int* at, float* y, float* z, int n) {\n"
 HEAD += "    __shared__ float part[32];\n    int t = threadIdx.x, row = blockIdx.x * n;\n"
 LOOP = "for (int c = t; c < n; c += blockDim.x)"
@@ -91,14 +72,14 @@ OTHERS = {
 
 
 def text_of(body: str, block=(64, 1, 1), **options):
-    source = f'{HELPERS}extern "C" __global__ void f{HEAD}    {body}\n}}'
+    source = f'{BLOCK_REDUCTIONS}extern "C" __global__ void f{HEAD}    {body}\n}}'
     return derive(source, "f", where=Where("f.cu", "f", str), launched=Launched(block), **options)
 
 
 @pytest.fixture(scope="module")
 def module() -> rawkern.RawModule:
     return rawkern.RawModule(
-        HELPERS
+        BLOCK_REDUCTIONS
         + "\n".join(f'extern "C" __global__ void k{k}{HEAD}    {body}\n}}' for k, body in enumerate(ROWS.values()))
     )
 
