@@ -23,6 +23,8 @@ _SPECIAL = {
     "torch_atomic": ("ATen/cuda/Atomic.cuh", "THC/THCAtomics.cuh", "THC/THCDeviceUtils.cuh", "ATen/native/cuda/"),
     "torch_warp": ("ATen/cuda/DeviceUtils.cuh", "ATen/cuda/CUDAUtils", "THC/"),
 }
+#: Headers of libraries for the host that bring numbers for the device: __half, __nv_bfloat16, cuComplex.
+_BRING_NUMBERS = ("cublas", "cusolver", "cusparse", "cufft")
 _TUPLES = ("thrust/tuple.h", "thrust/pair.h")  # of Thrust, what device code uses
 _PARTS_OF_HEADERS = ("cuda_fp16.hpp", "cuda_bf16.hpp", "cuda_fp8.hpp")  # for the host compiler to include by itself
 _ON_LIBCUDACXX = ("cub/", "cuda/", "cooperative_groups", "thrust/", "cutlass/", "cute/", "nv/", "cccl/")
@@ -136,6 +138,8 @@ def _instead(one: Include, path: str | None, std: Set[str], torch: str) -> str |
         return "<rawkern/cub_device.h>"
     if path is None and name in _PARTS_OF_HEADERS:
         return f"<{name.removesuffix('pp')}>"
+    if path is None and name.startswith(_BRING_NUMBERS) and is_host_header(name):
+        return "<rawkern/library_numbers.h>"
     return "" if path is None and (name in std or is_host_header(name)) else None
 
 

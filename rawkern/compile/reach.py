@@ -17,6 +17,11 @@ from rawkern.compile.signs import MARK
 
 _WORD = re.compile(r"\.?\d[\w.]*|([A-Za-z_]\w*)")  # numbers have letters, too
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(.*)", re.S)
+#: Types of the system and of libraries for the host, whose headers the compiler does not get
+_OF_SYSTEM = (
+    r"dirent|fopen|glob_t|pid_t|pthread_\w+|rusage|sem_t|sockaddr\w*|termios|timeval|utsname"
+    r"|cufftHandle|curandGenerator_t|cusolver\w+|MPI_\w+|nccl\w+|nvtx\w+|GL(?:u?int|enum|float|sizei?)|GLFW\w+"
+)
 #: What only code for the host has; names of torch that the device has, too, are not among them
 _HOST = re.compile(
     r"<<<|\bpybind11\b|\b(?:py|caffe2?|nlohmann|fmt|Eigen)\s*::|\b(?:throw|try|catch)\b|\bcuda(?!Stream_t\b|Error_t\b)[A-Z]\w*\s*\("
@@ -26,11 +31,12 @@ _HOST = re.compile(
     r"|\b(?:AT_DISPATCH_\w+|AT_ERROR|AT_ASSERTM?|fprintf|getenv|exit|malloc|cublas\w+|cudnn\w+|cusparse\w+)\b"
     r"|\bTensor\b(?!\s*<)|\b(?:TensorOptions|IntArrayRef|TensorIterator\w*|TensorList|PyObject|CUDAGuard)\b"
     r"|\.\s*(?:data_ptr|scalar_type|packed_accessor\w*|contiguous|options|device_index)\b"
+    rf"|\b(?:{_OF_SYSTEM})\b|\bFILE\s*\*\s*[A-Za-z_]"
 )
 _SUSPICIOUS = re.compile(
     r"(?:py|pybind11|caffe2?|nlohmann|fmt|Eigen|throw|try|catch|std|at|c10|torch|AT_\w+|fprintf|getenv|exit|malloc|cu[a-z]+[A-Z]\w*"
     r"|Tensor\w*|IntArrayRef|PyObject|CUDAGuard|data_ptr|scalar_type|packed_accessor\w*|contiguous|options"
-    r"|device_index)\Z"
+    rf"|device_index|FILE|{_OF_SYSTEM})\Z"
 )
 _OF_TORCH = re.compile(r"\b(?:at|c10|torch)\s*::\s*((?:\w+\s*::\s*)*\w+)")
 _BINDING = re.compile(r"PYBIND11_|TORCH_|STABLE_TORCH|PyInit_|REGISTER_|AT_|C10_(?!LAUNCH|HOST|DEVICE|ALWAYS)")
@@ -186,14 +192,25 @@ def _reach(todo: list[Unit], by_name: dict[str, list[Unit]], even: tuple[str, ..
                     todo.append(other)
 
 
+_ARGUMENTS = r"(?:<[^()<>]*(?:<[^()<>]*>[^()<>]*)*>)"
+
+
 def _owner(unit: Unit) -> str:
-    """The name under which a declaration is reached: the class of a member that is defined outside it."""
+    """The name under which a declaration is reached."""
+    return _class_of(unit) or unit.chunk.name
+
+
+def _class_of(unit: Unit) -> str:
+    """The class of a member that is defined outside it, or of which this is a specialization; "" for others."""
     head = unit.code[: unit.chunk.head - unit.chunk.start]
+    name = re.escape(unit.chunk.name)
     if unit.chunk.kind in ("function", "variable", "declaration"):
-        match = re.search(rf"(\w+)\s*(?:<[^()]*>)?\s*::\s*~?{re.escape(unit.chunk.name)}\s*[(=;\[]", head)
+        match = re.search(rf"\b(?!template\b)(\w+)\s*{_ARGUMENTS}?\s*::\s*~?{name}\s*[(=;\[]", head)
         if match and match[1] not in unit.chunk.scopes:
             return match[1]
-    return unit.chunk.name
+    if unit.chunk.kind == "type" and re.search(rf"\b(?:class|struct|union)\s[^()]*?\b{name}\s*<", head):
+        return unit.chunk.name
+    return ""
 
 
 def _is_neutral(unit: Unit) -> bool:
@@ -216,7 +233,7 @@ def _spread(found: Sequence[Unit]) -> None:
         only: dict[str, bool] = {}
         types: set[str] = set()
         for unit in found:
-            if unit.chunk.kind != "using" and unit.chunk.name and not _is_forward(unit):
+            if unit.chunk.kind != "using" and unit.chunk.name and not _is_forward(unit) and not _class_of(unit):
                 only[unit.chunk.name] = only.get(unit.chunk.name, True) and unit.host and not unit.marked
                 if unit.chunk.kind in ("type", "alias"):
                     types.add(unit.chunk.name)
@@ -225,7 +242,8 @@ def _spread(found: Sequence[Unit]) -> None:
             unit
             for unit in found
             if not unit.host and not unit.marked
-            and (unit.words - {unit.chunk.name}) & (names & types if unit.chunk.kind in _NEUTRAL else names)
+            and (unit.words - {unit.chunk.name} | {_class_of(unit)})
+            & (names & types if unit.chunk.kind in _NEUTRAL else names)
         ]  # fmt: skip
         if not changed:
             return

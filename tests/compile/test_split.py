@@ -49,6 +49,13 @@ def _stays(text: str, code: str) -> bool:
         "struct Out { at::Tensor y; __host__ at::Tensor get() { return y; } };",
         "__host__ __device__ int sum(std::vector<int>& all) { return all.size(); }",
         "extern \"C\" int main() { return 0; }",
+        "class Timer { struct timeval start; float elapsed; };",
+        "struct Files { FILE *open; };",
+        "struct Shared { pid_t owner; glob_t files; };",
+        "template <class T> struct Error : T { void raise() { throw *this; } };\n"
+        "template <class T> Error<T>::Error() : T(\"unknown\") {}",
+        "template <class T> struct Compare { bool same(T* a) { fprintf(stderr, \"no\"); return false; } };\n"
+        "template <> struct Compare<int> { bool same(int* a) { return a[0] == 1; } };",
         "void g(float a) try { throw 1; } catch (...) { }",
         "int f(const char* s) { return s[0] == '}' ? 1 : 0; /* } */ }",
         "at::Tensor f(at::Tensor x)\n#if TORCH_VERSION_MAJOR >= 2\n",
@@ -81,6 +88,8 @@ def test_host_code_goes(code: str) -> None:
         ("enum class Mode { kSum, kMean };", ""),
         ("typedef float (*Fn)(float);", ""),
         ("union Word { float f; int i; };", ""),
+        ("template <int DIR> struct Step { static constexpr int by = DIR * 2; };", ""),
+        ("template <typename T> struct One { int n; };\ntemplate <> struct One<int> { long n; };", ""),
         ("struct alignas(16) Pack { float v[4]; };", ""),
         ("using half_t = at::Half;", ""),
         ("template <typename T> using acc = at::acc_type<T, true>;", ""),
@@ -192,6 +201,37 @@ def test_without_host_code_nothing_changes() -> None:
 def test_branches_for_the_host_do_not_count() -> None:
     code = '__host__ __device__ void fail() {\n#ifdef __CUDA_ARCH__\n__trap();\n#else\nthrow std::runtime_error("");\n#endif\n}'
     assert "__trap" in split(f"{TORCH}{code}\n{KERNEL % 'fail();'}").device
+
+
+HEADERS_OF_THE_HOST = """
+cfenv charconv clocale csetjmp cwchar execution valarray fenv.h locale.h setjmp.h wchar.h dirent.h getopt.h glob.h
+libgen.h malloc.h sched.h semaphore.h strings.h sys/mman.h sys/resource.h sys/utsname.h sys/wait.h unistd.h arpa/inet.h
+netinet/in.h GL/gl.h EGL/egl.h opencv2/opencv.hpp nvtx3/nvToolsExtCudaRt.h nvrtc.h cuda_gl_interop.h cudaGL.h
+"""
+
+
+def test_headers_of_the_system_and_of_libraries_go() -> None:
+    text = "".join(f"#include <{name}>\n" for name in HEADERS_OF_THE_HOST.split())
+    text += "#include <sys/types.h>\nint main() { struct utsname name; return uname(&name); }\n"
+    kernel = rawkern.RawKernel(f"{text}__global__ void k(ulong* x) {{ x[0] = 1; }}", "k")
+    assert kernel.signature == "void k(unsigned long *x)"
+
+
+@pytest.mark.parametrize("library", ["cublas_v2.h", "cublasLt.h", "cusolverDn.h"])
+def test_libraries_bring_the_numbers_of_the_device(library: str, device: str) -> None:
+    kernel = rawkern.RawKernel(
+        f"#include <{library}>\n"
+        "typedef __nv_bfloat16 number;\n"
+        "__global__ void k(number* x, half* y, cuComplex* z) {\n"
+        "    x[0] = (number)2.5f; y[0] = __float2half(1.5f); z[0] = cuCmulf(z[0], z[0]);\n"
+        "}\n"
+        "void run(cublasHandle_t handle) { k<<<1, 1>>>(nullptr, nullptr, nullptr); }\n",
+        "k",
+    )
+    x, y = torch.zeros(1, dtype=torch.bfloat16, device=device), torch.zeros(1, dtype=torch.half, device=device)
+    z = torch.full((1,), 1 + 2j, device=device)
+    kernel[1, 1](x, y, z)
+    assert (x.item(), y.item(), z.item()) == (2.5, 1.5, -3 + 4j)
 
 
 def test_files_are_split_together() -> None:
