@@ -55,35 +55,44 @@ class Stored(NamedTuple):
 def state_of(folder: Path, *files: Path) -> str:
     """A digest of the files in a folder, and of some others: what one state of a package is told from others by.
 
-    Every first launch waits for this, so the digest is kept for the files as the file system knows them.
+    Every first launch waits for this, so the digest is kept with the files and folders as the file system knew them. A
+    file that was added, removed or renamed shows in its folder.
     """
+    given = [str(folder), *map(str, files)]
+    key = f"state-{digest(repr(given))}"
+    stored = get_record(key)
+    if stored is not None:
+        known = stored[0]
+        with contextlib.suppress(OSError):
+            if _states(known["paths"]) == known["states"]:
+                return known["digest"]
     now = time.time_ns()
-    found = [*sorted(_known_files(folder)), *((str(path), os.stat(path)) for path in files)]
-    states = [(path, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for path, s in found]
-    key = f"state-{hashlib.sha256(repr(states).encode()).hexdigest()}"
-    known = get(key)
-    if known is not None:
-        return known.decode()
-    digest = hashlib.sha256()
-    for path, _ in found:
-        with open(path, "rb", buffering=0) as file:
-            digest.update(file.read())
-    # The clock of a file system has steps: what was changed just now may change again without looking different.
-    if all(now - changed > _SETTLED for *_, changed in states):
-        put(key, digest.hexdigest().encode())
-    return digest.hexdigest()
-
-
-def _known_files(folder: str | Path) -> list[tuple[str, os.stat_result]]:
-    """The files in a folder and those within, but for bytecode, each with what the file system knows of it."""
-    found, folders = [], [folder]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
+    folders, found, states = given[:1], [], []
+    for path in folders:  # to which those within are added
+        states += _states([path])
+        with os.scandir(path) as entries:
             for entry in entries:
                 if not entry.is_dir():
-                    found.append((entry.path, entry.stat()))
+                    found.append(entry.path)
                 elif entry.name != "__pycache__":
                     folders.append(entry.path)
+    found = [*sorted(found), *given[1:]]
+    states += _states(found)
+    content = hashlib.sha256()
+    for path in found:
+        with open(path, "rb", buffering=0) as file:
+            content.update(file.read())
+    # The clock of a file system has steps: what was changed just now may change again without looking different.
+    if all(now - changed > _SETTLED for changed in states[3::4]):
+        put_record(key, {"paths": [*folders, *found], "states": states, "digest": content.hexdigest()})
+    return content.hexdigest()
+
+
+def _states(paths: list[str]) -> list[int]:
+    """What the file system knows of files and folders: four numbers each, the last is when that changed."""
+    found: list[int] = []
+    for status in map(os.stat, paths):
+        found += (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -70,8 +71,8 @@ class Record:
         return "=" + "".join(_CODES[ty] for _, ty in self.fields[self.index(first) : self.index(last) + 1])
 
 
-def start_of(memory: bytearray) -> int:
-    """Where bytes lie, for as long as they are there and none is added.
+def start_of(memory: bytearray | array[int]) -> int:
+    """Where bytes or words lie, for as long as they are there and none is added.
 
     A buffer of ctypes has a class of its own for each size, which takes longer to make than all that is done with it.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -159,14 +159,14 @@ def is_plain(t: torch.Tensor) -> bool:
 @cache
 def preamble() -> str:
     """IR text of what native functions have in common; UnsupportedError if torch keeps what a tensor is elsewhere."""
-    return f"{TABLE.llvm}\n{TARGET.llvm}\n{readings('rawkern.base', 'native.ll')}"
+    return f"{TABLE.llvm}\n{TARGET.llvm}\n{readings(Path(__file__).with_name('native.ll'))}"
 
 
 @cache
-def readings(package: str, file: str, records: tuple[Record, ...] = ()) -> str:
+def readings(file: Path, records: tuple[Record, ...] = ()) -> str:
     """IR text of functions that read objects of Python and torch; `records`: others that it names."""
     impl, keys, storage = private.tensor_layout()
-    text = resources.files(package).joinpath(file).read_text()
+    text = file.read_text()
     offsets = {"type_offset": TYPE_OFFSET, "impl_offset": impl, "keys_offset": keys, "storage_offset": storage}
     values = {**offsets, "CPU": CPU, "CUDA": CUDA}
     return filled(text, (TABLE, TARGET, *records), values)

@@ -6,7 +6,7 @@ import re
 
 MARK = re.compile(r"\b__(?:global|device|constant|shared|managed)__\b")
 # What tells that a source has code for the host; the compiler's own words about other host code say more.
-SIGN = re.compile(r"<<<|\bdim3\s+\w+\s*\(|\b(?:at|torch|c10|pybind11)\s*::|\b(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\b")
+SIGN = re.compile(r"<<<|\b(?:dim3\s+\w+\s*\(|(?:at|torch|c10|pybind11)\s*::|(?:PYBIND11_MODULE|TORCH_LIBRARY\w*)\b)")
 _NAMED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.M)
 TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "TH/", "pybind11/")
 _OF_THE_C_LIBRARY = """

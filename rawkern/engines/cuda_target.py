@@ -10,7 +10,7 @@ import functools
 import os
 import struct
 from collections.abc import Callable
-from importlib import resources
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -166,7 +166,7 @@ def _entries() -> tuple[int, int]:
 def _go() -> int:
     """The function that native launches call with a `CUDA_TARGET`."""
     table.table()
-    text = resources.files("rawkern.engines").joinpath("cuda.ll").read_text()
+    text = Path(__file__).with_name("cuda.ll").read_text()
     text = filled(text, (CUDA_TARGET,), {"DONE": DONE, "DECLINED": DECLINED, "CUDA": CUDA})
     loaded = LoadedObject(stored_object(f"{CUDA_TARGET.llvm}\n{text}"))
     table.keep(loaded)

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rawkern.arguments.accessors import native_accessor
@@ -81,7 +81,7 @@ class Entries(NamedTuple):
 @cache
 def entries() -> Entries:
     """Load what all launchers have in common."""
-    body = resources.files("rawkern.launch").joinpath("launcher.ll").read_text()
+    body = Path(__file__).with_name("launcher.ll").read_text()
     text = filled(body, _RECORDS, {"type_offset": TYPE_OFFSET, "iter": ITER})
     loaded = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), QUICK)
     found = Entries(*loaded.addresses(*(f"rk_{name}" for name in Entries._fields)))
@@ -170,7 +170,7 @@ def _text(signature: Signature) -> str:
     files = [file for file, there in (("structs.ll", structs or listed), ("lists.ll", listed)) if there]
     parts = {
         "records": "\n".join(record.llvm for record in (LAUNCHER, PLAN, LISTED)),
-        "readings": "\n".join((preamble(), *(readings("rawkern.launch", file, (LISTED,)) for file in files))),
+        "readings": "\n".join((preamble(), *(readings(Path(__file__).with_name(file), (LISTED,)) for file in files))),
         "lists": lists.memory(listed),
         "no_lists": lists.begin(listed),
         "listed": lists.end(listed, listed_at(signature.size)),
@@ -189,7 +189,7 @@ def _text(signature: Signature) -> str:
         "DONE": DONE,
         "UNFINISHED": UNFINISHED,
     }
-    text = resources.files("rawkern.launch").joinpath("launch.ll").read_text()
+    text = Path(__file__).with_name("launch.ll").read_text()
     return filled("\n".join(line for line in text.splitlines() if not line.startswith(";")), _RECORDS, parts)
 
 

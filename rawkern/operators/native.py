@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,7 +87,7 @@ def _code() -> LoadedObject:
     records = (WATCH, ROW, MAP, FORWARD, PLAN, TARGET, TABLE)
     parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "WORDS": block_size(8 * MOST) // 8, "DONE": DONE}
     parts |= {"UNFINISHED": UNFINISHED, "CPU": CPU, "type_offset": TYPE_OFFSET}
-    text = filled(resources.files("rawkern.operators").joinpath("native.ll").read_text(), records, parts)
+    text = filled(Path(__file__).with_name("native.ll").read_text(), records, parts)
     loaded = LoadedObject(stored_object("\n".join([*(record.llvm for record in records[:-2]), preamble(), text])))
     keep(loaded)
     return loaded

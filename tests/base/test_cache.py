@@ -273,4 +273,25 @@ def test_state_of_files(folder: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         path.write_text(path.name.upper())
         os.utime(path, ns=times)
         states.append(cache.state_of(package, other))
-    assert len(set(states)) == 3
+    assert len(set(states)) == 3 and cache.state_of(package, other) == states[-1]
+    new = package / "inner" / "c.py"
+    new.write_text("new")
+    states.append(cache.state_of(package, other))
+    os.replace(new, package / "A.py")  # read at another place
+    states.append(cache.state_of(package, other))
+    assert len(set(states)) == 5
+    (package / "A.py").unlink()
+    assert cache.state_of(package, other) == states[2]
+
+
+def test_a_state_of_unchanged_files_is_found_without_reading_them(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "package" / "inner").mkdir(parents=True)
+    for name in ("a.py", "inner/b.py"):
+        (tmp_path / "package" / name).write_text(name)
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 10**10)
+    state = cache.state_of(tmp_path / "package")
+    monkeypatch.setattr(os, "scandir", None)
+    assert cache.state_of(tmp_path / "package") == state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from rawkern.base.records import DECLINED, DONE, ROOM, TARGET, UNFINISHED, Record, filled
 
@@ -364,11 +364,11 @@ def runtime(
     """
     kind = ("warps", "waiting") if waiting else ("plain",)
     names = "runtime.ll", *(f"runtime_{part}.ll" for part in ("launch", *kind))
-    package = resources.files("rawkern.engines.cpu.runtime")
+    folder = Path(__file__).with_name("runtime")
     values = {**_FRAME[machine], **REASONS, **_NUMBERS, "barrier_opens": barrier_opens, "cluster_opens": cluster_opens}
     values["block_begins"] = block_begins
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
-    text = filled("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values(), values)
+    text = filled("\n".join((folder / n).read_text() for n in names), RECORDS.values(), values)
     assembly = "\n".join(f'module asm "{line}"' for line in _SWITCH[machine].strip().splitlines() if assembler)
     here = [_switch_here(machine, wide, assembler and not quick)] if waiting else []
     return "\n".join([assembly, *(r.llvm for r in RECORDS.values()), _FLOAT_DECLARE[machine], *here, text])

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import os
 import weakref
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -92,10 +93,10 @@ class Memory(Session):
     def __init__(self, target: Any):
         owner, self.table = target.owner, target.code.table
         self._owner, self._of = owner, weakref.ref(target)  # which holds this
-        self._recent = (ctypes.c_uint64 * (self.table["unknown"] + 1))()
+        self._recent = array("Q", [0] * (self.table["unknown"] + 1))
         self._recalled: list[recall.Recalled] = []  # the last is that of the record
         self._led = False  # whether an answer has asked the host for tensors
-        self._heads: list[Any] = []  # of the chains of calls of each block's warps
+        self._heads: list[array[int]] = []  # of the chains of calls of each block's warps
         #: Where among the parameters addresses stand: their names and types, the parameters; the members of structs.
         self._pointers: dict[int, tuple[str, CType, str]] = {}
         self._members: set[int] = set()
@@ -118,10 +119,10 @@ class Memory(Session):
         self._fixed = (*self._variables.values(), *own)
         if self.table["heap"]:
             _open_heap()
-        self._tables = {"pointers": _words(rows)}
+        self._tables: dict[str, Any] = {"pointers": _words(rows)}
         self.record = Filled(
-            self.layout, pointers=ctypes.addressof(self._tables["pointers"]), npointers=len(rows),
-            heap=_heap().address, recent=ctypes.addressof(self._recent), nrecent=len(self._recent),
+            self.layout, pointers=start_of(self._tables["pointers"]), npointers=len(rows),
+            heap=_heap().address, recent=start_of(self._recent), nrecent=len(self._recent),
             listed=target.params_address + listed_at(owner.signature.size),
         )  # fmt: skip
         readable, writable = ([(p.address, p.size) for p in self._fixed if not p.read_only or all_] for all_ in (1, 0))
@@ -136,8 +137,8 @@ class Memory(Session):
     def block(self, shared_total: int) -> int:
         if not self.table["frames"]:
             return 0
-        self._heads.append((ctypes.c_uint64 * self._target.nwarps)())
-        return ctypes.addressof(self._heads[-1])
+        self._heads.append(array("Q", [0] * self._target.nwarps))
+        return start_of(self._heads[-1])
 
     def usual(self, pieces: Sequence[Piece]) -> bool:
         """Whether what addresses lead to is what it is for native launches.
@@ -159,7 +160,7 @@ class Memory(Session):
             (p.address, p.size) for p in own if not any(p.address < x.end and x.address < p.end for x in locked)
         ]
         count, tables = self._tables_of(readable, writable)
-        read, written = (ctypes.addressof(table) + 16 for table in tables)
+        read, written = (start_of(table) + 16 for table in tables)
         found = Filled(LISTED, count=count, readable=read, writable=written)
         return found.address, (found, tables)
 
@@ -267,13 +268,13 @@ class Memory(Session):
         """Have tables of memory that may be read, and be written, in the record; returns how many rows each has."""
         rows, new = self._tables_of(readable, writable)
         self._tables[name] = [*new, *self._tables.get(name, ())]  # an interrupt may leave the record as it was
-        starts = (ctypes.addressof(table) + 16 for table in new)
+        starts = (start_of(table) + 16 for table in new)
         self.record.set(**dict(zip((name, f"{name}_writable"), starts, strict=True)))
         self._tables[name] = new
-        ctypes.memset(self._recent, 0, ctypes.sizeof(self._recent))
+        ctypes.memset(start_of(self._recent), 0, 8 * len(self._recent))
         return rows
 
-    def _tables_of(self, readable: Ranges, writable: Ranges) -> tuple[int, list[Any]]:
+    def _tables_of(self, readable: Ranges, writable: Ranges) -> tuple[int, list[array[int]]]:
         """Tables of memory that may be read, and be written, of as many rows each, after an empty one."""
         tables = _joined(readable), _joined(writable)
         rows = max(map(len, tables))
@@ -413,9 +414,8 @@ def _word(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
 
 
-def _words(rows: Sequence[tuple[int, int]]) -> Any:
-    numbers = [x for row in rows for x in row]
-    return (ctypes.c_uint64 * max(len(numbers), 1))(*numbers)
+def _words(rows: Sequence[tuple[int, int]]) -> array[int]:
+    return array("Q", [x for row in rows for x in row] or [0])
 
 
 @cache

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib import resources
+from pathlib import Path
 
 from rawkern.base.records import extents_at, filled
 from rawkern.engines.cpu.analysis.plan import Plan
@@ -37,7 +37,7 @@ FILLED = 64  # bytes of memory from malloc that get a pattern: more would be fel
 
 def runtime() -> str:
     """LLVM IR of what comparisons that fail call: an object file of its own, loaded once for all kernels."""
-    text = resources.files("rawkern.engines.cpu.checker").joinpath("guard.ll").read_text()
+    text = Path(__file__).with_name("guard.ll").read_text()
     values = {**KINDS, "BOUNDS": REASONS["BOUNDS"], "LANES": ramp("i64", 1).ref, "BITS": BITS}
     records = (BAR, BLOCK, LAUNCH, WORKER, MEMORY, HEAP, FRAME, TOUCHED)
     return "\n".join([*(record.llvm for record in records), filled(text, records, values), pattern.runtime()])

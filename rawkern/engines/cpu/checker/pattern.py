@@ -6,7 +6,7 @@ and no address begins so. NaNs of floats and halves cannot be signaling as well:
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 
 from rawkern.base.records import filled
 from rawkern.engines.cpu.analysis.plan import Plan
@@ -26,7 +26,7 @@ RECORDS = (BAR, BLOCK, LAUNCH)  # which it needs
 
 def runtime() -> str:
     """LLVM IR of the functions that fill memory, a part of an instrument's own object file."""
-    text = resources.files("rawkern.engines.cpu.checker").joinpath("pattern.ll").read_text()
+    text = Path(__file__).with_name("pattern.ll").read_text()
     return filled(text, (BLOCK, LAUNCH), {"POSITIVE": POSITIVE, "NEGATIVE": NEGATIVE - (1 << 64)})
 
 

@@ -6,7 +6,7 @@ import ctypes
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -113,7 +113,7 @@ def entry() -> int:
         table()
     except UnsupportedError:
         return 0
-    body = resources.files("rawkern.engines.cpu.checker").joinpath("recall.ll").read_text()
+    body = Path(__file__).with_name("recall.ll").read_text()
     records = (LAUNCH, MEMORY, LED_TO, LISTED)
     body = filled(body, (*records, TABLE), {"data_offset": data, "nbytes_offset": nbytes})
     text = "\n".join([*(record.llvm for record in records), readings, body])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
@@ -247,9 +247,8 @@ def sources() -> dict[Any, str]:
         sync,
     )
 
-    package = resources.files("rawkern.engines.cpu.checker.native")
     modules = (runtime, sync, clusters, asynchronous, locks, conflicts, order, access)
-    return {m: package.joinpath(f"{m.__name__.rpartition('.')[2]}.py").read_text() for m in modules}
+    return {m: Path(str(m.__file__)).read_text() for m in modules}
 
 
 def checker() -> str:
@@ -277,6 +276,6 @@ def connection() -> str:
     from rawkern.base.records import filled
     from rawkern.engines.cpu.checker.native import scalar
 
-    text = resources.files("rawkern.engines.cpu.checker.native").joinpath("runtime.ll").read_text()
+    text = (Path(__file__).with_name("native") / "runtime.ll").read_text()
     declarations = [scalar.declared(source) for source in sources().values()]
     return "\n".join([CHECK.llvm, *declarations, filled(text, (CHECK, BLOCK))])

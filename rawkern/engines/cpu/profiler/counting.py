@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from rawkern.base.records import filled
@@ -28,9 +28,8 @@ _ENDS = ("llvm.umin", "llvm.umax")
 
 def runtime() -> str:
     """LLVM IR of what looks at a warp's addresses."""
-    package = resources.files("rawkern.engines.cpu.profiler")
     names = ("counts.ll", "counts_shared.ll", "counts_trace.ll")
-    text = "\n".join(package.joinpath(name).read_text() for name in names)
+    text = "\n".join(Path(__file__).with_name(name).read_text() for name in names)
     values = {f"NEXT{n}": f"<{', '.join(f'i32 {k ^ n}' for k in range(LANES))}>" for n in (1, 2)}
     values |= {"LANES": ramp("i64", 1).ref, "ROW": str(ROW)}
     return "\n".join([PROFILE.llvm, RANGE.llvm, ACCESS.llvm, filled(text, (LAUNCH, PROFILE, RANGE, ACCESS), values)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from rawkern.arguments.tensor_map import MAGIC
 from rawkern.base.records import filled
@@ -156,7 +156,7 @@ def _reducer(m: Module, what: str) -> str:
 
 @cache
 def _text() -> str:
-    text = resources.files("rawkern.engines.cpu.emit.memory").joinpath("tensor.ll").read_text()
+    text = Path(__file__).with_name("tensor.ll").read_text()
     return filled(text, values=_VALUES)
 
 
