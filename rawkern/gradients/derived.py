@@ -129,6 +129,7 @@ class Derived:
         if right is not self:
             return right(grid, args, grads)
         self.check_overlaps(named)
+        in_bytes = {n for n, v in named.items() if isinstance(v, torch.Tensor) and v.dtype == torch.uint8}
         named, grads = verify.floats(named, self._text), verify.floats(grads, self._text)
         run = self.launch(named, shape)
         names = {n for kind, n in self.parameters if kind == "grad" and n not in self.wrt} | set(self.before.values())
@@ -150,7 +151,8 @@ class Derived:
             run.run(self.block, packed)
             for name in self.rest:
                 found[name] += read[self.before[name]]
-        found = {n: verify.packed(self._rounded(g, named[n]), n, self._text) for n, g in found.items()}
+        found = {n: self._rounded(g, named[n]) for n, g in found.items()}
+        found = {n: verify.packed(g, n, self._text) if n in in_bytes else g for n, g in found.items()}
         return {n: found[n] for n in self.wrt}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:

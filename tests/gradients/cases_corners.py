@@ -132,3 +132,20 @@ def bound(x, w, y, n):
 def counted_by_empty_loops(x, w, y, n, m):
     rounded = (torch.arange(32, device=x.device) + m - 1) // m * m
     return {"y": x[rounded] * w[:32] + sum((x[j : j + 32] * w[j]).sin() for j in range(5 * (n - 1)))}
+
+
+@case("""extern "C" __global__ void from_both_ends(const float* x, const float* w, float* y, unsigned n) {
+        int i = threadIdx.x;
+        float s = 0.0f;
+        for (unsigned a = 0, b = 7; a < b; a++, --b) s += x[(i + 3 * a) % n] * w[(i + 5 * b) % n];
+        for (int lo = 0, hi = 9; lo < hi; lo += 2, hi -= 1) s += x[i + lo] * w[hi];
+        y[i] = s;
+    }""", 32, 1, lambda r: (r(64), r(64), r(32), 31))  # fmt: skip
+def from_both_ends(x, w, y, n):
+    i = torch.arange(32, device=x.device)
+    ends = ((a, 7 - a) for a in range(4))
+    rows = ((0, 9), (2, 8), (4, 7))
+    return {
+        "y": sum(x[(i + 3 * a) % n] * w[(i + 5 * b) % n] for a, b in ends)
+        + sum(x[lo : lo + 32] * w[hi] for lo, hi in rows)
+    }

@@ -119,6 +119,28 @@ def test_structs_in_memory_are_bytes_and_so_are_their_gradients() -> None:
     torch.testing.assert_close(grads["in"].view(torch.float32), right)
 
 
+def test_floats_that_are_read_as_structs_have_gradients_of_their_shape() -> None:
+    """Also the second ones of an operator."""
+    n = 40
+    bodies = (torch.rand(n, 7, generator=torch.Generator().manual_seed(1)) + 0.5).requires_grad_()
+    kernel = rawkern.RawKernel(BODIES, "energy")
+
+    @rawkern.op("test::energy_of_bodies", backward="derive")
+    def energy(bodies: torch.Tensor) -> torch.Tensor:
+        out = bodies.new_empty(len(bodies))
+        kernel[2, 32](bodies, out, len(bodies))
+        return out
+
+    total = 0.5 * bodies[:, 6] * bodies[:, 3:5].square().sum(1)
+    args = (bodies.detach(), torch.empty(n), n)
+    found = kernel.derive(block=32)(2, args, {"out": torch.ones(n)})
+    (right,) = torch.autograd.grad(total.sum(), bodies, create_graph=True)
+    (ours,) = torch.autograd.grad(energy(bodies).sum(), bodies, create_graph=True)
+    torch.testing.assert_close(found["in"], right)
+    torch.testing.assert_close(ours, right)
+    torch.testing.assert_close(*(torch.autograd.grad(g.square().sum(), bodies)[0] for g in (ours, right)))
+
+
 LOCAL = """
 template <typename T> struct Point {
     T x, y;

@@ -30,7 +30,9 @@ def key_of_loop(inner: Loop, loop: Loop | None, phi: Value | None = None) -> Any
     phi = phi or next((a for a in args if a in steps), None)
     if inner is loop or test.op != "binary" or phi not in args or phi not in steps:
         return None
-    parts = [key(v, loop) for v in (*steps[phi], *(a for a in args if a is not phi))]
+    # A bound that grows as well is what it starts with and its step: its key would ask for this one.
+    bound = [part for a in args if a is not phi for part in steps.get(a, (a,))]
+    parts = [key(v, loop) for v in (*steps[phi], *bound)]
     return None if None in parts else ("phi", test.attr, args.index(phi), *parts)
 
 
