@@ -26,10 +26,13 @@ def __getattr__(name: str) -> Any:
     if home is None:
         # `name` and `obj`: the traceback then says which name is meant.
         raise AttributeError(f"module 'rawkern' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    if home == "rawkern":
-        value = importlib.import_module(f"rawkern.{name}")
-    else:
-        value = getattr(importlib.import_module(home), name)
+    from rawkern.base.scopes import uncollected
+
+    with uncollected:
+        if home == "rawkern":
+            value = importlib.import_module(f"rawkern.{name}")
+        else:
+            value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

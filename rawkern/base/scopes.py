@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -78,3 +79,24 @@ def _method_of(function: Any) -> Any:
 # It takes the scope alone and leaves the other arguments, as functions of C's may.
 _NEXT = ctypes.PYFUNCTYPE(ctypes.py_object, *[ctypes.py_object] * 4)(("PyIter_Next", ctypes.pythonapi))
 Scope.__exit__ = _method_of(_NEXT)  # type: ignore[method-assign]
+
+
+class _Uncollected(Scope):
+    """Python does not look for garbage while objects are made of which none is that: modules, or lowered code.
+
+    Many of them would have it look through all objects there are, which takes 0.1 s once torch is imported.
+    """
+
+    __slots__ = ()
+
+    def _begin(self, token: list[Any]) -> None:
+        if gc.isenabled():
+            token.append(True)
+            gc.disable()
+
+    def _end(self, token: list[Any]) -> None:
+        if token:
+            gc.enable()
+
+
+uncollected = _Uncollected()

@@ -29,10 +29,12 @@ def run(code: str, *, cwd: Path | None = None, path: str | None = None) -> str:
 
 def test_import_is_light() -> None:
     code = (
-        "import sys, time, torch; t = time.perf_counter(); import rawkern; t = time.perf_counter() - t;"
-        "print(t < 0.1, [m for m in ('cupy', 'llvmlite', 'ml_dtypes', 'platformdirs') if m in sys.modules])"
+        "import gc, sys, time, torch; t = time.perf_counter(); import rawkern; t = time.perf_counter() - t;"
+        "print(t < 0.1, [m for m in ('cupy', 'llvmlite', 'ml_dtypes', 'platformdirs') if m in sys.modules]);"
+        "gc.collect(); collections = []; gc.callbacks.append(lambda phase, info: collections.append(info));"
+        "rawkern.square; print([c for c in collections if c['generation']], gc.isenabled())"
     )
-    assert run(code) == "True []"
+    assert run(code) == "True []\n[] True"
 
 
 @pytest.mark.parametrize("name", ["nn", "optim", "testing"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import re
@@ -10,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rawkern.base import cache as disk
 from rawkern.base.forking import Lock
 from rawkern.base.llvm import Cpu, LoadedObject, binding, host, object_file, optimization
-from rawkern.base.scopes import Scope
+from rawkern.base.scopes import uncollected
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.needs import ModuleNeeds, Needs
 from rawkern.engines.cpu.records import Globals
@@ -27,20 +26,6 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.ptx.data import Ptx
 
 
-class _Uncollected(Scope):
-    """Python does not look for garbage: lowering makes hundreds of thousands of objects, of which none is that."""
-
-    def _begin(self, token: list[Any]) -> None:
-        if gc.isenabled():
-            token.append(True)
-            gc.disable()
-
-    def _end(self, token: list[Any]) -> None:
-        if token:
-            gc.enable()
-
-
-_uncollected = _Uncollected()
 _lock = Lock()
 _resident: list[LoadedObject] = []  # schedulers, instruments' own code, functions of the library
 _linked: dict[str, int] = {}  # bytes of the library's functions that are found, by symbol
@@ -179,7 +164,7 @@ class Translation:
         from rawkern.engines.cpu.analysis.plan import make_plan
         from rawkern.engines.cpu.emit.program import lower
 
-        with _uncollected:
+        with uncollected:  # hundreds of thousands of objects
             plan = make_plan(self.parsed(), kernel, layout, tid_shape)
             return lower(plan, cpu.arithmetic(), instrument, repr(astuple(cpu)))
 
