@@ -2,8 +2,8 @@
 
 Types and standard headers that nvcc includes by itself, or has from headers for the host; functions of <cmath> with
 integers or numbers of two types; function objects of older CUBs; constexpr functions without ``__device__`` and generic
-lambdas. Only what a failed compilation asked for is added, so a source that has declarations of its own, whatever they
-are, compiles with these alone.
+lambdas; compound literals of C. Only what a failed compilation asked for is added, so a source that has declarations
+of its own, whatever they are, compiles with these alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from rawkern.compile import diagnostics, shims
+from rawkern.compile import declarations, diagnostics, shims
 from rawkern.compile.source import Source
 
 HEADER = "rawkern/nvcc.h"  # the name under which the declarations are included before the source
@@ -77,6 +77,7 @@ class Dialect:
     names: tuple[str, ...] = ()  # those to declare
     default_device: bool = False  # take functions that are not annotated for __device__ ones
     light: bool = False  # of std, take what a small header has
+    literals: bool = False  # take compound literals of C in the source, (float2){x, y}
 
     @property
     def header(self) -> str:
@@ -102,7 +103,34 @@ class Dialect:
             return replace(self, names=(*self.names, *missing), light=False)
         if self.light:
             return replace(self, light=False)
+        if not self.literals and any("expected an expression" in one.text for one in problems):
+            return replace(self, literals=without_literals(source.text) != source.text)
         return replace(self, default_device=self.default_device or _host_is_for_device(source, problems, log))
+
+
+_LITERAL = re.compile(r"\(\s*(?:struct\s+|union\s+)?((?:\w+\s*::\s*)*[A-Za-z_]\w*(?:<[^()<>{};]*>)?)\s*\)(?=\s*\{)")
+_BEFORE_A_LITERAL = re.compile(
+    r"(?:[=,({?:&|+\-*/%!<>~^]|\breturn|#[ \t]*define[ \t]+\w+(?:\([^()\n]*\))?)[ \t\\\n]*\Z"
+)
+_OPERATOR = re.compile(r"\boperator\s*\W+\Z")  # what follows it are parameters
+
+
+def without_literals(text: str) -> str:
+    """A text in which compound literals of C are C++'s, as long as they were: `` float2 {x}`` for ``(float2){x}``.
+
+    What stands before a parenthesis tells whether it may be anything else, such as a condition or parameters.
+    """
+    code, directives = declarations.blanked(text)
+    for one in directives:  # a macro may stand for a literal
+        if re.match(r"[ \t]*#[ \t]*define\b", one.text):
+            code = code[: one.start] + one.text + code[one.end :]
+    for match in reversed(list(_LITERAL.finditer(code))):
+        start, end = match.span()
+        before = code[max(0, start - 200) : start]
+        if _BEFORE_A_LITERAL.search(before) and not _OPERATOR.search(before):
+            spaces = [re.sub(r"[^\n]", " ", part) for part in (code[start : match.start(1)], code[match.end(1) : end])]
+            text = text[:start] + match[1].join(spaces) + text[end:]
+    return text
 
 
 def _host_is_for_device(source: Source, problems: list[diagnostics.Problem], log: str) -> bool:

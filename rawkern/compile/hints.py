@@ -134,6 +134,9 @@ _HINTS = (
 )  # fmt: skip
 
 
+_DESIGNATED = re.compile(r"[{,]\s*\.\s*[A-Za-z_]\w*\s*=[^=]")
+
+
 def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
     """Return the hint for an error in a file, "" where there is none; `searched` are the include directories."""
     searched = tuple(searched)
@@ -149,6 +152,8 @@ def _hint(text: str, file: str, source: Source, searched: tuple[str, ...]) -> st
         return _for_host(os.path.basename(file))
     if match := _NO_FILE.search(text):
         return _missing_file(match[1], source, searched)
+    if text == "expected an expression" and _DESIGNATED.search(source.text):
+        return 'members are initialized by name, {.x = 1}, since C++20: pass options=("-std=c++20",)'
     if text == "missing closing quote" and source.path is None:
         return 'a \\n in the Python string ends the line here; make it a raw string, r"""...""", or write \\\\n'
     for pattern, words in _HINTS:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.compile import helper, pch, shims
-from rawkern.compile.dialect import HEADER, Dialect
+from rawkern.compile.dialect import HEADER, Dialect, without_literals
 from rawkern.compile.files import own_sources, read_text
 from rawkern.compile.hostcode import device_code
 from rawkern.compile.source import Source
@@ -58,9 +58,10 @@ def _run(
 ) -> Result:
     code = device_code(source)
     options = [*_options(source, arch), *dialect.options, *extra]
+    text = without_literals(code.text) if dialect.literals else code.text
 
     def compiled(headers: dict[str, str], *more: str) -> Result:
-        program = code.text + append, source.name, headers, expressions, arch.startswith("sm_")
+        program = text + append, source.name, headers, expressions, arch.startswith("sm_")
         return _compiled(source, [*options, *more], program, dialect)
 
     headers = shims.needed(source.local_names) | {HEADER: dialect.header} | dict(code.headers)
@@ -110,8 +111,11 @@ def include_path(source: Source) -> tuple[str, ...]:
     return (*source.include_dirs, *toolchain().include_dirs)
 
 
-# Keywords of nvcc's host compilers that NVRTC lacks; it knows __volatile__ and __inline__. One has no meaning.
-_KEYWORDS = ("-D__asm__=asm", "-D__asm=asm", "-D__volatile=volatile", "-D__extension__=")
+# Keywords of nvcc's host compilers that NVRTC lacks; it knows __volatile__ and __inline__. Two have no meaning.
+_KEYWORDS = (
+    "-D__asm__=asm", "-D__asm=asm", "-D__volatile=volatile", "-D__const__=const", "-D__const=const",
+    "-D__signed__=signed", "-D__signed=signed", "-D__extension__=", "-Dregister=",
+)  # fmt: skip
 # How many cases NVIDIA's CCCL spells out of what it else does by recursion: 10 for nvcc, which is slow at it. NVRTC is
 # as slow, and would get 16: half the time of <cooperative_groups.h>, <cuda/std/...> and <cub/cub.cuh>.
 _AS_NVCC = "-D_CCCL_META_UNROLL_LIMIT=10"

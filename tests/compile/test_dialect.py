@@ -536,3 +536,41 @@ def test_every_builtin_of_the_header_is_for_a_call() -> None:
     assert len(one) > 30
     calls = " + ".join(f"(double){name}(0.5f) + (double){name[:-1]}(0.5)" for name in one)
     _compile(f"__global__ void k(double* x) {{ x[0] = {calls}; }}")
+
+
+def test_keywords_of_the_compilers_of_the_host(device: str) -> None:
+    code = (
+        "register int a = x[0]; __const int b = a; __const__ __signed__ char c = -1; __signed int d = b; y[0] = d * c;"
+    )
+    assert _values(KERNEL % code, [7], device, 1) == [-7]
+
+
+LITERALS = """
+#define ONE (int2){ 1, \\
+    -1 }
+#define PAIR(a, b) (int2){a, b}
+struct P { int a, b; };
+namespace own { template <class T> struct Box { T v; }; }
+__device__ int2 twice(int a) { return (int2){ a, 2 * a }; }
+__device__ bool operator==(P, P) { return true; }
+__device__ int three(int) { return 3; }
+"""
+
+
+def test_compound_literals(device: str) -> None:
+    code = LITERALS + KERNEL % (
+        "int2 v = (int2){x[0], 2}; int n = (1);\n"
+        "if (n) { v.x += 1; } while (n) { break; } switch (n) { case 1: break; }\n"
+        "P p = (struct P) { 5, 6 }; own::Box<int> box = (own::Box<int>){7}; auto l = [&](int) { return three(n); };\n"
+        "y[0] = v.x + v.y; y[1] = (n ? ONE : (int2){3, 4}).y; y[2] = PAIR(8, 9).y + twice(10).y; // (int2){1}\n"
+        "y[3] = p.b + box.v + l(0) + (p == (P){0, 0});"
+    )
+    assert _values(code, [20], device) == [23, -1, 29, 17]
+    error = _rejected(code + "\nint main() {}")
+    assert error.line == 15  # as in the source
+
+
+def test_members_by_name_need_a_newer_standard() -> None:
+    code = KERNEL % "int2 v = {.x = x[0], .y = 2}; y[0] = v.x;"
+    assert 'options=("-std=c++20",)' in str(_rejected(code))
+    _compile(code, options=("-std=c++20",))

@@ -135,8 +135,8 @@ def counted_by_empty_loops(x, w, y, n, m):
 
 
 @case("""extern "C" __global__ void from_both_ends(const float* x, const float* w, float* y, unsigned n) {
-        int i = threadIdx.x;
-        float s = 0.0f;
+        register int i = threadIdx.x;
+        register float s = 0.0f;
         for (unsigned a = 0, b = 7; a < b; a++, --b) s += x[(i + 3 * a) % n] * w[(i + 5 * b) % n];
         for (int lo = 0, hi = 9; lo < hi; lo += 2, hi -= 1) s += x[i + lo] * w[hi];
         y[i] = s;

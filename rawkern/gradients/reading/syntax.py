@@ -106,10 +106,9 @@ class Where:
 
 
 def words(node: Any) -> set[str]:
-    """Keywords and qualifiers that stand directly in a node."""
-    return {
-        text_of(c) for c in node.children if not c.is_named or c.type in ("type_qualifier", "storage_class_specifier")
-    }
+    """Keywords and qualifiers that stand directly in a node; ``register`` has no meaning."""
+    plain = ("type_qualifier", "storage_class_specifier")
+    return {text_of(c) for c in node.children if not c.is_named or c.type in plain} - {"register"}
 
 
 def identifier(declarator: Any) -> str | None:
