@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +24,7 @@ from rawkern.formulas.axes import (
     structs,
 )
 from rawkern.formulas.blame import in_formula
+from rawkern.formulas.broadcasting import joint_strides, torch_strides
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
 from rawkern.formulas.parameters import Parameter, c_name, parse_parameters
 from rawkern.formulas.promotion import joint_shape
@@ -268,17 +268,6 @@ def _outputs(name: str, tensors: list[torch.Tensor], dtypes: list[torch.dtype], 
     shape = joint_shape(name, [t.shape for t in tensors])
     if indexed:
         return [torch.empty(shape, dtype=d, device=device) for d in dtypes]
-    find = _joint_strides.__wrapped__ if in_fake_op() else _joint_strides  # what stands for any size has no hash
+    find = torch_strides if in_fake_op() else joint_strides
     strides = find(tuple([(t.shape, t.stride()) for t in tensors]))
     return [torch.empty_strided(shape, strides, dtype=d, device=device) for d in dtypes]
-
-
-@functools.lru_cache(maxsize=1024)
-def _joint_strides(layouts: tuple[tuple[torch.Size, tuple[int, ...]], ...]) -> tuple[int, ...]:
-    """Return the strides that torch's elementwise operators choose for tensors of these shapes and strides.
-
-    torch finds them in Python, which takes longer than the kernel.
-    """
-    metas = [torch.empty_strided(shape, strides, device="meta") for shape, strides in layouts]
-    added = functools.reduce(torch.add, metas, metas[0])  # at least once: one that is expanded has no layout
-    return added.stride()

@@ -13,6 +13,7 @@ from torch.compiler import is_dynamo_compiling
 
 from rawkern.arguments.memory import dtype_name, reject_layout
 from rawkern.base.operator_state import in_fake_op
+from rawkern.formulas.broadcasting import broadcast
 from rawkern.formulas.parameters import Parameter, check_dtype
 
 Argument = torch.Tensor | complex | np.generic  # an int, a bool and a float are complex to type checkers
@@ -33,7 +34,7 @@ def joint_shape(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
         return first
     known = not (in_fake_op() or is_dynamo_compiling())  # what stands for any size has no hash
     try:
-        return _broadcast(*shapes) if known else torch.broadcast_shapes(*shapes)
+        return broadcast(*shapes) if known else torch.broadcast_shapes(*shapes)
     except RuntimeError as error:
         if type(error) is not RuntimeError:  # torch's own, of sizes that it does not know yet
             raise
@@ -41,12 +42,6 @@ def joint_shape(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
         raise RuntimeError(
             f"{name}: shapes {given} do not broadcast; sizes of an axis, counted from the last one, are equal or 1"
         ) from None
-
-
-@functools.lru_cache(maxsize=1024)
-def _broadcast(*shapes: torch.Size) -> torch.Size:
-    """As `torch.broadcast_shapes`, which takes longer than the kernel."""
-    return torch.broadcast_shapes(*shapes)
 
 
 def prepare(

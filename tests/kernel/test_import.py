@@ -54,12 +54,17 @@ def test_code_from_the_disk_cache_needs_no_compiler() -> None:
         "x = torch.ones(3)\n"
         "k.forall(3)(3, 2.0, x, x.clone())\n"
         "rawkern.square(x)\n"
-        "print([m for m in sys.modules if m.startswith(NOT_NEEDED)])"
+        "print([m for m in sys.modules if m.startswith(NOT_NEEDED)])\n"
+        "add = rawkern.elementwise('T x, T y', 'T z', 'z = x + y', 'import_add')\n"
+        "total = rawkern.reduction('T x', 'T y', 'x', 'a + b', 'y = a', '0', 'import_total')\n"
+        "x = torch.ones(2, 3, requires_grad=True)\n"
+        "total(add(x.t(), x[0, :, None]), dim=0).sum().backward()\n"
+        "print([m for m in ('sympy', 'torch._dynamo') if m in sys.modules])"
     )
     x = torch.ones(3)
     rawkern.RawKernel(SAXPY).forall(3)(3, 2.0, x, x.clone())
     rawkern.square(x)
-    assert run(code) == "[]"
+    assert run(code) == "[]\n[]"
 
 
 def test_public_names() -> None:
