@@ -115,6 +115,18 @@ def _function(node: Any) -> tuple[str, str] | None:
     return None
 
 
+_CAST = re.compile(r"\(\s*(?:[\w:]+::\s*)?\*\s*\)\s*\(([^()]*)\)")  # of a pointer to a function
+
+
+def _overload(node: Any) -> str | None:
+    """The types of the parameters by which a binding chooses among functions; None where it does not."""
+    text = text_of(node)
+    chosen = re.match(r"(?:(?:py|pybind11)\s*::\s*)?overload_cast\s*<(.*)>\s*(?:\{\s*\}\s*)?\(", text, re.S)
+    if chosen is None and text.startswith(("static_cast", "(")):
+        chosen = _CAST.search(text)
+    return chosen[1] if chosen else None
+
+
 def _pybind(unit: Unit, root: Any, expanded: Expanded) -> None:
     for chain in _chains(root):
         if _CLASS.match(chain[0][0]):
@@ -154,7 +166,7 @@ def _bound(arguments: list[Any], expanded: Expanded) -> Binding | None:
     found = None if arguments[1].type == "lambda_expression" else _function(arguments[1])
     if name is None or (found is None and arguments[1].type != "lambda_expression"):
         return None
-    binding = Binding(name, *(found or ("", "")), lines=expanded.lines)
+    binding = Binding(name, *(found or ("", "")), _overload(arguments[1]), lines=expanded.lines)
     if found is None:
         binding.code = arguments[1]
     _described(binding, arguments[2:])

@@ -7,7 +7,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.extensions import types as t
 from rawkern.extensions.checks import check
-from rawkern.extensions.construction import argument_code, construct
+from rawkern.extensions.construction import argument_code, construct, from_braces
 from rawkern.extensions.context import RETURNED, RUN, Context, expression, short
 from rawkern.extensions.cuda import cuda_function
 from rawkern.extensions.dispatch import dispatched, is_dispatch
@@ -224,9 +224,4 @@ def _is_type(f: Context, called: Any, name: str) -> bool:
 
 @expression("compound_literal_expression")
 def compound(f: Context, node: Any) -> Value:
-    type_node, value = node.child_by_field_name("type"), node.child_by_field_name("value")
-    type_ = type_of(f, type_node)
-    values = [f.value(one) for one in named(value)]
-    if type_.number:
-        return converted(values[0], type_) if values else converted(Value("0", t.INT, 0, 0), type_)
-    return construct(f, node, type_, values, braces=True)
+    return from_braces(f, node, type_of(f, node.child_by_field_name("type")), node.child_by_field_name("value"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import named
 from rawkern.extensions import types as t
 from rawkern.extensions.context import Context, bases, short
 from rawkern.extensions.elements import replaced, struct_of
@@ -42,6 +43,14 @@ def default_of(f: Context, node: Any, type_: Type) -> Value:
     if type_.kind == "opaque":
         return Value("{}", type_)  # an object of a struct without members, such as a functor
     raise NotTranslated(f"`{short(node)}`: a variable of {type_}", node)
+
+
+def from_braces(f: Context, node: Any, type_: Type, braces: Any) -> Value:
+    """A value of a type from what braces list: ``T{a, b}``."""
+    values = [f.value(one) for one in named(braces)]
+    if type_.number:
+        return converted(values[0] if values else Value("0", t.INT, 0, 0), type_)
+    return construct(f, node, type_, values, braces=True)
 
 
 def construct(f: Context, node: Any, type_: Type, values: list[Value], *, braces: bool = False) -> Value:

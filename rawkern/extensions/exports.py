@@ -45,6 +45,10 @@ def bound(units: Sequence[Unit]) -> bool:
     return any(unit.bindings or unit.registrations or unit.classes for unit in units)
 
 
+def _types_of(one: Function) -> list[tuple[str, str]]:
+    return [(kind_of(parameter.type), parameter.type.name) for parameter in one.parameters]
+
+
 class Exports:
     """Writes the lines that bind functions to names."""
 
@@ -78,7 +82,7 @@ class Exports:
                     lines.append(line)
         lines += [line for unit in self.units for one in unit.classes for line in self._class(unit, one)]
         lines += [line for unit in self.units for one in unit.enumerations for line in self._enumeration(unit, one)]
-        if any(line.startswith(f"{OTHER}[") for line in lines):
+        if any(re.search(rf"^{OTHER}\[", line, re.M) for line in lines):  # a lambda's line is below its function
             lines = [f"{OTHER} = {{}}", *lines, "", "", *_GETATTR]
         return lines + [line if line.startswith((" ", "def ")) else double_quoted(line) for line in self._libraries()]
 
@@ -92,10 +96,23 @@ class Exports:
         if not found:
             self.found.notes.append(f"{binding.name}: its function {binding.function} is not in these sources")
             return ""
-        one = found[0]
-        if len(found) > 1 and binding.names:
+        one = self._overloads(unit, binding, found)[0]
+        if len(found) > 1 and binding.names and binding.overload is None:
             one = next((each for each in found if len(each.parameters) == len(binding.names)), one)
         return self._bind(binding, one)
+
+    def _overloads(self, unit: Unit, binding: Binding, found: list[Function]) -> list[Function]:
+        """Of several functions those that a binding means; all where the types that it gives fit none."""
+        if binding.overload is None or len(found) < 2:
+            return found
+        try:
+            wanted = signature(unit, "rk", "rk", Expanded(f"void rk({binding.overload}) {{}}", []), unit.path)
+        except NotTranslated:
+            return found
+        meant = [one for one in found if _types_of(one) == _types_of(wanted)]
+        if not meant:
+            self.found.notes.append(f"{binding.name}: no {binding.function} takes ({binding.overload})")
+        return meant or found
 
     def _lambda(self, unit: Unit, binding: Binding) -> str:
         """A lambda of a binding, as a function of its own."""
@@ -198,10 +215,11 @@ class Exports:
         free = [one for one in unit.functions.get(binding.function, []) if not found and not one.template]
         if not found and not free:
             self.found.notes.append(f"{binding.name} of the class {struct.name} is not in these sources")
+        found = self._overloads(unit, binding, found)
         named_ = [one for one in found if len(one.parameters) == len(binding.names)]
         found = (named_ or found) if binding.names else found
         return [self._method(struct, binding, one) for one in found] or [
-            self._line(binding, one, [kind_of(p.type) for p in one.parameters], []).partition(" = ")[2] for one in free
+            self._bound(binding, one, [kind_of(p.type) for p in one.parameters], []) for one in free
         ]
 
     def _method(self, struct: Struct, binding: Binding, one: Function) -> str:
@@ -245,10 +263,16 @@ class Exports:
         return self._line(binding, one, [kind_of(parameter.type) for parameter in one.parameters], [])
 
     def _line(self, binding: Binding, one: Function, kinds: list[str], more: list[str]) -> str:
-        self.found.exports.append(binding.name)
         target = f"{OTHER}[{binding.name!r}]" if binding.name in RESERVED else binding.name
+        code = self._bound(binding, one, kinds, more)
+        if binding.name in self.found.exports:  # one of several under this name, of which that is called that fits
+            code = f"overloaded({target}, {code})"
+        self.found.exports.append(binding.name)
+        return "\n".join(wrapped(double_quoted(f"{target} = {code}")))
+
+    def _bound(self, binding: Binding, one: Function, kinds: list[str], more: list[str]) -> str:
         if one.reason:
-            return f"{target} = {one.python}"
+            return one.python
         names = binding.names if len(binding.names) == len(kinds) else []
         defaults = self._defaults(binding, one, names)
         parts = [_callable(one), repr(kinds), *more]
@@ -261,8 +285,7 @@ class Exports:
             parts.append(f"doc={binding.doc!r}")
         if binding.name != one.python:
             parts.append(f"name={binding.name!r}")
-        line = f"{target} = bind({', '.join(parts)})"
-        return "\n".join(wrapped(double_quoted(line)))
+        return f"bind({', '.join(parts)})"
 
     def _defaults(self, binding: Binding, one: Function, names: list[str]) -> dict[str, str]:
         found: dict[str, str] = {}

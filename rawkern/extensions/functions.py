@@ -8,6 +8,7 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.extensions import types as t
+from rawkern.extensions.construction import from_braces
 from rawkern.extensions.context import CONSTRUCTED, Context, changeable, short
 from rawkern.extensions.macros import Expanded
 from rawkern.extensions.program import Function, Parameter, Unit
@@ -283,7 +284,13 @@ def translate(unit: Unit, function: Function) -> str:
 
 def default_code(f: Context, one: Parameter) -> str:
     """The default value of a parameter."""
-    found = converted(f.value(one.default), t.plain(one.type))
+    node, type_ = one.default, t.plain(one.type)
+    if node.type == "compound_literal_expression" and not text_of(node.child_by_field_name("type")):
+        braces = node.child_by_field_name("value")  # alone, which the tree has with a type without a name
+        listed = named(braces) and type_.kind in ("sizes", "optional", "map")
+        found = converted(f.value(braces), type_) if listed else from_braces(f, node, type_, braces)
+    else:
+        found = converted(f.value(node), type_)
     return options_code(found)
 
 

@@ -326,8 +326,11 @@ class _Writer:
         lines = []
         more = f", options={list(self.options)!r}" if self.options else ""
         more += f", include_dirs={[str(one) for one in self.include_dirs]!r}" if self.include_dirs else ""
-        for unit, source in zip(self.units, self.sources, strict=True):
-            if not source.cuda or not re.search(rf"\b{unit.variable}\b", text):
+        files = list(zip(self.units, self.sources, strict=True))
+        of_device = {unit.variable for unit, source in files if source.cuda}
+        for unit, source in files:
+            # A source for the host may need the compiler, too: for the size of a type.
+            if not re.search(rf"\b{unit.variable}\b", text) or (not source.cuda and unit.variable in of_device):
                 continue
             if source.path:
                 path = double_quoted(repr(source.written or source.path))

@@ -161,6 +161,7 @@ class Binding:
     name: str
     function: str  # in C++
     template: str = ""  # arguments of its instance, as text
+    overload: str | None = None  # the types of its parameters, as text, where it is one of several
     doc: str = ""
     names: list[str] = field(default_factory=list)
     defaults: dict[str, str] = field(default_factory=dict)  # name to the text of C++

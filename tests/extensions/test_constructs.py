@@ -971,3 +971,64 @@ torch::Tensor f(torch::Tensor x) {
     for dtype in (torch.float16, torch.float32, torch.int64, torch.uint8, torch.bfloat16, torch.bool):
         x = torch.arange(32, device=device).to(dtype)
         assert torch.equal(f(x), x)
+
+
+@pytest.mark.parametrize("by", ["py::overload_cast<{}>(&f)", "static_cast<int (*)({})>(&f)", "(int (*)({}))f"])
+def test_one_name_is_bound_to_several_functions(by: str, tmp_path: Path) -> None:
+    """As pybind11 has it: the first that takes the arguments as they are, else the first that converts them."""
+    bindings = "".join(
+        f'm.def("f", {by.format(types)});'
+        for types in ("double", "int", "at::Tensor, int", "const at::Tensor&, const at::Tensor&")
+    )
+    source = f"""
+int f(int a) {{ return a; }}
+int f(double a) {{ return 200; }}
+int f(at::Tensor x, int k) {{ return 3; }}
+int f(const at::Tensor& x, const at::Tensor& k) {{ return 4; }}
+template <class T> int size(T a) {{ return sizeof(T); }}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{
+  {bindings}
+  m.def("size", &size<double>);
+  m.def("size", &size<short>);
+  m.def("list", [](std::vector<double> a, int k) {{ return 1; }}, py::arg("a"), py::arg("k") = 0);
+  m.def("list", [](std::vector<int> a) {{ return 2; }});
+  m.def("list", [](double a) {{ return 3; }});
+}}
+"""
+    e = load(tmp_path, source)
+    x = torch.ones(1)
+    assert (e.f(1), e.f(1.5), e.f(x, 2), e.f(x, x)) == (1, 200, 3, 4)
+    assert (e.size(1), e.size(1.0)) == (2, 8)
+    assert (e.list([1.0]), e.list([1]), e.list([1], k=2), e.list(1)) == (1, 2, 1, 3)
+    with pytest.raises(TypeError):
+        e.f("1")
+
+
+def test_an_overload_that_is_bound_alone(tmp_path: Path) -> None:
+    source = """
+int f(int a) { return 1; }
+int f(double a) { return 2; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", py::overload_cast<double>(&f)); }
+"""
+    assert load(tmp_path, source).f(1) == 2
+
+
+def test_default_values_in_braces(tmp_path: Path) -> None:
+    source = """
+struct P { int a = 1; float b = 2; };
+int64_t digits(std::vector<int64_t> d = {3, 1}, std::vector<int> none = {}, int k = {}, int one = {7}) {
+  int64_t s = none.size() + k;
+  for (auto x : d) s = s * 10 + x;
+  return s * 10 + one;
+}
+float of(P p = {3, 4}) { return p.a * p.b; }
+at::Tensor sum(at::Tensor x, at::IntArrayRef d = {0, 1}, bool keep = true, std::optional<at::ScalarType> to = {}) {
+  return x.sum(d, keep, to);
+}
+std::tuple<int64_t, float> all(at::Tensor x) {
+  return {digits() + digits({1}), of() + of({5}) + of(P{}) + sum(x).item<float>() + sum(x, {1}).size(0)};
+}
+"""
+    e = load(tmp_path, source)
+    assert e.all(torch.ones(2, 3)) == (317 + 17, 12.0 + 10 + 2 + 6 + 2)
+    assert e.digits() == 317 and e.sum(torch.ones(2, 3)).item() == 6

@@ -108,6 +108,15 @@ def _converter(kind: str) -> Callable[[Any], Any]:
     return table.get(kind, _as_is)
 
 
+def _is_exact(kind: str, value: Any) -> bool:
+    """Whether pybind11 takes a value without a conversion: no integer for a floating-point number."""
+    if kind.endswith("?"):
+        return value is None or _is_exact(kind[:-1], value)
+    if kind.endswith("[]") and isinstance(value, Sequence):
+        return all(_is_exact(kind[:-2], one) for one in value)
+    return isinstance(value, float) or not kind.startswith("float")
+
+
 def bind(
     function: Callable[..., Any],
     kinds: Sequence[str],
@@ -159,6 +168,12 @@ def bind(
         except Mismatch as error:
             raise mismatch(arguments, error) from None
 
+    def exactly(*arguments: Any, **keywords: Any) -> Any:
+        values = complete(arguments, keywords)
+        if not all(map(_is_exact, kinds, values)):
+            raise Unfit(f"{shown}() converts its arguments")
+        return call(*values)
+
     def complete(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
         values = list(arguments)
         unknown = [one for one in keywords if one not in places or places[one] < len(arguments)]
@@ -190,6 +205,7 @@ def bind(
         return Unfit(str(error))
 
     functools.update_wrapper(call, function)
+    call.exactly = exactly  # type: ignore[attr-defined]
     call.__name__ = call.__qualname__ = shown
     call.__doc__ = doc or function.__doc__
     parameters = [
@@ -217,17 +233,19 @@ def by_value(function: Callable[..., Any], *, nothing: bool = False) -> Callable
 
 
 def overloaded(*functions: Callable[..., Any]) -> Callable[..., Any]:
-    """Several functions under one name: the first that takes the arguments is called."""
+    """Several functions under one name: the first that takes the arguments is called, at first as they are."""
+    functions = tuple(one for each in functions for one in getattr(each, "overloads", (each,)))
 
     @functools.wraps(functions[0])
     def call(*arguments: Any, **keywords: Any) -> Any:
-        for one in functions[:-1]:
+        for one in (*(getattr(each, "exactly", each) for each in functions), *functions[:-1]):
             try:
                 return one(*arguments, **keywords)
             except Unfit:
                 continue
         return functions[-1](*arguments, **keywords)
 
+    call.overloads = functions  # type: ignore[attr-defined]
     return call
 
 
