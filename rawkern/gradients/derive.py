@@ -58,6 +58,7 @@ def derive(
     assume: bool = True,
     plain: bool = False,
     threads: int | None = None,
+    stage: bool = False,
 ) -> Text:
     """Derive the backward of a kernel; with `double` in double, whatever its own type.
 
@@ -66,7 +67,8 @@ def derive(
 
     With `assume`, it may be right only for launches of which `Text.assumed` is true. A `plain` text is one to derive
     again: each thread does what the forward's did, so what it reads and adds to has the forward's form. With `threads`,
-    its blocks have that number of them; NotDifferentiable if what the kernel computes may depend on it.
+    its blocks have that number of them; NotDifferentiable if what the kernel computes may depend on it. With `stage`, a
+    row that several loops read is in shared memory, where it can be.
     """
     reader = Reader(text, name, where, options, launched, headers=headers, assume=assume)
     where = reader.where
@@ -74,7 +76,8 @@ def derive(
     first = Strategy(Options(assume))
     for strategy in _strategies(reader, first, "__shared__" in text):
         again = reader if strategy == first else reader.variant(strategy.keep, strategy.updated)
-        found = _attempt(again, _Task(again, strategy.passes, where, wrt, max_iterations, double, plain, threads).text)
+        task = _Task(again, strategy.passes, where, wrt, max_iterations, double, plain, threads, stage)
+        found = _attempt(again, task.text)
         if isinstance(found, Text):
             return replace(found, updated=again.updated)
         # Why a kernel is rejected as it is written says most, and best where device functions are put in.
@@ -199,6 +202,7 @@ class _Task:
     double: bool
     plain: bool
     threads: int | None
+    stage: bool
 
     def text(self, given: Kernel) -> Text | Unroll:
         """The text of the backward of a kernel, as it was read; or what has to be written out first."""
@@ -267,7 +271,7 @@ class _Task:
         if reverse.unrolling:
             return reverse.unrolling[0]
         return backward_text(
-            kernel, reverse, active.outputs, wrt, lines, names, self.reader.units, gathered, self.plain
+            kernel, reverse, active.outputs, wrt, lines, names, self.reader.units, gathered, self.plain, self.stage
         )
 
 

@@ -14,7 +14,7 @@ from rawkern.compile.files import read
 from rawkern.errors import LaunchError, NotDifferentiable
 from rawkern.gradients import verify
 from rawkern.gradients.derive import derive, forward
-from rawkern.gradients.launching import Backward, Launch, begin, summed, threads_for
+from rawkern.gradients.launching import Backward, Launch, begin, block_for, summed
 from rawkern.gradients.reading.preprocess import Headers
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
@@ -76,11 +76,11 @@ class Derived:
         where: str,
         general: Callable[[], Derived],
         plain: Callable[[], Text],
-        resize: Callable[[int], Derived],
+        resize: Callable[[int, bool], Derived],
     ) -> None:
         self._original, self._text, self._twin, self._where, self._plain = original, text, twin, where, plain
         self._general, self._other = general, None
-        self._resize, self._sizes = resize, dict[int, Derived | None]()
+        self._resize, self._sizes = resize, dict[tuple[int, bool], Derived | None]()
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
@@ -233,22 +233,25 @@ class Derived:
                 self._other = self._general()
             right = self._other
         if any(isinstance(t, torch.Tensor) and t.is_cuda for t in named.values()):
-            threads = threads_for(right._text, named, grid)
-            sized = right.with_threads(threads) if threads is not None else None
+            suits = block_for(right._text, named, grid)
+            sized = right.with_threads(*suits) if suits is not None else None
             if sized is not None and sized._holds(named, grid):
                 return sized
         return right
 
-    def with_threads(self, threads: int) -> Derived | None:
-        """This backward with blocks of so many threads; None if what the kernel computes may depend on their number."""
-        if threads == self.block[0]:
+    def with_threads(self, threads: int, stage: bool = False) -> Derived | None:
+        """This backward with blocks of so many threads; None if what the kernel computes may depend on their number.
+
+        `stage`: with a row that several loops read in shared memory.
+        """
+        if (threads, stage) == (self.block[0], self._text.staged):
             return self
-        if threads not in self._sizes:
+        if (threads, stage) not in self._sizes:
             try:
-                self._sizes[threads] = self._resize(threads)
+                self._sizes[threads, stage] = self._resize(threads, stage)
             except NotDifferentiable:
-                self._sizes[threads] = None
-        return self._sizes[threads]
+                self._sizes[threads, stage] = None
+        return self._sizes[threads, stage]
 
     def _holds(self, named: Mapping[str, Any], grid: Shape) -> bool:
         """Whether what the text assumes of a launch's numbers is true."""
@@ -376,15 +379,15 @@ def derive_kernel(
     common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched, "headers": headers}
     given: dict[str, Any] = {**common, "wrt": wrt, "max_iterations": max_iterations}
 
-    def made(assume: bool, threads: int | None = None) -> Derived:
-        text = derive(source.text, name, assume=assume, threads=threads, **given)
+    def made(assume: bool, threads: int | None = None, stage: bool = False) -> Derived:
+        text = derive(source.text, name, assume=assume, threads=threads, stage=stage, **given)
         own = {p.name for p in kernel.state().signature.params} | {*text.before, *text.variables, *text.members}
         for kind, each in text.parameters:
             if kind not in ("blocks", "tape", "iterations") and each not in own:  # a call could not tell what it means
                 raise where.refuse(1, f"a macro declares the parameter {each}", "write it out in the kernel's head")
         return Derived(
-            kernel, text, lambda: twin(assume, threads), source.title, lambda: made(False, threads),
-            lambda: plain(text.wrt), lambda size: made(assume, size),
+            kernel, text, lambda: twin(assume, threads), source.title, lambda: made(False, threads, stage),
+            lambda: plain(text.wrt), lambda size, stage: made(assume, size, stage),
         )  # fmt: skip
 
     def plain(wrt: tuple[str, ...]) -> Text:

@@ -12,6 +12,7 @@ import torch
 
 from rawkern.base import gpus
 from rawkern.errors import LaunchError
+from rawkern.gradients.code.passes.unroll import Row
 from rawkern.gradients.index.trips import counted
 from rawkern.gradients.index.values import Unknown, at_most, number_of
 from rawkern.gradients.text import ALIGNED, Text
@@ -20,6 +21,8 @@ from rawkern.launch.occupancy import occupancy
 ROOM = 32 << 10  # bytes for the sums of a block
 MOST_KEPT = 64  # launches
 FULL = 8  # blocks that a processor of a GPU runs at a time, so that fewer leave it waiting
+LEFT = 44  # of the 64 registers that threads of blocks of 1024 have
+STATIC = 1 << 10  # bytes of shared memory of reductions
 KEPT = 96  # registers of a thread for its part of a row, from which on too few rows are on their way at a time
 
 
@@ -102,7 +105,8 @@ class Backward:
         set_too = tuple(n not in handed for n, _ in text.handed)
         rows = times_of(text, named, grid), _specification(device)
         if not text.sums:
-            single = Launch(self.kernel((), set_too, 1, *rows), grid, text.shared_mem, **known)
+            shared_mem = text.shared_mem + (staged_bytes(text, named, grid) if text.staged else 0)
+            single = Launch(self.kernel((), set_too, 1, *rows), grid, shared_mem, **known)
             each = _elements(device, math.prod(grid), text.each)
             if each == 1:
                 return single
@@ -179,20 +183,43 @@ def _times(lengths: Sequence[int | None], steps: Sequence[int]) -> list[int]:
     return [-(-max(n or 0, 0) // step) for n, step in zip(lengths, steps, strict=True)]
 
 
-def threads_for(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> int | None:
-    """How many threads of a block suit the text's rows on a GPU; None without rows of all of them, or certain lengths.
+def block_for(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, bool] | None:
+    """How many threads of a block suit the text's rows on a GPU, and whether a row is best in shared memory.
 
-    The fewest whose registers hold their parts of a row: then most rows are on their way at a time, and reductions over
-    the block wait for the fewest warps. Sums of a block need shared memory for each block, so blocks are larger.
+    None without rows of all threads, or certain lengths. The fewest threads whose registers hold their parts of a row:
+    then most rows are on their way at a time, and reductions over the block wait for the fewest warps. Sums of a block
+    need shared memory for each block, so blocks are larger. Where more than 256 are needed, one row at a time is on its
+    way, and one that is copied to shared memory in the background is faster than one that threads wait for.
     """
     lengths = [number_of(row.length, named, grid) for row in text.rows]
     if not lengths or None in lengths or any(row.step % text.block[0] for row in text.rows):
         return None
-    for threads in (128, 256, 512) if text.sums else (64, 128, 256, 512):
+
+    device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
+    room = staged_bytes(text, named, grid) <= _specification(device).shared_per_block - STATIC
+    few = (128, 256) if text.sums else (64, 128, 256)
+    choices = [*((threads, False, KEPT) for threads in few), (512, True, KEPT), (1024, True, LEFT), (512, False, KEPT)]
+    for threads, stage, most in choices:
         times = _times(lengths, [row.step // text.block[0] * threads for row in text.rows])
-        if all(n <= row.most and n * row.kept < KEPT for n, row in zip(times, text.rows, strict=True)):
-            return threads
-    return 1024
+        kept = [_kept(text, row, stage) for row in text.rows]
+        if stage and (text.stageable is None or not room):
+            continue
+        if all(n <= row.most and n * k < most for n, k, row in zip(times, kept, text.rows, strict=True)):
+            return threads, stage
+    return 1024, False
+
+
+def _kept(text: Text, row: Row, stage: bool) -> int:
+    """How many registers a thread needs for each time it goes through a row, with what is staged or without."""
+    if text.stageable is None or text.stageable.length != row.length:
+        return row.kept
+    return row.kept + (text.staged - stage) * text.stageable.registers
+
+
+def staged_bytes(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> int:
+    """How much shared memory the row needs that a text has there, or can have."""
+    row = text.stageable
+    return 0 if row is None else max(number_of(row.length, named, grid) or 0, 0) * row.bytes
 
 
 def trips_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> dict[str, int]:

@@ -23,6 +23,7 @@ from rawkern.gradients.code.names import Names, spelling, summed_spelling
 from rawkern.gradients.code.passes.dce import set_at_once, without_unused
 from rawkern.gradients.code.passes.gradient_forwarding import forwardable
 from rawkern.gradients.code.passes.renumbering import finished
+from rawkern.gradients.code.passes.row_staging import StagedRow, stageable, staged
 from rawkern.gradients.code.passes.thread_coarsening import Coarsening, coarsened
 from rawkern.gradients.code.passes.unroll import Row, assumption, resident, rows
 from rawkern.gradients.code.printing import expression, function
@@ -65,6 +66,8 @@ class Text:
     #: Gradients that are those of an output, each a flag of the template: the parameter, and the output.
     handed: tuple[tuple[str, str], ...] = ()
     rows: tuple[Row, ...] = ()  # each a number of the template: how often threads go through it
+    stageable: StagedRow | None = None  # what can be in shared memory, or is if `staged`
+    staged: bool = False
     each: int = 1  # how many elements a thread can have, along x: a number of the template if there may be several
     records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
     assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
@@ -104,14 +107,15 @@ def base_name(name: str) -> str:
 def backward_text(
     kernel: Kernel, reverse: Reverse, active: Sequence[Array], wrt: tuple[str, ...], body: list[Statement],
     names: Names, units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering], plain: bool = False,
+    stage: bool = False,
 ) -> Text:  # fmt: skip
     """The whole text, with this body; `active`: the outputs whose gradients are read.
 
-    `plain`: with no pass for speed that changes what a thread does.
+    `plain`: with no pass for speed that changes what a thread does. `stage`: with a row in shared memory, if it can be.
     """
     outputs = tuple(a.name for a in active)
     made = _Assembly(kernel, reverse, outputs, wrt, names, gathered)
-    made.optimize(body, plain)
+    made.optimize(body, plain, stage)
     lines = made.lines()
     used, called = tree.names(lines), [name for e in tree.all_expressions(lines) for name in expr.calls(e)]
     parameters = made.parameters(used)
@@ -186,7 +190,7 @@ class _Assembly:
 
     # The body -----------------------------------------------------------------------------------------------------
 
-    def optimize(self, body: list[Statement], plain: bool) -> None:
+    def optimize(self, body: list[Statement], plain: bool, stage: bool) -> None:
         """The passes over the body, in the order in which they run."""
         kernel, names = self.kernel, self.names
         body = set_at_once(without_unused(body), kernel.before)
@@ -200,7 +204,14 @@ class _Assembly:
         if not plain and not self.sums and not self.arrays:
             self.more = coarsened(kernel, body, {g.size for g in self.gathered.values()}, names.fresh)
         self.rows: tuple[Row, ...] = ()
+        self.stageable, self.staged = None, False
         if self.more is None and not plain:
+            if not self.sums and not self.arrays:
+                self.stageable = stageable(kernel, body, self._unwritten())
+            self.staged = stage and self.stageable is not None
+            if self.staged and self.stageable is not None:
+                memory, body = staged(kernel, body, self.stageable, names)
+                self.arrays += memory
             self.rows, body = rows(kernel, body, names)
         elif self.more is not None:
             body, self.blocks = self.more.lines, {"x": self.more.blocks}
@@ -208,6 +219,16 @@ class _Assembly:
         self.body = body
         self._find_tapes()
         self.sets |= {n: g.sets(kernel) for n, g in self.gathered.items()}
+
+    def _unwritten(self) -> dict[str, str]:
+        """The arrays of numbers that this kernel only reads, by parameter, with the types of those."""
+        kernel, names = self.kernel, self.names
+        arrays = [a for n, a in kernel.arrays.items() if n not in kernel.before and not a.accessor]
+        kinds = {a: a.type for a in arrays if isinstance(a.type, str)}
+        read = [a for a in kinds if a.name in self.outputs and a not in self.reverse.exchanged]
+        return {a.name: names.type(kind) for a, kind in kinds.items()} | {
+            f"grad_{a.name}": names.summed(kinds[a]) for a in read
+        }
 
     def _find_tapes(self) -> None:
         """The tapes that the reverse reads."""
@@ -221,6 +242,7 @@ class _Assembly:
         most, tapes = self.names.most, self.tapes.items()
         return {
             "sets": self.sets, "shared_mem": self.shared_mem, "rows": self.rows, "rest": self.rest,
+            "stageable": self.stageable, "staged": self.staged,
             "sums": tuple((each.of, types.size(each.inner)) for each in self.sums),
             "handed": tuple((n, of) for n, (of, _) in self.passed.items()),
             "each": self.more.most if self.more else 1,
@@ -334,6 +356,7 @@ class _Assembly:
                 for n, (of, flag) in self.passed.items()
             ),
             *_how_to_launch(self.sums, self.blocks, self.shared_mem, self.more),
+            *([_where_staged(self.stageable)] if self.staged and self.stageable is not None else []),
             *map(_how_often, self.rows),
             *([registers] if self.room else []),
         ]
@@ -517,6 +540,11 @@ def _how_to_launch(
         *(f"// {s.flag}: each has sums of its own for all {expression(s.count)} of grad_{s.of}." for s in sums),
         f"// They are in dynamic shared memory{f', after {shared_mem} bytes' if shared_mem else ''}.",
     ]
+
+
+def _where_staged(row: StagedRow) -> str:
+    size = expression(expr.written(row.length) * row.bytes)
+    return f"// A row of {row.array} is in dynamic shared memory: {size} bytes."
 
 
 def _how_often(row: Row) -> str:

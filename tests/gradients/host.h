@@ -18,6 +18,7 @@ using std::signbit;
 #define __forceinline__ inline
 #define __restrict__
 #define __shared__ static
+#define __cvta_generic_to_shared(place) ((unsigned long long)(place))
 struct Index { unsigned x, y, z; };
 struct Pointer {
     void* start;

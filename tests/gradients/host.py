@@ -84,12 +84,15 @@ def programs(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[dict[int, tuple]
 
 
 def _resized(text, program, seed: int, common: Mapping[str, Any]):
-    """For two seeds of three, the same for blocks of another number of threads; None where that may matter."""
+    """For two seeds of three, the same for blocks of another number of threads; None where that may matter.
+
+    In every other of those, a row that several loops read is in shared memory.
+    """
     threads = (0, 32, 96)[seed % 3]
     if not threads or text.assumed:
         return None
     try:
-        return derive(program.source, "program", threads=threads, **common)
+        return derive(program.source, "program", threads=threads, stage=seed // 3 % 2 == 0, **common)
     except rawkern.NotDifferentiable:
         return None
 

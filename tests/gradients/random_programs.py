@@ -26,6 +26,7 @@ from tests.gradients.random_offsets import Offsets
 from tests.gradients.random_pipelines import Pipelines
 from tests.gradients.random_places import Places
 from tests.gradients.random_rows import Rows
+from tests.gradients.random_shared_out import SharedOut
 from tests.gradients.random_stencils import Stencil
 from tests.gradients.random_tapes import Tapes
 from tests.gradients.random_tiles import Tiles
@@ -55,6 +56,7 @@ KINDS = {
         Pipelines,
         Tapes,
         Locals,
+        SharedOut,
     )
 }
 #: Seeds that failed once, by kind; the suite runs them.
@@ -72,7 +74,7 @@ def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
     others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 14: Buffers, 15: Trees}
     if seed % 16 == 8:
-        return (Corners, Maps, Flat, Versions, Pipelines, Tapes, Locals)[seed // 16 % 7](seed)
+        return (Corners, Maps, Flat, Versions, Pipelines, Tapes, Locals, SharedOut)[seed // 16 % 8](seed)
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

@@ -307,16 +307,17 @@ def test_blocks_suit_the_length_of_a_row_on_a_gpu(device) -> None:
     rows = rawkern.RawModule(ROWS)
     derived = rows.get_function("normalized").derive(block=1024)
     draw = torch.Generator().manual_seed(3)
-    for n, threads in ((1000, 64), (12000, 256), (32000, 1024)):
+    suits = ((1000, 64, False), (12000, 256, False), (32000, 512, True), (40000, 1024, True), (50000, 1024, False))
+    for n, threads, staged in suits:
         x, grad = (torch.randn(3, n, generator=draw).to(device) for _ in range(2))
         args = x, torch.empty_like(x), n
         assert derived.fitting((3, 1, 1), derived.named(args)).block[0] == (threads if device == "cuda" else 1024)
-        assert launching.threads_for(derived._text, derived.named(args), (3, 1, 1)) == threads
+        assert launching.block_for(derived._text, derived.named(args), (3, 1, 1)) == (threads, staged)
         want = torch.nn.functional.normalize(leaf := x.clone().requires_grad_())
         want.backward(grad)
         torch.testing.assert_close(derived(3, args, {"y": grad})["x"], leaf.grad, rtol=1e-4, atol=1e-5)
     weighted = rows.get_function("weighted").derive(block=256)
     for n, threads in ((40, 128), (4096, 256), (8192, 512), (12000, 1024)):
         args = torch.zeros(2, n), torch.zeros(n), torch.zeros(2, n), n
-        assert launching.threads_for(weighted._text, weighted.named(args), (2, 1, 1)) == threads
-    assert launching.threads_for(derived._text, derived.named((x, x, 2**40)), (3, 1, 1)) is None  # nothing is certain
+        assert launching.block_for(weighted._text, weighted.named(args), (2, 1, 1)) == (threads, False)
+    assert launching.block_for(derived._text, derived.named((x, x, 2**40)), (3, 1, 1)) is None  # nothing is certain

@@ -82,6 +82,46 @@ __device__ __forceinline__ void warp_add(T* place, T value) {
     if (lane() == 0) atomicAdd(place, value);
 }
 """,
+    "row_barrier": """\
+// Where in shared memory an mbarrier is, which tells whether a row has arrived.
+__device__ unsigned int row_barrier() {
+    __shared__ unsigned long long barrier;
+    return (unsigned int)__cvta_generic_to_shared(&barrier);
+}
+""",
+    "copy_row": """\
+// Starts to copy a row to the shared memory of a block, which has it after row_arrived(); all threads call both.
+template <typename T>
+__device__ void copy_row(T* to, const T* row, int n) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned int bytes = n * sizeof(T);
+    const bool bulk = n > 0 && bytes % 16 == 0 && (unsigned long long)row % 16 == 0;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(row_barrier()) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(row_barrier()),
+            "r"(bulk ? bytes : 0) : "memory");
+        if (bulk)
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+                "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(row), "r"(bytes), "r"(row_barrier()) : "memory");
+    }
+    if (bulk) return;
+#endif
+    for (int k = threadIdx.x; k < n; k += blockDim.x) to[k] = row[k];
+}
+""",
+    "row_arrived": """\
+// Waits for the row of `copy_row`.
+__device__ __forceinline__ void row_arrived() {
+    __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    for (int arrived = 0; !arrived;)
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.s32 %0, 1, 0, p; }"
+            : "=r"(arrived) : "r"(row_barrier()) : "memory");
+#endif
+}
+""",
     "take": """\
 // What is in *place, which is 0 afterwards: one of the threads that set an element gets its gradient.
 __device__ __forceinline__ float take(float* place) { return atomicExch(place, 0.0f); }
@@ -155,6 +195,8 @@ __device__ __forceinline__ double divided(double a, double b) { return a / b; }
 NEEDS = {
     "warp_add": ("lane", "warp_sum"),
     "warp_given": ("lane",),
+    "copy_row": ("row_barrier",),
+    "row_arrived": ("row_barrier",),
     **{f"block_{name}": (f"warp_{name}",) for name in ("sum", "max", "min")},
 }
 

@@ -50,7 +50,7 @@ def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tup
     inner: dict[tuple[Node, int], list[Statement]] = {}
     for s in tree.every(statements):
         loop = s.loop if isinstance(s, For) and _steps(s) else None
-        row = None if loop is None else _row(loop, kernel)
+        row = None if loop is None else row_of(loop, kernel)
         if loop is not None and row is not None:
             key = keys[loop] = expr.written(row[0]), row[1]
             lengths[key] = row[0]
@@ -115,8 +115,8 @@ def _read(e: Node) -> set[str]:
     return {name for name, times in Counter(expr.names(e)).items() if times > taken[name]}
 
 
-def _row(loop: Loop, kernel: Kernel) -> tuple[Poly, int] | None:
-    """The length that a loop goes to from a thread's number in steps of all of them, and the step."""
+def row_of(loop: Loop, kernel: Kernel) -> tuple[Poly, int] | None:
+    """The length that a loop goes to from a thread's number in steps of all of them, and the step; None of others."""
     found = scev.bounds(loop)
     if found is None or found[2] or not settled(found[1]):
         return None
