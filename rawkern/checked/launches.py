@@ -30,7 +30,7 @@ from rawkern.compile.programs import Program
 from rawkern.compile.toolchain import nvrtc
 from rawkern.engines.cpu.needs import ptxas_errors
 from rawkern.engines.devices import CPU
-from rawkern.errors import CheckError, CompileError
+from rawkern.errors import CheckError, CompileError, LaunchError, UnsupportedError
 from rawkern.launch import intercept, modes, reachable, reports, variables
 from rawkern.launch import level as levels
 
@@ -249,7 +249,8 @@ def _settled(launcher: intercept.Launcher, state: State, device: torch.device) -
     """
     plan = launcher.plan
     if device.type == "cpu":
-        with contextlib.suppress(Exception):  # which is raised with the usual code, if that is not within the limits
+        # what the usual code exceeds, too, is told of that
+        with contextlib.suppress(LaunchError, UnsupportedError, ValueError):
             kernel = _kernel(state, CHECKED)
             config = plan.settled(launcher, kernel)
             if not ptxas_errors(kernel.module.needs) and _fits(gpus.MOST_REGISTERS, config):
@@ -301,7 +302,9 @@ def _kernel(state: State, build: str) -> Any:
 
         program = _program(state.build, state.asked, UNOPTIMIZED if build == PLAIN else LESS_OPTIMIZED, state.entry_in)
         instrument = {COVERED: Coverage, DEPENDENT: DependentChecker}.get(build, Checker)
-        known[build, state.asked] = program, Module(program.ptx, instrument, program.source.readable), {}
+        source = program.source
+        foreign = source.path if source.binary is not None else None
+        known[build, state.asked] = program, Module(program.ptx, instrument, source.readable, foreign), {}
     program, module, kernels = known[build, state.asked]
     mode = modes.current()
     if (state.entry.symbol, mode) not in kernels:
@@ -375,12 +378,15 @@ def _program(
         "fast-compile" in option or option.startswith(("-Ofc", "-G", "--device-debug")) for option in source.options
     ):
         # An NVRTC that does not know the option, or a source that looks different with it.
-        with contextlib.suppress(CompileError, ValueError):
+        try:
             program = programs.compile_program(
                 dataclasses.replace(source, options=(*source.options, option)), source.cpu_arch, names
             )
             holds(program)
             return program
+        except (CompileError, ValueError) as error:
+            if option == LESS_OPTIMIZED and isinstance(error, CompileError) and error.line is not None:
+                raise  # what NVRTC says of a line does not depend on what it would have optimized
     return programs.compile_program(source, source.cpu_arch, names)
 
 

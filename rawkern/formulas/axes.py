@@ -13,7 +13,6 @@ import torch
 from rawkern.base.ctype import Member, StructLayout
 from rawkern.base.torch_private import has_memory
 
-MOST_KNOWN = 256  # launches that a loop keeps
 MAX_DIMS = 8  # of a struct, after dimensions have been joined; reduce.cuh has the same number
 PACK_BYTES = 16  # what one thread loads at a time on a GPU
 
@@ -135,10 +134,3 @@ def layouts(arguments: Sequence[Any]) -> tuple[Any, ...] | None:
         else:
             return None
     return tuple(found)
-
-
-def keep(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """Add to what is known of launches, of which there are never many."""
-    if len(known) >= MOST_KNOWN:
-        known.clear()
-    known[key] = value

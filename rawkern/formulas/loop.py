@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rawkern.base import frames
+from rawkern.base.known import keep
 from rawkern.base.operator_state import in_fake_op
 from rawkern.compile.files import own_sources
 from rawkern.engines.devices import overlaps
@@ -17,7 +18,6 @@ from rawkern.formulas.axes import (
     PACK_BYTES,
     aligned_ways,
     extents,
-    keep,
     layouts,
     many_extents,
     strided_layout,

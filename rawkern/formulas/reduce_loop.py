@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from rawkern.base import frames
+from rawkern.base.known import keep
 from rawkern.base.operator_state import in_fake_op
 from rawkern.compile.files import own_sources
 from rawkern.engines.devices import overlaps
 from rawkern.errors import CompileError
-from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways, keep, layouts, structs
+from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways, layouts, structs
 from rawkern.formulas.blame import in_formula
 from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.formulas.promotion import joint_shape

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.base import gpus
+from rawkern.base.known import keep
 from rawkern.errors import LaunchError
 from rawkern.gradients.code.passes.unroll import Row
 from rawkern.gradients.index.trips import counted
@@ -19,7 +20,6 @@ from rawkern.gradients.text import ALIGNED, Text
 from rawkern.launch.occupancy import occupancy
 
 ROOM = 32 << 10  # bytes for the sums of a block
-MOST_KEPT = 64  # launches
 FULL = 8  # blocks that a processor of a GPU runs at a time, so that fewer leave it waiting
 LEFT = 44  # of the 64 registers that threads of blocks of 1024 have
 STATIC = 1 << 10  # bytes of shared memory of reductions
@@ -90,11 +90,11 @@ class Backward:
         if not all(isinstance(size, int | torch.Size | None) for size in sizes):
             return self._launch(named, grid, device, may)
         key = (grid, device, *may, *sizes)
-        if key not in self._launches:
-            if len(self._launches) >= MOST_KEPT:
-                self._launches.clear()
-            self._launches[key] = self._launch(named, grid, device, may)
-        return self._launches[key]
+        found = self._launches.get(key)
+        if found is None:
+            found = self._launch(named, grid, device, may)
+            keep(self._launches, key, found)
+        return found
 
     def _launch(
         self, named: Mapping[str, Any], grid: tuple[int, int, int], device: torch.device, may: Mapping[str, str]

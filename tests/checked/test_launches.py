@@ -15,7 +15,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import rawkern
+from rawkern.checked import launches
 from rawkern.compile import compile as compiler
+from rawkern.compile import nvrtc
 from tests import forked
 
 TWICE = r"""
@@ -74,6 +76,24 @@ def test_the_usual_code_is_compiled_only_where_checked_code_does_not_tell_its_li
     assert [len(options) for options in compiled] == [1, 0]
     kernel[4, 256](1000, x, out)
     assert len(compiled) == 2
+
+
+def test_a_source_with_an_error_is_compiled_once(monkeypatch: pytest.MonkeyPatch):
+    runs, run = [], nvrtc._run
+    monkeypatch.setattr(nvrtc, "_run", lambda *args: runs.append(args) or run(*args))
+    kernel = rawkern.RawKernel('extern "C" __global__ void broken(float* y) { y[0] = 1 }')
+    with rawkern.check(), pytest.raises(rawkern.CompileError, match='expected a ";"'):
+        kernel[1, 1](torch.zeros(1))
+    assert len(runs) == 1
+
+
+def test_only_what_exceeds_a_limit_is_left_to_the_usual_code(monkeypatch: pytest.MonkeyPatch):
+    def wrong(needs: object) -> None:
+        raise KeyError("wrong")
+
+    monkeypatch.setattr(launches, "ptxas_errors", wrong)
+    with rawkern.check(), pytest.raises(KeyError, match="wrong"):
+        rawkern.RawKernel(TWICE)[1, 1](0, None, torch.empty(1))
 
 
 def test_memory_that_only_checked_code_needs_is_no_error():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.formulas import axes
+from rawkern.base import known
 
 MAP = rawkern.elementwise("T x, T b, float64 s", "T y, T z", "y = x * T(s) + b; z = x - b", "test_loop_known")
 
@@ -60,7 +60,7 @@ def test_what_is_known_of_a_number_or_an_empty_tensor(device) -> None:
 
 
 def test_there_is_an_end_to_what_is_known(monkeypatch) -> None:
-    monkeypatch.setattr(axes, "MOST_KNOWN", 4)
+    monkeypatch.setattr(known, "MOST", 4)
     for n in range(2, 12):
         x, b = torch.randn(n, 3), torch.randn(3)
         assert torch.equal(MAP(x, b, 0.0)[1], x - b)
