@@ -18,8 +18,8 @@ WARP, BLOCK = 32, 1024  # values of G in row.cuh, besides 1
 HELD = 4  # packs of 16 bytes that a GPU thread keeps in registers, twice as many of longer rows
 THREADS = 256  # of a block that does not keep a row in registers
 WARPS = 4  # of a block in which each warp does a row
-# On the CPU a thread keeps so many elements, or a fourth of that of short rows; longer ones stay in the cache.
-CPU_WIDTH, CPU_ELEMENTS = 4, 32
+# On the CPU a thread keeps as many elements of short rows as it has, or so many; longer rows stay in the cache.
+CPU_WIDTH, CPU_SHORT, CPU_ELEMENTS = 4, (1, 2, 4, 8), 32
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,11 @@ def _plan(rows: int, n: int, inner: int, itemsize: int, on_gpu: bool, width: int
         block = 128 if on_gpu else WARP
         return Plan(1, 0, 1, -(-rows // block), block)
     if not on_gpu:
-        each = CPU_ELEMENTS // 4 if n <= WARP * CPU_ELEMENTS // 4 else CPU_ELEMENTS
-        keeps = held and itemsize <= 4 and n <= WARP * each
-        return Plan(width, each // width if keeps else 0, WARP, rows, WARP)
+        each = next((few for few in CPU_SHORT if n <= WARP * few), CPU_ELEMENTS)
+        if not held or itemsize > 4 or n > WARP * each:
+            return Plan(width, 0, WARP, rows, WARP)
+        width = width if width <= each else 1
+        return Plan(width, each // width, WARP, rows, WARP)
     elements = held * PACK_BYTES // itemsize  # of a thread
     if n <= WARP * elements:
         return Plan(width, elements // width, WARP, -(-rows // WARPS), (WARP, WARPS))

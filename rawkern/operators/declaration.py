@@ -98,6 +98,12 @@ class Declaration:
         return self.of_formula or self.namespace == "rawkern"
 
     @property
+    def keeps_launches(self) -> bool:
+        """Whether what its function does is told by layouts and values alone, as of all that are built in."""
+        other = self.of_formula or self.mutated or self.has_lists or self.boxed or self.derived
+        return self.namespace == "rawkern" and not (other or any(p.keyword_only for p in self.params))
+
+    @property
     def returned(self) -> tuple[str, ...]:
         """Names of what the operator returns by its schema."""
         return self.hidden if self.in_place else self.outputs + self.hidden

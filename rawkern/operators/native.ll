@@ -1,4 +1,4 @@
-; What operators do in machine code: `quiet`, `look`, `fit`, `fresh` and the calls of `Map`, as builtin functions of Python's. The bytes
+; What operators do in machine code: `quiet`, `look`, `fit`, `fresh` and the calls of `Map` and `Calls`, as builtin functions of Python's. The bytes
 ; that a function has as self hold the address of its record.
 
 ; Whether nothing watches torch's calls on this thread but autograd.
@@ -894,4 +894,428 @@ slow_path:
   %python = load ptr, ptr %ppython
   %answer = tail call ptr %v(ptr %python, ptr %args, i64 %count, ptr %names)
   ret ptr %answer
+}
+
+; Add the sizes of a tensor to a number that tells shapes apart (`native._mixed`).
+define internal i64 @rk_mixed(ptr %dl, i64 %before) {
+  %pndim = getelementptr i8, ptr %dl, i64 16
+  %ndim = load i32, ptr %pndim
+  %pshape = getelementptr i8, ptr %dl, i64 24
+  %shape = load ptr, ptr %pshape
+  br label %loop
+loop:
+  %k = phi i32 [ 0, %0 ], [ %k1, %look ]
+  %sum = phi i64 [ %before, %0 ], [ %sum1, %look ]
+  %over = icmp sge i32 %k, %ndim
+  br i1 %over, label %end, label %look
+look:
+  %p = getelementptr i64, ptr %shape, i32 %k
+  %size = load i64, ptr %p
+  %times = mul i64 %sum, 31
+  %sum1 = add i64 %times, %size
+  %k1 = add i32 %k, 1
+  br label %loop
+end:
+  %low = and i64 %sum, 4294967295
+  ret i64 %low
+}
+
+; How a tensor's elements are aligned.
+define internal i64 @rk_alignment(ptr %dl) {
+  %data = load i64, ptr %dl
+  %poffset = getelementptr i8, ptr %dl, i64 40
+  %offset = load i64, ptr %poffset
+  %address = add i64 %data, %offset
+  %low = and i64 %address, {ALIGNMENT_MASK}
+  ret i64 %low
+}
+
+; Whether two objects are one, or floats, ints, or lists or tuples of such, of one value; 0.0 is not -0.0.
+define internal i1 @rk_equal(ptr %watch, ptr %table, ptr %a, ptr %b) {
+  %na = alloca i64
+  %nb = alloca i64
+  %one = icmp eq ptr %a, %b
+  br i1 %one, label %yes, label %types
+types:
+  %pta = getelementptr i8, ptr %a, i64 {type_offset}
+  %ta = load ptr, ptr %pta
+  %ptb = getelementptr i8, ptr %b, i64 {type_offset}
+  %tb = load ptr, ptr %ptb
+  %alike = icmp eq ptr %ta, %tb
+  br i1 %alike, label %kind, label %no
+kind:
+  %pfloat = &Table.float_type %table
+  %float = load ptr, ptr %pfloat
+  %is_float = icmp eq ptr %ta, %float
+  br i1 %is_float, label %floats, label %others
+floats:
+  %fa = call i1 @rk_double(ptr %table, ptr %a, ptr %na)
+  %fb = call i1 @rk_double(ptr %table, ptr %b, ptr %nb)
+  br label %compare
+others:
+  %ia = call i1 @rk_int(ptr %table, ptr %a, ptr %na)
+  %ib = call i1 @rk_int(ptr %table, ptr %b, ptr %nb)
+  %both = and i1 %ia, %ib
+  br i1 %both, label %compare, label %many
+compare:
+  %va = load i64, ptr %na
+  %vb = load i64, ptr %nb
+  %same = icmp eq i64 %va, %vb
+  ret i1 %same
+many:
+  %plist = &Table.list_type %table
+  %list = load ptr, ptr %plist
+  %is_list = icmp eq ptr %ta, %list
+  %ptuple = &Table.tuple_type %table
+  %tuple = load ptr, ptr %ptuple
+  %is_tuple = icmp eq ptr %ta, %tuple
+  %psize = &Watch.size_type %watch
+  %size = load ptr, ptr %psize
+  %is_size = icmp eq ptr %ta, %size
+  %fixed = or i1 %is_tuple, %is_size
+  %items = or i1 %fixed, %is_list
+  br i1 %items, label %lengths, label %no
+lengths:
+  %pl0 = &Table.PyList_Size %table
+  %pl1 = &Table.PyTuple_Size %table
+  %pl = select i1 %is_list, ptr %pl0, ptr %pl1
+  %length = load ptr, ptr %pl
+  %pg0 = &Table.PyList_GetItem %table
+  %pg1 = &Table.PyTuple_GetItem %table
+  %pg = select i1 %is_list, ptr %pg0, ptr %pg1
+  %item = load ptr, ptr %pg
+  %la = call i64 %length(ptr %a)
+  %lb = call i64 %length(ptr %b)
+  %as_long = icmp eq i64 %la, %lb
+  br i1 %as_long, label %loop, label %no
+loop:
+  %k = phi i64 [ 0, %lengths ], [ %k1, %look ]
+  %over = icmp sge i64 %k, %la
+  br i1 %over, label %yes, label %look
+look:
+  %k1 = add i64 %k, 1
+  %oa = call ptr %item(ptr %a, i64 %k)
+  %ob = call ptr %item(ptr %b, i64 %k)
+  %equal = call i1 @rk_equal(ptr %watch, ptr %table, ptr %oa, ptr %ob)
+  br i1 %equal, label %loop, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Whether an argument is as one of a call that is known: a tensor of its layout, whose DLTensor is %dl, or such a value.
+define internal i1 @rk_met(ptr %watch, ptr %table, ptr %argument, ptr %object, i1 %tensor, ptr %dl) {
+  %pwanted = &Argument.object %argument
+  %wanted = load ptr, ptr %pwanted
+  %is_tensor = icmp eq ptr %wanted, null
+  %kinds = icmp eq i1 %is_tensor, %tensor
+  br i1 %kinds, label %kind, label %no
+kind:
+  br i1 %tensor, label %layout, label %value
+value:
+  %equal = call i1 @rk_equal(ptr %watch, ptr %table, ptr %object, ptr %wanted)
+  ret i1 %equal
+layout:
+  %alike = call i1 @rk_alike(ptr %argument, ptr %dl)
+  br i1 %alike, label %alignment, label %no
+alignment:
+  %low = call i64 @rk_alignment(ptr %dl)
+  %pkept = &Argument.alignment %argument
+  %kept = load i64, ptr %pkept
+  %aligned = icmp eq i64 %low, %kept
+  br i1 %aligned, label %steps, label %no
+steps:
+  %pndim = getelementptr i8, ptr %dl, i64 16
+  %ndim = load i32, ptr %pndim
+  %pa = getelementptr i8, ptr %argument, i64 32
+  %a = load ptr, ptr %pa
+  %pb = getelementptr i8, ptr %dl, i64 32
+  %b = load ptr, ptr %pb
+  br label %loop
+loop:
+  %k = phi i32 [ 0, %steps ], [ %k1, %look ]
+  %over = icmp sge i32 %k, %ndim
+  br i1 %over, label %yes, label %look
+look:
+  %pva = getelementptr i64, ptr %a, i32 %k
+  %va = load i64, ptr %pva
+  %pvb = getelementptr i64, ptr %b, i32 %k
+  %vb = load i64, ptr %pvb
+  %same = icmp eq i64 %va, %vb
+  %k1 = add i32 %k, 1
+  br i1 %same, label %loop, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; What is at one of the places, where -1 is None.
+define internal ptr @rk_at(ptr %none, ptr %all, ptr %places, i64 %k) alwaysinline {
+  %pplace = getelementptr i64, ptr %places, i64 %k
+  %place = load i64, ptr %pplace
+  %nowhere = icmp slt i64 %place, 0
+  br i1 %nowhere, label %absent, label %there
+absent:
+  ret ptr %none
+there:
+  %p = getelementptr ptr, ptr %all, i64 %place
+  %object = load ptr, ptr %p
+  ret ptr %object
+}
+
+; The call of `Calls`: what a function returns for plain tensors and values that it was called with before; else None, or
+; NotImplemented where it does more than launches.
+define ptr @rk_op_calls(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %dls = alloca [{LONGEST} x [6 x i64]], align 8
+  %all = alloca [{TWICE} x ptr]
+  %given = alloca [{LONGEST} x ptr]
+  %calls = call ptr @rk_record(ptr %self)
+  %pwatch = &Calls.watch %calls
+  %watch = load ptr, ptr %pwatch
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %pv = &Table.PyObject_Vectorcall %table
+  %v = load ptr, ptr %pv
+  %pcount = &Calls.count %calls
+  %wanted = load i64, ptr %pcount
+  %pattention = &Table.attention %table
+  %attention = load i64, ptr %pattention
+  %calm = icmp eq i64 %attention, 0
+  %every = icmp eq i64 %count, %wanted
+  %unnamed = icmp eq ptr %names, null
+  %c0 = and i1 %calm, %every
+  %c1 = and i1 %c0, %unnamed
+  br i1 %c1, label %watched, label %unknown
+watched:
+  %quiet = call i1 @rk_quiet(ptr %watch, ptr %table)
+  br i1 %quiet, label %argument, label %unknown
+argument:
+  %k = phi i64 [ 0, %watched ], [ %k1, %value ], [ %k1, %tensor ]
+  %mask = phi i64 [ 0, %watched ], [ %mask, %value ], [ %mask1, %tensor ]
+  %hash = phi i64 [ 0, %watched ], [ %hash, %value ], [ %hash1, %tensor ]
+  %taken = icmp eq i64 %k, %count
+  br i1 %taken, label %find, label %what
+what:
+  %k1 = add i64 %k, 1
+  %pobject = getelementptr ptr, ptr %args, i64 %k
+  %object = load ptr, ptr %pobject
+  %dl = getelementptr [6 x i64], ptr %dls, i64 %k
+  %plain = call i1 @rk_tensor(ptr %table, ptr %object, ptr %dl)
+  br i1 %plain, label %known_to, label %value
+value:                                            ; a tensor of another kind is none that is known
+  br label %argument
+known_to:
+  %recorded = call i1 @rk_recorded(ptr %table, ptr %object)
+  br i1 %recorded, label %unknown, label %tensor
+tensor:
+  %bit = shl i64 1, %k
+  %mask1 = or i64 %mask, %bit
+  %hash1 = call i64 @rk_mixed(ptr %dl, i64 %hash)
+  br label %argument
+find:
+  %pcells = &Calls.cells %calls
+  %cells = load ptr, ptr %pcells
+  %row = and i64 %hash, {ROWS_MASK}
+  %first = getelementptr ptr, ptr %cells, i64 %row
+  br label %candidate
+candidate:
+  %cell = phi ptr [ %first, %find ], [ %pnext, %compare ]
+  %entry = load ptr, ptr %cell
+  %nothing = icmp eq ptr %entry, null
+  br i1 %nothing, label %unknown, label %try
+try:
+  %pnext = &Entry.next %entry
+  %pwanteds = &Entry.arguments %entry
+  %wanteds = load ptr, ptr %pwanteds
+  br label %each
+each:
+  %j = phi i64 [ 0, %try ], [ %j1, %compare ]
+  %all_met = icmp eq i64 %j, %count
+  br i1 %all_met, label %found, label %compare_one
+compare_one:
+  %j1 = add i64 %j, 1
+  %pj = getelementptr ptr, ptr %args, i64 %j
+  %oj = load ptr, ptr %pj
+  %dlj = getelementptr [6 x i64], ptr %dls, i64 %j
+  %pa = getelementptr ptr, ptr %wanteds, i64 %j
+  %a = load ptr, ptr %pa
+  %shifted = lshr i64 %mask, %j
+  %tj = trunc i64 %shifted to i1
+  %met = call i1 @rk_met(ptr %watch, ptr %table, ptr %a, ptr %oj, i1 %tj, ptr %dlj)
+  br label %compare
+compare:
+  br i1 %met, label %each, label %candidate
+found:
+  %pmemories = &Entry.memories %entry
+  %memories = load i64, ptr %pmemories
+  %more = icmp slt i64 %memories, 0
+  br i1 %more, label %not_launches, label %hold
+not_launches:
+  %pelse = &Watch.not_implemented %watch
+  %else = load ptr, ptr %pelse
+  %rejection = call ptr @rk_new_reference(ptr %table, ptr %else)
+  ret ptr %rejection
+hold:                                             ; another thread may forget the call while this one makes it
+  %powner = &Entry.owner %entry
+  %owner = load ptr, ptr %powner
+  %held = call ptr @rk_new_reference(ptr %table, ptr %owner)
+  %args_size = shl i64 %count, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr %all, ptr %args, i64 %args_size, i1 false)
+  %made = getelementptr ptr, ptr %all, i64 %count
+  %pmakes = &Entry.makes %entry
+  %makes = load ptr, ptr %pmakes
+  br label %allocate
+allocate:
+  %m = phi i64 [ 0, %hold ], [ %m1, %placed ]
+  %enough = icmp eq i64 %m, %memories
+  br i1 %enough, label %launches, label %new
+new:
+  %m1 = add i64 %m, 1
+  %pmake = getelementptr ptr, ptr %makes, i64 %m
+  %make = load ptr, ptr %pmake
+  %pfunction = &Make.function %make
+  %function = load ptr, ptr %pfunction
+  %phow = &Make.given %make
+  %how = load ptr, ptr %phow
+  %phow_many = &Make.count %make
+  %how_many = load i64, ptr %phow_many
+  %pbase = &Make.base %make
+  %base = load i64, ptr %pbase
+  %how_size = shl i64 %how_many, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr %given, ptr %how, i64 %how_size, i1 false)
+  %view = icmp sge i64 %base, 0
+  br i1 %view, label %of, label %ask
+of:
+  %pwhole = getelementptr ptr, ptr %all, i64 %base
+  %whole_tensor = load ptr, ptr %pwhole
+  store ptr %whole_tensor, ptr %given
+  br label %ask
+ask:
+  %fresh = call ptr %v(ptr %function, ptr %given, i64 %how_many, ptr null)
+  %pfresh = getelementptr ptr, ptr %made, i64 %m
+  store ptr %fresh, ptr %pfresh
+  %no_memory = icmp eq ptr %fresh, null
+  br i1 %no_memory, label %out_of_memory, label %where
+where:
+  br i1 %view, label %placed, label %describe
+out_of_memory:
+  call void @rk_drop(ptr %table, ptr %made, i64 %m)
+  br label %raise
+describe:
+  %described = call i1 @rk_tensor(ptr %table, ptr %fresh, ptr %dls)
+  br i1 %described, label %check, label %unlike
+check:
+  %lies = call i64 @rk_alignment(ptr %dls)
+  %aligned = icmp eq i64 %lies, 0
+  br i1 %aligned, label %placed, label %unlike
+placed:
+  br label %allocate
+unlike:
+  call void @rk_drop(ptr %table, ptr %made, i64 %m1)
+  call void @rk_release(ptr %table, ptr %owner)
+  br label %unknown
+launches:
+  %psteps = &Entry.steps %entry
+  %steps = load ptr, ptr %psteps
+  %pnsteps = &Entry.launches %entry
+  %nsteps = load i64, ptr %pnsteps
+  br label %launch
+launch:
+  %s = phi i64 [ 0, %launches ], [ %s1, %launched ]
+  %over = icmp eq i64 %s, %nsteps
+  br i1 %over, label %results, label %gather
+gather:
+  %s1 = add i64 %s, 1
+  %pstep = getelementptr ptr, ptr %steps, i64 %s
+  %step = load ptr, ptr %pstep
+  %plauncher = &Step.launcher %step
+  %launcher = load ptr, ptr %plauncher
+  %pmany = &Step.count %step
+  %many = load i64, ptr %pmany
+  %pplaces = &Step.places %step
+  %places = load ptr, ptr %pplaces
+  br label %take
+take:
+  %i = phi i64 [ 0, %gather ], [ %i1, %put ]
+  %full = icmp eq i64 %i, %many
+  br i1 %full, label %go, label %which
+which:
+  %i1 = add i64 %i, 1
+  %i2 = shl i64 %i, 1
+  %pplace = getelementptr i64, ptr %places, i64 %i2
+  %place = load i64, ptr %pplace
+  %pconstant = getelementptr i64, ptr %pplace, i64 1
+  %fixed = icmp slt i64 %place, 0
+  %pvariable = getelementptr ptr, ptr %all, i64 %place
+  %pchosen = select i1 %fixed, ptr %pconstant, ptr %pvariable
+  br label %put
+put:
+  %chosen = load ptr, ptr %pchosen
+  %pslot = getelementptr ptr, ptr %given, i64 %i
+  store ptr %chosen, ptr %pslot
+  br label %take
+go:
+  %done = call ptr %v(ptr %launcher, ptr %given, i64 %many, ptr null)
+  %failed = icmp eq ptr %done, null
+  br i1 %failed, label %lost, label %launched
+launched:
+  call void @rk_release(ptr %table, ptr %done)
+  br label %launch
+lost:                                             ; the function itself says what an error of a launch means
+  call void @rk_drop(ptr %table, ptr %made, i64 %memories)
+  %pmatches = &Watch.PyErr_ExceptionMatches %watch
+  %matches = load ptr, ptr %pmatches
+  %plaunch_error = &Watch.launch_error %watch
+  %launch_error = load ptr, ptr %plaunch_error
+  %its = call i32 %matches(ptr %launch_error)
+  %other_error = icmp eq i32 %its, 0
+  br i1 %other_error, label %raise, label %again
+again:
+  call void @rk_clear(ptr %table)
+  call void @rk_release(ptr %table, ptr %owner)
+  br label %unknown
+results:
+  %preturned = &Entry.returned %entry
+  %returned = load i64, ptr %preturned
+  %presults = &Entry.results %entry
+  %given_back = load ptr, ptr %presults
+  %single = icmp eq i64 %returned, 1
+  br i1 %single, label %one, label %tuple
+one:
+  %only = call ptr @rk_at(ptr %none, ptr %all, ptr %given_back, i64 0)
+  %result0 = call ptr @rk_new_reference(ptr %table, ptr %only)
+  br label %end
+tuple:
+  %pnew = &Table.PyTuple_New %table
+  %newf = load ptr, ptr %pnew
+  %packed = call ptr %newf(i64 %returned)
+  %pset = &Table.PyTuple_SetItem %table
+  %set = load ptr, ptr %pset
+  %no_tuple = icmp eq ptr %packed, null
+  br i1 %no_tuple, label %end, label %pack
+pack:
+  %t = phi i64 [ 0, %tuple ], [ %t1, %pack_one ]
+  %whole = icmp eq i64 %t, %returned
+  br i1 %whole, label %end, label %pack_one
+pack_one:
+  %t1 = add i64 %t, 1
+  %mine = call ptr @rk_at(ptr %none, ptr %all, ptr %given_back, i64 %t)
+  %mine1 = call ptr @rk_new_reference(ptr %table, ptr %mine)
+  %ignored = call i32 %set(ptr %packed, i64 %t, ptr %mine1)
+  br label %pack
+end:
+  %result = phi ptr [ %result0, %one ], [ null, %tuple ], [ %packed, %pack ]
+  call void @rk_drop(ptr %table, ptr %made, i64 %memories)
+  call void @rk_release(ptr %table, ptr %owner)
+  ret ptr %result
+raise:
+  call void @rk_release(ptr %table, ptr %owner)
+  ret ptr null
+unknown:
+  %nothing_known = call ptr @rk_new_reference(ptr %table, ptr %none)
+  ret ptr %nothing_known
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,7 +19,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, block_size, filled
 from rawkern.base.table import TABLE, TYPE_OFFSET, keep, preamble, python_function, table
-from rawkern.errors import UnsupportedError
+from rawkern.errors import LaunchError, UnsupportedError
 from rawkern.kernel import RawKernel
 from rawkern.launch.native import PLAN
 
@@ -30,7 +32,8 @@ WATCH = Record(
         for name in (
             "table", "transforms", "forward_mode", "forward_level", "no_level", "profiler", "profiling",
             "torch", "empty_like", "finish", "save_for_backward", "materialize_grads", "PyDict_GetItem",
-            "PyObject_SetAttr", "PyObject_VectorcallMethod",
+            "PyObject_SetAttr", "PyObject_VectorcallMethod", "PyErr_ExceptionMatches", "launch_error",
+            "size_type", "not_implemented",
         )
     ),
 )  # fmt: skip
@@ -60,6 +63,30 @@ FORWARD = Record(
         ("places", "ptr"),
     ),
 )  # fmt: skip
+#: An argument of a call that is known: a value, or the layout of a tensor, which begins as a DLTensor does.
+ARGUMENT = Record(
+    "Argument",
+    (
+        ("data", "ptr"), ("kind", "i32"), ("index", "i32"), ("ndim", "i32"), ("dtype", "i32"), ("shape", "ptr"),
+        ("strides", "ptr"), ("offset", "i64"), ("object", "ptr"), ("alignment", "i64"),
+    ),
+)  # fmt: skip
+#: How memory is allocated; the first that a view is given is the tensor at the place `base`, which is -1 for others.
+MAKE = Record("Make", (("function", "ptr"), ("count", "i64"), ("given", "ptr"), ("base", "i64")))
+#: A launch with its arguments: for each a place among those of the call and memory, or -1 and an object.
+STEP = Record("Step", (("launcher", "ptr"), ("count", "i64"), ("places", "ptr")))
+#: A call that is known; it lives as long as its owner. Its memories are -1 where it does more than launches.
+ENTRY = Record(
+    "Entry",
+    (
+        ("next", "ptr"), ("owner", "ptr"), ("arguments", "ptr"), ("memories", "i64"), ("makes", "ptr"),
+        ("launches", "i64"), ("steps", "ptr"), ("returned", "i64"), ("results", "ptr"),
+    ),
+)  # fmt: skip
+CALLS = Record("Calls", (("watch", "ptr"), ("count", "i64"), ("cells", "ptr")))
+ROWS = 64  # lists of calls, by what `_mixed` makes of their shapes
+LONGEST = 32  # arguments of a call, memories that it allocates, arguments of a launch
+ALIGNMENT = 32  # bytes; what lies alike with respect to it is launched alike
 
 
 @cache
@@ -72,11 +99,12 @@ def _watch() -> Filled:
         "profiler": vars(profiler), "profiling": profiling,
         "torch": vars(torch), "empty_like": "empty_like", "finish": lambda plan, address: plan.finish(address),
         "save_for_backward": "save_for_backward", "materialize_grads": "materialize_grads",
+        "launch_error": LaunchError, "size_type": torch.Size, "not_implemented": NotImplemented,
     }  # fmt: skip
     for name, value in objects.items():
         keep(value)
         found.set(**{name: id(value)})
-    for name in ("PyDict_GetItem", "PyObject_SetAttr", "PyObject_VectorcallMethod"):
+    for name in (name for name, _ in WATCH.fields if name.startswith("Py")):
         found.set(**{name: python_function(name)})
     keep(found)
     return found
@@ -84,9 +112,10 @@ def _watch() -> Filled:
 
 @cache
 def _code() -> LoadedObject:
-    records = (WATCH, ROW, MAP, FORWARD, PLAN, TARGET, TABLE)
+    records = (WATCH, ROW, MAP, FORWARD, ARGUMENT, MAKE, STEP, ENTRY, CALLS, PLAN, TARGET, TABLE)
     parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "WORDS": block_size(8 * MOST) // 8, "DONE": DONE}
     parts |= {"UNFINISHED": UNFINISHED, "CPU": CPU, "type_offset": TYPE_OFFSET}
+    parts |= {"TWICE": 2 * LONGEST, "LONGEST": LONGEST, "ROWS_MASK": ROWS - 1, "ALIGNMENT_MASK": ALIGNMENT - 1}
     text = filled(Path(__file__).with_name("native.ll").read_text(), records, parts)
     loaded = LoadedObject(stored_object("\n".join([*(record.llvm for record in records[:-2]), preamble(), text])))
     keep(loaded)
@@ -266,3 +295,149 @@ class Map:
         apply = function.apply
         users.set(apply=id(apply), run=id(run))
         keep((apply, run))
+
+
+class Place(int):
+    """Where something is among the arguments of a call and, after those, what it allocates."""
+
+
+class Make(NamedTuple):
+    """Memory that a call allocates, contiguous."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+class View(NamedTuple):
+    """A contiguous part of what a call has allocated."""
+
+    base: Place
+    offset: int  # elements
+    shape: tuple[int, ...]
+
+
+class Step(NamedTuple):
+    """A launch of a call; a `Place` among its arguments stands for one of the call's, or memory."""
+
+    launcher: Any
+    arguments: tuple[Any, ...]
+
+
+class Launches(NamedTuple):
+    """All that a call does; `results` are places of what it returns, -1 for None."""
+
+    makes: Sequence[Make | View]
+    steps: Sequence[Step]
+    results: Sequence[Place]
+
+
+class Calls:
+    """Calls of a function that are native, once they are known to be allocations and launches, and no more than that.
+
+    A call is known by the layouts of its tensors (shapes, strides, dtypes, devices, alignment) and its other arguments.
+    `call` returns what the function would, or None for calls that are not known, or NotImplemented for those that are
+    known to be more. All tensors have to be plain, nothing may watch, and autograd need not know.
+
+    Parameters
+    ----------
+    count : int
+        Its arguments.
+    """
+
+    __slots__ = ("_cells", "call", "count", "owners")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.call: Callable[..., Any] = lambda *args: None
+        self._cells = (ctypes.c_uint64 * ROWS)()
+        self.owners: list[Any] = []  # the owners of those that are known
+
+    def learn(self, args: Sequence[Any], what: Launches | None) -> None:
+        """Have calls with such arguments known: what they launch, or None where they do more than that."""
+        what = what or Launches((), (), ())
+        most = max(self.count, len(what.makes), *(len(step.arguments) for step in what.steps))
+        if most > LONGEST:
+            return
+        try:
+            if not self.owners:
+                record = Filled(CALLS, watch=_watch().address, count=self.count, cells=ctypes.addressof(self._cells))
+                keep(self._cells)
+                self.call = _builtin("calls", record)
+            row = functools.reduce(_mixed, (t.shape for t in args if isinstance(t, torch.Tensor)), 0) % ROWS
+            owner: list[Any] = []
+            entry = Filled(
+                ENTRY, next=self._cells[row], owner=id(owner),
+                arguments=_words(owner, [_argument(owner, a) for a in args]),
+                memories=len(what.makes) if what.results else -1,
+                makes=_words(owner, [_making(owner, m) for m in what.makes]),
+                launches=len(what.steps), steps=_words(owner, [_step(owner, s) for s in what.steps]),
+                returned=len(what.results), results=_words(owner, what.results),
+            )  # fmt: skip
+            owner.append(entry)
+            self.owners.append(owner)
+            self._cells[row] = entry.address
+        except UnsupportedError:  # this torch is not one that native code can read
+            pass
+
+    def forget(self) -> None:
+        """Forget all calls that are known."""
+        for row in range(ROWS):
+            self._cells[row] = 0
+        self.owners = []
+
+
+def _mixed(before: int, shape: Sequence[int]) -> int:
+    """Add sizes to a number that tells shapes apart (``rk_mixed``)."""
+    for size in shape:
+        before = before * 31 + size
+    return before & 0xFFFFFFFF
+
+
+def _words(owner: list[Any], values: Sequence[int]) -> int:
+    """The address of words that live as long as the owner."""
+    owner.append((ctypes.c_int64 * max(len(values), 1))(*values))
+    return ctypes.addressof(owner[-1])
+
+
+def _record(owner: list[Any], record: Record, **fields: int) -> int:
+    owner.append(Filled(record, **fields))
+    return owner[-1].address
+
+
+def _argument(owner: list[Any], value: Any) -> int:
+    if not isinstance(value, torch.Tensor):
+        if type(value) is list:  # which the caller may change
+            value = list(value)
+        elif type(value) is str:  # of which native code compares the addresses
+            value = sys.intern(value)
+        owner.append(value)
+        return _record(owner, ARGUMENT, object=id(value))
+    kind, bits, lanes = DTYPES[dtype_name(value.dtype)]
+    return _record(
+        owner, ARGUMENT, kind=CUDA if value.is_cuda else CPU, index=value.device.index or 0, ndim=value.dim(),
+        dtype=kind | bits << 8 | lanes << 16, shape=_words(owner, value.shape), strides=_words(owner, value.stride()),
+        alignment=value.data_ptr() % ALIGNMENT,
+    )  # fmt: skip
+
+
+def _making(owner: list[Any], made: Make | View) -> int:
+    strides = torch.empty(made.shape, device="meta").stride()
+    function: Any = torch.Tensor.as_strided
+    base, given = -1, [made.shape, strides]
+    if isinstance(made, View):
+        base, given = made.base, [None, *given, made.offset]
+    elif made.device.type == "cpu" and private.empty_strided is not None:
+        function, given = private.empty_strided, [*given, made.dtype]
+    else:
+        function = functools.partial(torch.empty_strided, dtype=made.dtype, device=made.device)
+    owner += [function, given]
+    words = _words(owner, [id(value) for value in given])
+    return _record(owner, MAKE, function=id(function), count=len(given), given=words, base=base)
+
+
+def _step(owner: list[Any], step: Step) -> int:
+    owner.append(step)
+    places = [word for a in step.arguments for word in ((int(a), 0) if isinstance(a, Place) else (-1, id(a)))]
+    words = _words(owner, places)
+    return _record(owner, STEP, launcher=id(step.launcher), count=len(step.arguments), places=words)

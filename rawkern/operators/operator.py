@@ -21,7 +21,9 @@ from rawkern.operators.checks import no_aliases, one_device, reject_changes, rej
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.forward_mode import elementwise_jvp
+from rawkern.operators.kept import Kept
 from rawkern.operators.recorded import make_function
+from rawkern.operators.recording import trace, transparent
 from rawkern.operators.reverse import Reverse, composed
 from rawkern.operators.sharding import register_shardings
 from rawkern.operators.traced import Traced
@@ -39,7 +41,10 @@ class Operator:
         self.function = function
         if decl.boxed:
             self.function = functools.wraps(function)(lambda *args, **kw: unboxed(decl, function(*args, **kw)))
-        self.launch = self.function if decl.finished else Declared(decl, self.function)
+        self.kept = Kept(len(decl.params), self._trace) if decl.keeps_launches else None
+        self.launch: Callable[..., Any] = self.function if decl.finished else Declared(decl, self.function)
+        if self.kept is not None:
+            self.launch = functools.partial(_learned, self.kept, self.function)
         self.traced = Traced(decl, Declared(decl, self.function, always=True)) if decl.derived else None
         self.direct: Callable[..., Any]  # the implementation, without the dispatcher; set with the public function
         self.reverse = Reverse(decl)
@@ -53,6 +58,8 @@ class Operator:
             try:
                 self.library = _library(decl)
                 self.overload = self._register(self.library, decl.name)
+                if self.kept is not None:
+                    transparent[self.overload] = self.function
                 self.in_graphs = [self.overload]  # what torch.compile calls
                 self.sharded = self._shard()
                 _defined[decl.qualified] = self
@@ -81,6 +88,9 @@ class Operator:
         torch.library.register_vmap(f"{decl.namespace}::{name}", rule, lib=library)
         library.impl(name, functools.partial(run_formerly_batched, decl.qualified, rule), "Batched")
         return found
+
+    def _trace(self, args: Sequence[Any]) -> Any:
+        return trace(self.declaration, self.function, args, launching=True)
 
     def _shard(self) -> bool:
         """Tell DTensor how it shards; whether there is nothing left to tell."""
@@ -278,6 +288,12 @@ class _Call:
         keys = self.keyset & private.after_autograd
         with self.below:
             return self.declaration.call(functools.partial(self.overload.redispatch, keys), args)
+
+
+def _learned(kept: Kept, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function, and keep its launches."""
+    found = kept.learn(args)
+    return function(*args) if found is None else found
 
 
 _defined: dict[str, Operator] = {}

@@ -39,6 +39,8 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_compiling": torch.compiler.is_dynamo_compiling,
         "_exporting": exporting,
         "_in_graphs": op.in_graphs,
+        "_calls": op.kept and op.kept.calls,
+        "_function": op.function,
         "_launch": op.launch,
         "_traced": op.traced or op.launch,
         "_overload": op.overload,
@@ -83,8 +85,13 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
         if decl.has_lists
         else f"{n['_apply']}(direct{values})"
     )
+    known, run = "False", n["_launch"]
+    if decl.keeps_launches:
+        known = f"(_nresult := None if {n['_autocast']}() else {n['_calls']}.call({arguments})) is not None"
+        known += " and _nresult is not NotImplemented"
+        run = f"({n['_function']} if _nresult is NotImplemented else {n['_launch']})"
     launch = [
-        f"_nresult = {n['_launch']}({call})",
+        f"_nresult = {run}({call})",
         f"if {_wrong(decl, n)}:",
         f"    {n['_verify']}(_nresult, {everything})",
         *([f"{n['_bump']}({n['_changed']}({everything}))"] if decl.mutated else []),
@@ -94,6 +101,8 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
         f"def make({', '.join(n.values())}, **defaults):",
         *(f"    d{i} = defaults['d{i}']" for i in range(len(decl.params))),
         f"    def direct({arguments}):",
+        f"        if {known}:",
+        "            return _nresult",
         *(f"        {line}" for line in (launch if not decl.derived else traced)),
         "        return _nresult",
         "    direct.watched = False",
@@ -105,7 +114,9 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
         f"                _nresult = {n['_in_graphs']}[0]({call})",
         "        else:",
         "            try:",
-        f"                if (\n                    {tests}\n                ):",
+        f"                if {known}:",
+        "                    pass",
+        f"                elif (\n                    {tests}\n                ):",
         f"                    {n['_dense']}({everything})",
         f"                    _nresult = {n['_overload']}({call})",
         "                elif _nrecorded:",

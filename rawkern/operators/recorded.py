@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,9 @@ from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
+from rawkern.operators.kept import Kept
 from rawkern.operators.native import watching
+from rawkern.operators.recording import trace_through
 from rawkern.operators.reverse import Reverse
 from rawkern.operators.traced import carried, runs
 
@@ -187,6 +190,10 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
     nothing = [f"{f} is None" for f, p in zip(found, decl.params, strict=True) if not p.is_tensor]
     unpack = f"{', '.join(saved)}{',' if len(saved) == 1 else ''} = " if saved else ""
     described = "values, shapes, dtypes, _ = ctx.about" if values or decl.described else ""
+    about = "*values, *shapes, *dtypes, " if described else ""
+    arguments = f"{', '.join((*grads, *saved))}, {about}*ctx.needs_input_grad"
+    back = f"return {'None, ' * offset}{'' if len(kept) == 1 else '*'}found"
+    keeps = decl.finished and not decl.derived
     body = [
         "class OwnContext(Context):",  # most backwards ask for no shapes
         "    __slots__ = ('node',)",
@@ -203,9 +210,26 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
         f"    {unpack}saved = ctx.saved_tensors",
         f"    if compiling() or reverse.function is None or {' and '.join(f'{g} is None' for g in grads)}:",
         f"        return slow_path(ctx, {', '.join(grads)}, saved=saved)",
+        f"    {described}" if described else "",
+        *(
+            [
+                f"    found = None if autocast() else calls.call({arguments})",
+                "    if found is not None and found is not NotImplemented:",
+                f"        {back}",
+            ]
+            if keeps
+            else []
+        ),
         f"    if watching.look({', '.join((*grads, *saved))}) is not False:",
         f"        return slow_path(ctx, {', '.join(grads)}, saved=saved)",
-        f"    {described}" if described else "",
+        *(
+            [
+                f"    if found is None and (found := learn(({arguments},))) is not None:",
+                f"        {back}",
+            ]
+            if keeps
+            else []
+        ),
         "    about = OwnContext()",
         "    about.node = ctx",
         "    about.saved_tensors = saved",
@@ -223,7 +247,11 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
         f"({', '.join(dtype.values())},), ()",
         "    )",
     ]
+    reverse_kept = _kept(reverse, offset) if keeps else None
     space = {
+        "autocast": private.autocast_enabled,
+        "calls": reverse_kept and reverse_kept.calls,
+        "learn": reverse_kept and reverse_kept.learn,
         "Context": Context,
         "Tensor": torch.Tensor,
         "slow_path": _slow_path(reverse, offset),
@@ -233,6 +261,23 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
     }
     text = "\n".join(line for line in body if line) + "\n"
     return generated.run(text, f"<rawkern backward {decl.qualified}>", space)["backward"]
+
+
+def _kept(reverse: Reverse, offset: int) -> Kept:
+    """What the backward launches: called with gradients, what is saved, values, shapes, dtypes and what is needed."""
+    decl = reverse.declaration
+    ends = [len(decl.outputs), len(decl.save), len(decl.values), len(decl.described), len(decl.described), offset]
+    ends = [0, *itertools.accumulate(ends)]
+
+    def gradients(*args: Any) -> Any:
+        grads, saved, *about, _ = (args[a:b] for a, b in itertools.pairwise(ends))
+        values, shapes, dtypes, counts = restored(decl, saved, (*about, ()))
+        found = reverse.compute(grads, saved, values, args[ends[-1] :], shapes, counts)
+        found = reverse.checked(found, shapes, dtypes, counts)
+        return found[0] if len(found) == 1 else found
+
+    count = ends[-1] + len(decl.tensors)
+    return Kept(count, lambda args: trace_through(f"{decl.qualified}_backward", gradients, args))
 
 
 def _told(decl: Declaration, what: str) -> dict[str, str]:

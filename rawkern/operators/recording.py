@@ -38,7 +38,7 @@ _FILLED: dict[str, Callable[[Any, Any], Any]] = {
 _VIEWS = frozenset(
     ("view", "_unsafe_view", "reshape", "as_strided", "slice", "select", "squeeze", "unsqueeze", "transpose", "t",
      "permute", "expand", "alias", "detach", "narrow", "split", "unbind", "_reshape_alias", "split_with_sizes",
-     "chunk", "unfold", "diagonal", "lift_fresh")
+     "chunk", "unfold", "diagonal", "lift_fresh", "resolve_neg", "resolve_conj")
 )  # fmt: skip
 _T: Any = torch.Tensor
 #: Methods through which Python gets at the numbers of a tensor, and past torch's calls.
@@ -73,6 +73,10 @@ class Empty(NamedTuple):
     device: torch.device
 
 
+class Absent(NamedTuple):
+    """A result that is None."""
+
+
 class Step(NamedTuple):
     """A launch: its arguments by name, tensors as parts; `numbers` are tensors that were passed by value."""
 
@@ -82,6 +86,7 @@ class Step(NamedTuple):
     arguments: dict[str, Any]
     numbers: dict[str, Part]
     values: tuple[Any, ...]  # what tells launches apart
+    by_address: bool  # whether all that the kernel is told of tensors, of any strides, is where they are
 
 
 @dataclass
@@ -90,7 +95,7 @@ class Trace:
 
     memories: list[Held] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    outputs: list[Part | Empty | None] = field(default_factory=list)  # None: no such part of its memory
+    outputs: list[Part | Empty | Absent | None] = field(default_factory=list)  # None: no such part of its memory
     given: set[int] = field(default_factory=set)  # parameters whose memory a launch got
     addressed: set[int] = field(default_factory=set)  # those whose address Python was told
     rejection: str = ""  # why nothing can be derived of it
@@ -117,16 +122,32 @@ class Trace:
 
 def trace(decl: Declaration, function: Callable[..., Any], args: Sequence[Any], launching: bool) -> tuple[Any, Trace]:
     """Call an operator's function; what it returns, and what it did. Without `launching` its launches do nothing."""
-    args = _apart(args)
-    run = _Run(decl, args, launching)
+    run = _Run(decl.qualified, [p.name for p in decl.params], apart(args), launching)
+    return _traced(run, lambda *args: decl.call(function, args))
+
+
+def trace_through(name: str, function: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Trace]:
+    """As `trace`, of a function that may call operators which themselves allocate and launch, and no more than that.
+
+    No two of its tensors share memory.
+    """
+    return _traced(_Run(name, [f"argument {k}" for k in range(len(args))], args, True, True), function)
+
+
+#: The functions of operators that can be seen through.
+transparent: dict[Any, Callable[..., Any]] = {}
+
+
+def _traced(run: _Run, function: Callable[..., Any]) -> tuple[Any, Trace]:
     with intercept.intercepted(run.launched, own_thread=True), operator_state.inside_op(), _Reads(run), _Watch(run):
-        result = decl.call(function, args)
+        result = function(*run.args)
     outputs = (result,) if isinstance(result, torch.Tensor) else tuple(result or ())
-    run.trace.outputs, run.trace.edit = [run.part(t) for t in outputs], last_edit()
+    run.trace.outputs = [Absent() if t is None else run.part(t) for t in outputs]
+    run.trace.edit = last_edit()
     return result, run.trace
 
 
-def _apart(args: Sequence[Any]) -> list[Any]:
+def apart(args: Sequence[Any]) -> list[Any]:
     """Arguments of which no two share memory, so that memory tells them apart."""
     found = list(args)
     tensors = [k for k, a in enumerate(args) if isinstance(a, torch.Tensor) and a.numel()]
@@ -147,8 +168,11 @@ def _span(t: torch.Tensor) -> tuple[int, int]:
 class _Run:
     """A run of a function while it lasts."""
 
-    def __init__(self, decl: Declaration, args: Sequence[Any], launching: bool) -> None:
-        self.decl, self.launching = decl, launching
+    def __init__(
+        self, name: str, names: Sequence[str], args: Sequence[Any], launching: bool, through: bool = False
+    ) -> None:
+        self.name, self.names, self.args = name, names, args
+        self.launching, self.through = launching, through  # whether it sees through operators
         self.trace = Trace()
         self.ours = False  # whether torch is called by a launch
         self.tensors: list[torch.Tensor] = []  # alive, so that no two have one address
@@ -164,7 +188,7 @@ class _Run:
 
     def reject(self, reason: str) -> None:
         """Note down why nothing can be derived; the first reason counts."""
-        self.trace.rejection = self.trace.rejection or f"{self.decl.qualified}: {reason}"
+        self.trace.rejection = self.trace.rejection or f"{self.name}: {reason}"
 
     def memory_of(self, t: torch.Tensor) -> int | None:
         at = t.data_ptr() if t.layout is torch.strided else 0
@@ -216,7 +240,9 @@ class _Run:
         if launcher.n != 0 and not self.trace.rejection:
             config, _ = launcher.plan.target(launcher, state, device_of(given, {}) or torch.device("cpu"))
             of = (state.build.source.title, kernel.name, config, *values)
-            self.trace.steps.append(Step(launcher, kernel, config, arguments, numbers, of))
+            pointers = all(p.is_pointer for p in state.signature.params if p.takes_tensor)
+            known = state.strided and pointers and not numbers
+            self.trace.steps.append(Step(launcher, kernel, config, arguments, numbers, of, known))
 
     def _argument(
         self, kernel: Kernel, state: State, param: Param, value: Any, numbers: dict[str, Part]
@@ -298,6 +324,9 @@ class _Watch(TorchDispatchMode):
         called, kwargs = func.overloadpacket.__name__, kwargs or {}
         if self.run.ours:
             return func(*args, **kwargs)
+        if self.run.through and func in transparent:
+            with self:
+                return transparent[func](*args, **kwargs)
         if func.namespace != "aten" or called not in _FILLED.keys() | _VIEWS:
             self.run.reject(
                 f"its function calls {func}, whose gradient would be lost; a derived backward is of allocations, "
@@ -326,7 +355,7 @@ class _Reads(TorchFunctionMode):
             elif k is not None:
                 name = getattr(func, "__name__", "").replace("__get__", "its address")
                 self.run.reject(
-                    f"its function reads {self.run.decl.params[k].name} by {name}, through which gradients would be "
+                    f"its function reads {self.run.names[k]} by {name}, through which gradients would be "
                     "lost; pass the tensor itself to a launch"
                 )
         return func(*args, **(kwargs or {}))

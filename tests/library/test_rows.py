@@ -90,3 +90,13 @@ def test_rows_of_any_length_are_kept_in_registers_on_the_cpu() -> None:
         plan = rows.plan(3, n, 1, torch.empty(3, n))
         assert (plan.width, plan.held, plan.group) == (width, held, rows.WARP)
         assert not rows.plan(3, n, 1, torch.empty(3, n), cpu_held=False).held
+
+
+@pytest.mark.parametrize(
+    ("n", "width", "held"), [(16, 1, 1), (33, 1, 2), (36, 1, 2), (100, 4, 1), (101, 1, 4), (256, 4, 2), (300, 4, 8)]
+)
+def test_threads_of_the_cpu_keep_no_more_than_short_rows_have(n: int, width: int, held: int) -> None:
+    x = torch.randn(5, n)
+    found = rows.plan(5, n, 1, x)
+    assert (found.width, found.held) == (width, held)
+    torch.testing.assert_close(rawkern.softmax(x, 1), torch.softmax(x, 1))
