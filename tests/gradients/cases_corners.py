@@ -134,11 +134,12 @@ def counted_by_empty_loops(x, w, y, n, m):
     return {"y": x[rounded] * w[:32] + sum((x[j : j + 32] * w[j]).sin() for j in range(5 * (n - 1)))}
 
 
-@case("""extern "C" __global__ void from_both_ends(const float* x, const float* w, float* y, unsigned n) {
+@case("""#define UNROLL _Pragma("unroll")
+    extern "C" __global__ void from_both_ends(const float* x, const float* w, float* y, unsigned n) {
         register int i = threadIdx.x;
         register float s = 0.0f;
         for (unsigned a = 0, b = 7; a < b; a++, --b) s += x[(i + 3 * a) % n] * w[(i + 5 * b) % n];
-        for (int lo = 0, hi = 9; lo < hi; lo += 2, hi -= 1) s += x[i + lo] * w[hi];
+        UNROLL for (int lo = 0, hi = 9; lo < hi; lo += 2, hi -= 1) s += x[i + lo] * w[hi];
         y[i] = s;
     }""", 32, 1, lambda r: (r(64), r(64), r(32), 31))  # fmt: skip
 def from_both_ends(x, w, y, n):

@@ -114,6 +114,7 @@ def preprocess(text: str, options: Sequence[str] = (), headers: Headers | None =
     for name, value in defined_by(options).items():
         reading.found.macros[name] = Macro(None, tuple(tokens(value)))
     reading.found.macros["__align__"] = Macro(None, ("alignas",))
+    reading.found.macros["_Pragma"] = Macro(("text",), ())  # changes no value
     try:
         reading.read(text, None)
     except Unclear as error:
