@@ -265,7 +265,7 @@ ROWS = (
         for n in (4096, 4000, 1000, 8192, 12000)),
     *(Row("softmax_shuffles", 2.2, partial(_softmax, n, block=block), formula=lambda x, y, n: x.softmax(-1),
         label=f"softmax_shuffles, rows of {n}, blocks of {block}")
-        for n, block in ((1000, 256), (4096, 1024), (8192, 1024), (32000, 256), (32000, 1024))),
+        for n, block in ((1000, 256), (4096, 1024), (8192, 1024), (32000, 256), (32000, 1024), (50304, 1024))),
     *(Row("layer_norm", 2.2, partial(_layer_norm, n), label=_label("layer_norm", n, 4096),
         formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b)) for n in (4096, 4000, 1000, 8192)),
     Row("layer_norm", 2.2, partial(_layer_norm, 4096, block=1024), label="layer_norm, rows of 4096, blocks of 1024",

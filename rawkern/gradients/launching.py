@@ -21,9 +21,9 @@ from rawkern.launch.occupancy import occupancy
 
 ROOM = 32 << 10  # bytes for the sums of a block
 FULL = 8  # blocks that a processor of a GPU runs at a time, so that fewer leave it waiting
-LEFT = 44  # of the 64 registers that threads of blocks of 1024 have
 STATIC = 1 << 10  # bytes of shared memory of reductions
 KEPT = 96  # registers of a thread for its part of a row, from which on too few rows are on their way at a time
+KEPT_BESIDE = 64  # the same of blocks of 1024 threads with a row in shared memory: some are spilled, which costs less
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,12 @@ def block_for(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) 
     device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
     room = staged_bytes(text, named, grid) <= _specification(device).shared_per_block - STATIC
     few = (128, 256) if text.sums else (64, 128, 256)
-    choices = [*((threads, False, KEPT) for threads in few), (512, True, KEPT), (1024, True, LEFT), (512, False, KEPT)]
+    choices = [
+        *((threads, False, KEPT) for threads in few),
+        (512, True, KEPT),
+        (1024, True, KEPT_BESIDE),
+        (512, False, KEPT),
+    ]
     for threads, stage, most in choices:
         times = _times(lengths, [row.step // text.block[0] * threads for row in text.rows])
         kept = [_kept(text, row, stage) for row in text.rows]
