@@ -148,7 +148,8 @@ def _ask(build: Build, name: str) -> _Asked:
     if expression == VARIABLES:
         spelled = re.sub(r"\s*\(&\)|&\Z", "", spelled)  # the type is that of a reference
     if not result.ok or ("(" in spelled and _POINTER.search(spelled) is None):
-        there = [strip_anonymous(demangle(symbol)) for symbol in symbols(ptx)]
+        own = (symbol for symbol in symbols(ptx) if not symbol.startswith("__unnamed_"))  # those are literals
+        there = [strip_anonymous(demangle(symbol)) for symbol in own]
         meant = did_you_mean(name, there) if not spelled else ""
         wrong = f"{name!r} is a function" if spelled else f"there is no variable {name!r}"
         raise ValueError(f"{wrong}; the source has these variables: {', '.join(there) or 'none'}{meant}")

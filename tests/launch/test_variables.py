@@ -66,6 +66,9 @@ def test_variables_that_are_not_there(device: str) -> None:
         holder.get_global("nope", device)
     with pytest.raises(ValueError, match=r"'use' is a function; the source has these variables: .*coefficients"):
         holder.get_global("use", device)
+    said = 'extern "C" __global__ void say() { printf("text\\n"); }'
+    with pytest.raises(ValueError, match=r"the source has these variables: none\Z"):
+        rawkern.RawModule(said).get_global("nope", device)
 
 
 SHAPES = r"""
