@@ -47,6 +47,8 @@ def _promoting(function: str) -> str:
     return ""
 
 
+# Functions of the runtime for device code, which nvcc's own headers bring.
+_OF_DEVICES = {"cudaGridDependencySynchronize", "cudaTriggerProgrammaticLaunchCompletion"}
 # Function objects that CUB had until CUDA 13, as its last releases before defined them.
 _CUB = {
     "Sum": "::cuda::std::plus<>", "Difference": "::cuda::std::minus<>", "Division": "::cuda::std::divides<>",
@@ -63,6 +65,8 @@ def _declaration(name: str) -> str:
         return f"typedef {types[name]} {name};\n"
     if name in shims.builtins():
         return "#include <rawkern/builtins.h>\n"
+    if name in _OF_DEVICES:
+        return "#include <cuda_device_runtime_api.h>\n"
     space, _, member = name.rpartition("::")
     if space == "cub" and member in _CUB:
         return f"#include <cuda/functional>\nnamespace cub {{ using {member} = {_CUB[member]}; }}\n"

@@ -574,3 +574,9 @@ def test_members_by_name_need_a_newer_standard() -> None:
     code = KERNEL % "int2 v = {.x = x[0], .y = 2}; y[0] = v.x;"
     assert 'options=("-std=c++20",)' in str(_rejected(code))
     _compile(code, options=("-std=c++20",))
+
+
+def test_functions_of_the_runtime_for_devices() -> None:
+    body = "cudaGridDependencySynchronize(); y[0] = x[0]; cudaTriggerProgrammaticLaunchCompletion();"
+    ptx = compile_program(from_text(KERNEL % body), "compute_90").code.decode()
+    assert "griddepcontrol.wait" in ptx and "griddepcontrol.launch_dependents" in ptx
