@@ -267,7 +267,8 @@ ROWS = (
         label=f"softmax_shuffles, rows of {n}, blocks of {block}")
         for n, block in ((1000, 256), (4096, 1024), (8192, 1024), (32000, 256), (32000, 1024), (50304, 1024))),
     *(Row("layer_norm", 2.2, partial(_layer_norm, n), label=_label("layer_norm", n, 4096),
-        formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b)) for n in (4096, 4000, 1000, 8192)),
+        formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b))
+        for n in (4096, 4000, 1000, 8192, 16384)),
     Row("layer_norm", 2.2, partial(_layer_norm, 4096, block=1024), label="layer_norm, rows of 4096, blocks of 1024",
         formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b)),
     Row("gated", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (*(torch.randn(n) for _ in range(2)), torch.zeros(n), n)),

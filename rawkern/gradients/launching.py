@@ -19,7 +19,8 @@ from rawkern.gradients.index.values import Unknown, at_most, number_of
 from rawkern.gradients.text import ALIGNED, Text
 from rawkern.launch.occupancy import occupancy
 
-ROOM = 32 << 10  # bytes for the sums of a block
+ROOM = 32 << 10  # bytes for the sums of a block, of which several are to run on a processor at a time
+MANY = 512  # threads of a block that is enough for a processor of a GPU, so that its sums may have all the memory
 FULL = 8  # blocks that a processor of a GPU runs at a time, so that fewer leave it waiting
 STATIC = 1 << 10  # bytes of shared memory of reductions
 KEPT = 96  # registers of a thread for its part of a row, from which on too few rows are on their way at a time
@@ -101,7 +102,7 @@ class Backward:
     ) -> Launch:
         text = self.text
         known = self._known(named, grid, may)
-        numbers, handed = known["numbers"], known["handed"]
+        handed = known["handed"]
         set_too = tuple(n not in handed for n, _ in text.handed)
         rows = times_of(text, named, grid), _specification(device)
         if not text.sums:
@@ -112,18 +113,20 @@ class Backward:
                 return single
             chosen = self.kernel((), set_too, each, *rows)
             return Launch(chosen, (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known, single=single)
-        taken, flags = 0, []
-        for name, size in text.sums:
-            needed = size * numbers.get(("size", name), 1)
-            flags.append(taken + needed <= ROOM)
-            taken += needed if flags[-1] else 0
-        total = math.prod(grid)
-        if any(flags) and total >= 2 * _processors(device):  # else a block would give what it has of one alone
-            chosen = self.kernel(tuple(flags), set_too, 1, *rows)
-            most = _at_a_time(device, math.prod(text.block), chosen.attributes, text.shared_mem + taken)
-            if total >= 2 * most > 0:
-                return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
-        plain = self.kernel((False,) * len(flags), set_too, 1, *rows)
+        total, threads = math.prod(grid), math.prod(text.block)
+        whole = _specification(device).shared_per_block
+        alone = threads >= MANY and device.type == "cuda"  # such a block may have a processor for itself
+        for room, limit in (((whole - STATIC, whole),) if alone else ()) + ((ROOM, gpus.STATIC_SHARED),):
+            taken, flags = 0, []
+            for needed in _bytes_of_sums(text, named):
+                flags.append(taken + needed <= room)
+                taken += needed if flags[-1] else 0
+            if any(flags) and total >= 2 * _processors(device):  # else a block would give what it has of one alone
+                chosen = self.kernel(tuple(flags), set_too, 1, *rows)
+                most = _at_a_time(device, threads, chosen.attributes, text.shared_mem + taken, limit)
+                if total >= 2 * most > 0:
+                    return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
+        plain = self.kernel((False,) * len(text.sums), set_too, 1, *rows)
         return Launch(plain, (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known)
 
     def _known(self, named: Mapping[str, Any], grid: tuple[int, int, int], may: Mapping[str, str]) -> dict[str, Any]:
@@ -188,8 +191,9 @@ def block_for(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) 
 
     None without rows of all threads, or certain lengths. The fewest threads whose registers hold their parts of a row:
     then most rows are on their way at a time, and reductions over the block wait for the fewest warps. Sums of a block
-    need shared memory for each block, so blocks are larger. Where more than 256 are needed, one row at a time is on its
-    way, and one that is copied to shared memory in the background is faster than one that threads wait for.
+    need shared memory for each block, so blocks are larger, and largest where one has most of it. Where more than 256
+    are needed, one row at a time is on its way, and one that is copied to shared memory in the background is faster
+    than one that threads wait for.
     """
     lengths = [number_of(row.length, named, grid) for row in text.rows]
     if not lengths or None in lengths or any(row.step % text.block[0] for row in text.rows):
@@ -219,6 +223,11 @@ def _kept(text: Text, row: Row, stage: bool) -> int:
     if text.stageable is None or text.stageable.length != row.length:
         return row.kept
     return row.kept + (text.staged - stage) * text.stageable.registers
+
+
+def _bytes_of_sums(text: Text, named: Mapping[str, Any]) -> list[int]:
+    """What each of a block's sums takes of its shared memory."""
+    return [size * (named[n].numel() if ("size", n) in text.parameters else 1) for n, size in text.sums]
 
 
 def staged_bytes(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> int:
@@ -266,10 +275,10 @@ def _specification(device: torch.device) -> gpus.Specification:
     return gpus.specification(f"sm_{major}{minor}") or gpus.DEFAULT
 
 
-def _at_a_time(device: torch.device, threads: int, attributes: Mapping[str, int], dynamic: int) -> int:
-    """How many blocks of a kernel a device runs at a time; 0 if none without leave for more shared memory."""
+def _at_a_time(device: torch.device, threads: int, attributes: Mapping[str, int], dynamic: int, limit: int) -> int:
+    """How many blocks of a kernel a device runs at a time; 0 if they need more shared memory than a limit."""
     shared = attributes["shared_size_bytes"] + dynamic
-    if shared > gpus.STATIC_SHARED:
+    if shared > limit:
         return 0
     if device.type != "cuda":
         return _processors(device)

@@ -321,3 +321,13 @@ def test_blocks_suit_the_length_of_a_row_on_a_gpu(device) -> None:
         args = torch.zeros(2, n), torch.zeros(n), torch.zeros(2, n), n
         assert launching.block_for(weighted._text, weighted.named(args), (2, 1, 1)) == (threads, False)
     assert launching.block_for(derived._text, derived.named((x, x, 2**40)), (3, 1, 1)) is None  # nothing is certain
+    n, count = 12000, 600 if device == "cuda" else 40
+    args = tuple(torch.randn(shape, generator=draw).to(device) for shape in ((count, n), (n,), (count, n)))
+    run = weighted.fitting((count, 1, 1), weighted.named((*args, n))).launch(weighted.named((*args, n)), (count, 1, 1))
+    assert run.shared_mem == (48000 if device == "cuda" else 0)  # sums of a block that has a processor for itself
+    leaves = [t.clone().double().requires_grad_() for t in args[:2]]
+    (leaves[0] * leaves[1] * leaves[0].sum(1, keepdim=True)).backward(args[2].double())
+    found = weighted(count, (*args, n), {"y": args[2]})
+    for name, leaf in zip(("x", "w"), leaves, strict=True):
+        error = (found[name] - leaf.grad).abs().max() / leaf.grad.abs().max()
+        assert error < 1e-5, (name, error)
