@@ -12,7 +12,7 @@ from torch import Tensor
 from rawkern.arguments.memory import reject_layout
 from rawkern.base.overrides import overridable
 from rawkern.library.instances import not_a_tensor
-from rawkern.library.rows import accumulator, contiguous, looping, plan, run
+from rawkern.library.rows import CPU_PACKS, accumulator, contiguous, looping, plan, run
 from rawkern.library.sum import column_sums
 from rawkern.operators import op
 from rawkern.operators.batching import in_front
@@ -181,16 +181,16 @@ def _checked(name: str, x: Any, shape: int | Sequence[int], **others: Any) -> in
     if not isinstance(x, Tensor):
         not_a_tensor(name, x)
     reject_layout(name, "input", x)
-    shape = (shape,) if isinstance(shape, (int, torch.SymInt)) else tuple(shape)
-    if not shape or len(shape) > x.dim() or x.shape[-len(shape) :] != shape:
-        raise ValueError(f"{name}: normalized_shape is {shape}, which are not the last sizes of {tuple(x.shape)}")
+    shape, full = (shape,) if isinstance(shape, (int, torch.SymInt)) else tuple(shape), x.shape
+    if not shape or len(shape) > len(full) or full[-len(shape) :] != shape:
+        raise ValueError(f"{name}: normalized_shape is {shape}, which are not the last sizes of {tuple(full)}")
     for key, t in others.items():
         if t is None and key != "residual":
             continue
         if not isinstance(t, Tensor):
             raise TypeError(f"{name}: {key} is {type(t).__name__}, it must be a tensor")
         reject_layout(name, key, t)
-        wanted = tuple(x.shape) if key == "residual" else shape
+        wanted = tuple(full) if key == "residual" else shape
         if t.shape != wanted:
             raise ValueError(f"{name}: {key} has shape {tuple(t.shape)}, it must be {wanted}")
         if t.dtype is not x.dtype and not torch.is_autocast_enabled(x.device.type):
@@ -288,7 +288,7 @@ def _forward(
     rstd = x.new_empty(rows, dtype=accumulator(x.dtype))
     mean = rstd.new_empty(0 if rms else rows)
     if x.numel():
-        found = plan(rows, n, 1, *_there(x, residual, weight, bias), most_threads=512, cpu_held=False)
+        found = plan(rows, n, 1, *_there(x, residual, weight, bias), most_threads=512)
         to = None if residual is None else summed, None if rms else mean, rstd
         run("norm", "norm", x, found, rms, x, residual, weight, bias, out, *to, rows, n, eps)
     return out, summed, mean, rstd
@@ -308,7 +308,9 @@ def _backward(
     else:
         grad_summed, weight = _contiguous(grad_summed, weight)
         held = 1 if x.element_size() == 2 else 2  # the sums over rows need registers too
-        found = plan(rows, n, 1, *_there(x, grad_out, grad_summed, weight), held=held, most_threads=256, cpu_held=False)
+        found = plan(
+            rows, n, 1, *_there(x, grad_out, grad_summed, weight), held=held, most_threads=256, cpu_held=CPU_PACKS
+        )
         found, groups = looping(found, x.device, BACKWARD_REGISTERS)
         parts = rstd.new_empty((wanted, groups, n))
         to = grad_x, parts[0] if needs[0] else None, parts[-1] if needs[1] else None

@@ -20,6 +20,7 @@ THREADS = 256  # of a block that does not keep a row in registers
 WARPS = 4  # of a block in which each warp does a row
 # On the CPU a thread keeps as many elements of short rows as it has, or so many; longer rows stay in the cache.
 CPU_WIDTH, CPU_SHORT, CPU_ELEMENTS = 4, (1, 2, 4, 8), 32
+CPU_PACKS = 8  # that one of a large kernel keeps at most
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def plan(
     *tensors: Tensor,
     held: int = HELD,
     most_threads: int = BLOCK,
-    cpu_held: bool = True,
+    cpu_held: int = CPU_ELEMENTS,
 ) -> Plan:
     """Return how to run a kernel over `rows` rows of `n` elements that are `inner` apart.
 
@@ -68,25 +69,28 @@ def plan(
         Packs of 16 bytes that a GPU thread may keep in registers.
     most_threads : int
         Of a block that does one row.
-    cpu_held : bool
-        Whether rows are read in packs and kept on the CPU: a large kernel takes seconds to compile there.
+    cpu_held : int
+        Packs that a CPU thread may keep: with many of them a large kernel takes seconds to compile.
     """
     x = tensors[0]
     if not x.is_cuda:
-        held = int(cpu_held)
+        held = cpu_held
     if symbolic(rows, n, inner):
         return _plan(1, 1, 1, x.element_size(), x.is_cuda, 1, held, most_threads)
-    width = pack_width(n, *tensors, cpu=CPU_WIDTH if cpu_held else 1) if inner == 1 else 1
+    width = pack_width(n, *tensors) if inner == 1 else 1
     return _plan(rows, n, inner, x.element_size(), x.is_cuda, width, held, most_threads)
 
 
 def pack_width(n: int, *tensors: Tensor, cpu: int = CPU_WIDTH) -> int:
     """Return the elements of a pack where rows of `n` elements of all tensors consist of aligned packs, else 1.
 
-    A pack has 16 bytes on a GPU; on the CPU, where neighboring threads become vectors by themselves, `cpu` elements.
+    A pack has 16 bytes on a GPU; on the CPU, where neighboring threads become vectors by themselves, `cpu` elements of
+    at most 4 bytes.
     """
     x = tensors[0]
-    full = PACK_BYTES // x.element_size() if x.is_cuda else cpu
+    full = PACK_BYTES // x.element_size()
+    if not x.is_cuda:
+        full = min(cpu, full) if x.element_size() <= 4 else 1
     if full <= 1 or symbolic(n) or n % full:
         return 1
     size = full * x.element_size()
@@ -103,10 +107,10 @@ def _plan(rows: int, n: int, inner: int, itemsize: int, on_gpu: bool, width: int
         return Plan(1, 0, 1, -(-rows // block), block)
     if not on_gpu:
         each = next((few for few in CPU_SHORT if n <= WARP * few), CPU_ELEMENTS)
-        if not held or itemsize > 4 or n > WARP * each:
-            return Plan(width, 0, WARP, rows, WARP)
-        width = width if width <= each else 1
-        return Plan(width, each // width, WARP, rows, WARP)
+        packed = width if width <= each else 1
+        if n > WARP * each or each * itemsize > 4 * CPU_ELEMENTS or each // packed > held:
+            return Plan(width if held == CPU_ELEMENTS else 1, 0, WARP, rows, WARP)
+        return Plan(packed, each // packed, WARP, rows, WARP)
     elements = held * PACK_BYTES // itemsize  # of a thread
     if n <= WARP * elements:
         return Plan(width, elements // width, WARP, -(-rows // WARPS), (WARP, WARPS))
@@ -119,7 +123,7 @@ def _plan(rows: int, n: int, inner: int, itemsize: int, on_gpu: bool, width: int
 
 def pieces(rows: int, n: int, inner: int, *tensors: Tensor) -> tuple[Plan, int]:
     """Return a plan that cuts rows into pieces, for kernels without reductions, and the elements of a piece."""
-    found = plan(rows, n, inner, *tensors, cpu_held=False)
+    found = plan(rows, n, inner, *tensors, cpu_held=CPU_PACKS)
     if symbolic(rows, n, inner) or found.group != BLOCK:
         return found, n
     full = PACK_BYTES // tensors[0].element_size()
@@ -185,6 +189,8 @@ def symbolic(*sizes: int) -> bool:
 
 def wrapped(name: str, dim: int, dims: int) -> int:
     """Return a dimension as an index from 0."""
+    if type(dim) is int and 0 <= dim < dims:  # quickly
+        return dim
     most = max(dims, 1)
     if not isinstance(dim, int):
         raise TypeError(f"{name}: dim is {type(dim).__name__}, it must be an int")
