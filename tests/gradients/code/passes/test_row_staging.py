@@ -59,7 +59,7 @@ def module() -> rawkern.RawModule:
     )
 
 
-@pytest.mark.parametrize("n", [152, 150, 64, 1, 0])  # rows of multiples of 16 bytes, and others
+@pytest.mark.parametrize("n", [152, 150, 0])  # rows of multiples of 16 bytes, and others
 @pytest.mark.parametrize("name", STAGED)
 def test_a_row_in_shared_memory_gives_the_same_gradients(module, name, n, device) -> None:
     derived = module.get_function(f"k{[*STAGED].index(name)}").derive(block=64, wrt=("x",))
