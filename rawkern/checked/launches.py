@@ -249,7 +249,7 @@ def _settled(launcher: intercept.Launcher, state: State, device: torch.device) -
     """
     plan = launcher.plan
     if device.type == "cpu":
-        # what the usual code exceeds, too, is told of that
+        # beyond a limit, as the usual code may need less
         with contextlib.suppress(LaunchError, UnsupportedError, ValueError):
             kernel = _kernel(state, CHECKED)
             config = plan.settled(launcher, kernel)

@@ -1,5 +1,6 @@
 // CUDA C on the host, for many small kernels: a block's threads are fibers, which take turns at barriers and shuffles.
 #include <cmath>
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -36,14 +37,16 @@ static double __hadd(double a, double b) { return a + b; }
 template <typename T> static T __ldg(const T* p) { return *p; }
 static Index threadIdx, blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
 enum { THREADS = 128, STACK = 1 << 18 };
-static ucontext_t scheduler, fibers[THREADS];
+static ucontext_t fibers[THREADS];  // to begin with: swapcontext makes a system call each time
+static jmp_buf scheduled, left_at[THREADS];
+static bool begun[THREADS];
 static char stacks[THREADS][STACK];
 static bool done[THREADS];
 static long arrived[THREADS], warped[THREADS];
 static double passed[THREADS];
 static std::function<void()> body;
 static unsigned now;
-static void fiber() { body(); done[now] = true; swapcontext(&fibers[now], &scheduler); }
+static void fiber() { body(); done[now] = true; _longjmp(scheduled, 1); }
 static void wait_for(long* counts, unsigned from, unsigned to) {
     unsigned me = now;
     long mine = ++counts[me];
@@ -51,7 +54,7 @@ static void wait_for(long* counts, unsigned from, unsigned to) {
         bool all = true;
         for (unsigned t = from; t < to; ++t) all = all && (done[t] || counts[t] >= mine);
         if (all) return;
-        swapcontext(&fibers[me], &scheduler);
+        if (!_setjmp(left_at[me])) _longjmp(scheduled, 1);
     }
 }
 static void __syncthreads() { wait_for(arrived, 0, blockDim.x * blockDim.y * blockDim.z); }
@@ -130,12 +133,12 @@ static void launch(Index grid, Index block, std::function<void()> kernel) {
     for (unsigned b = 0; b < blocks; ++b) {
         blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
         for (unsigned t = 0; t < threads; ++t) {
-            done[t] = false;
+            done[t] = begun[t] = false;
             arrived[t] = warped[t] = 0;
             getcontext(&fibers[t]);
             fibers[t].uc_stack.ss_sp = stacks[t];
             fibers[t].uc_stack.ss_size = STACK;
-            fibers[t].uc_link = &scheduler;
+            fibers[t].uc_link = nullptr;
             makecontext(&fibers[t], fiber, 0);
         }
         for (bool left = true; left;) {
@@ -145,7 +148,10 @@ static void launch(Index grid, Index block, std::function<void()> kernel) {
                 left = true;
                 now = t;
                 threadIdx = {t % block.x, t / block.x % block.y, t / block.x / block.y};
-                swapcontext(&scheduler, &fibers[t]);
+                if (_setjmp(scheduled)) continue;
+                if (begun[t]) _longjmp(left_at[t], 1);
+                begun[t] = true;
+                setcontext(&fibers[t]);
             }
         }
     }
