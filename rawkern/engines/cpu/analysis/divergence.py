@@ -156,7 +156,7 @@ def _find_blends(flow: Flow, result: Analysis, rewritten: set[str]) -> None:
     """Fill `blends`: writes to registers that lanes elsewhere still need the old value of."""
     cyclic = {m for _, members in flow.loops for m in members}
     result.blends = set()
-    needed = _needed_elsewhere(flow, result)
+    needed = needed_elsewhere(flow, result)
     for i, block in enumerate(flow.blocks):
         live = needed[i]
         if live:
@@ -175,7 +175,7 @@ def _find_blends(flow: Flow, result: Analysis, rewritten: set[str]) -> None:
                     result.blends.add((i, name))
 
 
-def _needed_elsewhere(flow: Flow, result: Analysis) -> list[frozenset[str]]:
+def needed_elsewhere(flow: Flow, result: Analysis) -> list[frozenset[str]]:
     """For each block, the registers that lanes need which can wait at other blocks meanwhile."""
     needed = {
         places: frozenset().union(*(flow.live_in[w] for w in places)) for places in dict.fromkeys(result.concurrent)
@@ -193,7 +193,7 @@ def _find_fresh(flow: Flow, result: Analysis) -> None:
     for i, name in result.blends:
         written[i].add(name)
     needed = [
-        blended & (live | others) for live, others in zip(flow.live_in, _needed_elsewhere(flow, result), strict=True)
+        blended & (live | others) for live, others in zip(flow.live_in, needed_elsewhere(flow, result), strict=True)
     ]
     result.fresh = [
         sorted(written[i].union(*(needed[t] for t in block.targets)) - needed[i]) for i, block in enumerate(flow.blocks)

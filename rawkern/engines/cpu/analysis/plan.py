@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rawkern.engines.cpu.analysis import control_flow, inline, prototypes
@@ -12,6 +12,7 @@ from rawkern.engines.cpu.analysis.divergence import Analysis, analyze
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.in_memory import whole_registers
 from rawkern.engines.cpu.analysis.parameters import named_directly
+from rawkern.engines.cpu.analysis.rounds import Rounds, find_rounds
 from rawkern.engines.cpu.analysis.ssa import split_registers
 from rawkern.engines.cpu.analysis.storage import Globals, lay_out_shared, reached
 from rawkern.engines.cpu.ptx.data import Function, Instr, Ptx, describe
@@ -36,7 +37,16 @@ class Plan:
     waiting_functions: set[str]  # functions that wait for other threads and are called nevertheless
     waiting: bool  # warps have stacks of their own and may wait
     remote: bool  # addresses may lead to the shared memory of other blocks: there is a ``mapa`` or a multicast
+    rounds: Rounds | None = None  # how its blocks run in rounds, if they do (`in_rounds`)
     sites: list[str] = field(default_factory=list)  # source lines that requests to Python name, found while emitting
+
+    def in_rounds(self) -> Plan:
+        """The plan in which the kernel's blocks run in rounds, if they can."""
+        if not self.waiting or len(self.functions) > 1:
+            return self
+        name = self.functions[0].name
+        rounds = find_rounds(self.functions[0], self.flows[name], self.analyses[name])
+        return self if rounds is None else replace(self, rounds=rounds, waiting=False)
 
     def where(self, loc: int) -> str:
         """The CUDA source line of an instruction."""

@@ -21,6 +21,9 @@ def _of_cluster(instr: Instr) -> int | None:
 
 def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     """``bar`` and ``barrier``: the warp arrives; `follow` is the block after it."""
+    if f.kept is not None:
+        f.kept.leave(follow)
+        return
     op, args, e = instr.op, list(instr.args), f.e
     cluster = _of_cluster(instr)
     if op.has("red"):

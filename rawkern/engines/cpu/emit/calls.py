@@ -12,6 +12,12 @@ from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Function, Instr, Reg, Sym
 from rawkern.engines.cpu.records import LAUNCH, REASONS
 
+#: Of the function that runs a block: warp `partial` has the threads `lanes`, the others all; -1 where all are whole.
+BLOCK_PARAMETERS = "ptr %launch, ptr %blk, i32 %nwarps, i32 %partial, i32 %lanes, i32 %x, i32 %y, i32 %z"
+#: What kernels that run in rounds get as well (`emit/rounds`): where the warp's values are; those of the block, and
+#: where they go; and which part runs.
+PART_PARAMETERS = ("ptr %kept", "ptr %block.in", "ptr %block.out", "i32 %part")
+
 
 def mangle(name: str) -> str:
     """A PTX function's name as LLVM takes it."""
@@ -27,6 +33,7 @@ def signature(plan: Plan, function: Function) -> tuple[str, str]:
     params = ["ptr %launch", "ptr %blk", "i32 %warp", "i32 %initial"]
     if function.entry:
         params += [f"i32 %ctaid.{axis}" for axis in "xyz"]
+        params += PART_PARAMETERS if plan.rounds else ()
     else:
         params += ["i1 %divergent"] if function.name in plan.waiting_functions else []
         params += [f"ptr %arg{k}" for k in range(len(function.params) + len(function.returns))]

@@ -35,9 +35,10 @@ class Frame:
 
     def field(self, record: Record, name: str) -> Val:
         """A field of the launch or the block, read once per call."""
-        # What kernels read of a launch does not change while it runs. Said to LLVM, these loads leave the loop over
-        # warps, where each would wait for stores in flight whose addresses look alike.
-        fixed = ", !invariant.load !1" if record.name == "Launch" else ""
+        # What kernels read of a launch does not change while it runs, nor where a block's shared memory lies. Said to
+        # LLVM, these loads leave the loop over warps, where each would wait for stores in flight whose addresses look
+        # alike.
+        fixed = ", !invariant.load !1" if record.name == "Launch" or name == "shared" else ""
 
         def read(e: Emitter) -> Val:
             ty, place = dict(record.fields)[name], f"ptr {_ARGUMENT[record.name]}, i32 0, i32 {record.index(name)}"
@@ -157,6 +158,7 @@ class Context:
         self.frame, self.lanes = Frame(module), Lanes(self)
         self.instr: Instr | None = None
         self.block = 0
+        self.places: dict[str, list[int]] = {}  # where slots of registers lie that each warp keeps (`kept`)
         self.cache: dict[object, Any] = {}  # what has been made in the block so far
 
     def in_block(self, key: object, make: Callable[[Emitter], Val]) -> Val:

@@ -14,8 +14,10 @@ from rawkern.engines.cpu.emit.forms import LANES, Agreed
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.emit.jumps import after, back, jump, leave_polling, retire, wait_at, waiting_after
+from rawkern.engines.cpu.emit.kept import END
 from rawkern.engines.cpu.emit.matrix import groups
 from rawkern.engines.cpu.emit.opcodes import unsupported_reason
+from rawkern.engines.cpu.emit.rounds import WARPS, run_block, step_of
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Function, Instr
 from rawkern.engines.cpu.ptx.operands import destinations
@@ -52,7 +54,13 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     name, params = signature(plan, function)
     # Copied into the loop over warps that never wait, a small kernel is faster; else copying is a pass for nothing.
     inlined = function.entry and not plan.waiting and len(f.e.lines) <= FULL_PIPELINE_LINES
-    body = [f"define internal void @{name}({params}){' alwaysinline' * inlined} {{", "entry:", *f.frame.lines]
+    result = "i32" if f.kept is not None else "void"
+    entered = f.kept.enter(twice) if f.kept is not None else []  # before the frame is written: slots may be new
+    body = [f"define internal {result} @{name}({params}){' alwaysinline' * inlined} {{", "entry:", *f.frame.lines]
+    body += entered
+    if f.kept is not None:
+        module.functions += run_block(f, f.kept)
+        module.frame = max(module.frame, WARPS * step_of(f.kept))
     if twice:
         body += ["%whole = icmp eq i32 %initial, -1", "br i1 %whole, label %w0, label %b0, !prof !2"]
     else:
@@ -320,7 +328,7 @@ def _finish(f: FunctionLowering) -> None:
         resume_parked(f)
         e.line("br label %over")
         e.label("over")
-    e.line("ret void")
+    e.line("ret void" if f.kept is None else f"ret i32 {END}")
     release_complete(f)
     for w in f.analysis.checks:
         f.frame.word(f"wait{w}")

@@ -14,6 +14,7 @@ from rawkern.engines.cpu.analysis.provenance import Root, find_roots
 from rawkern.engines.cpu.analysis.row_loops import row_loops
 from rawkern.engines.cpu.emit.context import Context
 from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.emit.kept import Kept
 from rawkern.engines.cpu.emit.names import Parameters
 from rawkern.engines.cpu.emit.values import Values
 from rawkern.engines.cpu.ir import Module
@@ -52,6 +53,7 @@ class FunctionLowering(Context):
         self.values, self.parameters = Values(self), Parameters(self)
         self.control = Control(self.flow, self.analysis)
         self.watch = instrument.watch(self)
+        self.kept = Kept(plan.rounds, self, self.values) if plan.rounds is not None else None
         self.in_turn = not instrument.barrier_opens  # barriers need not be counted
 
     @cached_property

@@ -189,6 +189,7 @@ class Instrument:
     barrier_opens = ""  # a call in LLVM IR for the scheduler: barrier ``%id`` of the block ``%blk`` opens
     #: The same: the thread ``%thread`` of the block ends with an operation of ``%site`` (`Watch.operation`).
     operation_left = ""
+    rounds = True  # blocks may run in rounds (`emit/rounds`), in which a watch is told of no barriers
     cluster_opens = ""  # the same: the barrier of the cluster whose first block is ``%first`` opens
 
     def __init__(self, plan: Plan):

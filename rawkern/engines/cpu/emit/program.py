@@ -5,13 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rawkern.engines.cpu.analysis.plan import Plan
-from rawkern.engines.cpu.emit.calls import signature
+from rawkern.engines.cpu.emit.calls import BLOCK_PARAMETERS, signature
 from rawkern.engines.cpu.emit.control import lower_function
 from rawkern.engines.cpu.emit.instructions import HANDLERS
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.emit.library import split
 from rawkern.engines.cpu.emit.memory import pending
 from rawkern.engines.cpu.ir import Module
+
+#: Warps that never wait run one after the other.
+_ONE_BY_ONE = f"""define internal void @rk_block({BLOCK_PARAMETERS}) alwaysinline {{
+  br label %warp
+warp:
+  %w = phi i32 [ 0, %0 ], [ %next, %warp ]
+  %last = icmp eq i32 %w, %partial
+  %mask = select i1 %last, i32 %lanes, i32 -1
+  call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %x, i32 %y, i32 %z)
+  %next = add i32 %w, 1
+  %more = icmp ult i32 %next, %nwarps
+  br i1 %more, label %warp, label %done
+done:
+  ret void
+}}"""
 
 
 @dataclass
@@ -35,8 +50,14 @@ def lower(
     features: frozenset[str] = frozenset(),
     instrument: type[Instrument] = Instrument,
     target: str = "",
+    rounds: bool = True,
 ) -> Lowered:
-    """Emit the LLVM IR of a kernel; `features` as `ir.Module` has them, `target` as `library.split`."""
+    """Emit the LLVM IR of a kernel; `features` as `ir.Module` has them, `target` as `library.split`.
+
+    `rounds`: blocks may run in rounds, as LLVM's passes are there to simplify the parts.
+    """
+    if rounds and instrument.rounds and not instrument.barrier_opens:
+        plan = plan.in_rounds()
     module, build = Module(features=features), instrument(plan)
     for function in plan.functions:
         module.functions.append(lower_function(plan, module, function, HANDLERS, build))
@@ -45,7 +66,9 @@ def lower(
     if pending.used(plan):
         body = [*pending.begin(plan), body[0], pending.finish(module, build.operation_left), body[1]]
     lines = "\n  ".join(body)
-    module.functions.append(f"define internal void @rk_body({params}) alwaysinline {{\n  {lines}\n}}")
+    if plan.rounds is None:
+        module.functions.append(f"define internal void @rk_body({params}) alwaysinline {{\n  {lines}\n}}")
+        module.functions.append("" if plan.waiting else _ONE_BY_ONE)
     library = split(module, target)
     return Lowered(
         library.text,

@@ -81,18 +81,24 @@ class Values:
             place = f"getelementptr <32 x i32>, {self._tuple(number)}, i64 {at}"
             self._f.frame.lines.append(f"{names[0]} = {place}")
         elif names is None:
-            kind = self._f.analysis.kinds.get(reg, V)
-            ty = int_type(self.bits_of(reg))
-            if kind[0] == "w":
-                types = ["i64"] * kind[4] + ["i32"] * kind[4]
-            elif kind[0] == "a":
-                types = [ty] * kind[2]
-            else:
-                types = [ty if kind == U else "i32" if ty == "i1" else f"<32 x {ty}>"]
+            types, places = self.slot_types(reg), self._f.places.get(reg)
             names = self._slots[reg] = [f"%s{len(self._slots)}.{k}" for k in range(len(types))]
-            for n, t in zip(names, types, strict=True):
-                self._f.frame.reserve(n, t, reg in self.in_memory)
+            for k, (n, t) in enumerate(zip(names, types, strict=True)):
+                if places is None:
+                    self._f.frame.reserve(n, t, reg in self.in_memory)
+                else:
+                    self._f.frame.lines.append(f"{n} = getelementptr i8, ptr %kept, i64 {places[k]}")
         return names
+
+    def slot_types(self, reg: str) -> list[str]:
+        """The types of the slots of a register that is not among contiguous ones."""
+        kind = self._f.analysis.kinds.get(reg, V)
+        ty = int_type(self.bits_of(reg))
+        if kind[0] == "w":
+            return ["i64"] * kind[4] + ["i32"] * kind[4]
+        if kind[0] == "a":
+            return [ty] * kind[2]
+        return [ty if kind == U else "i32" if ty == "i1" else f"<32 x {ty}>"]
 
     def known(self, reg: str) -> Form | None:
         """What the block has found a register to be, if it has looked."""
@@ -124,6 +130,8 @@ class Values:
 
     def forget(self, reg: str) -> None:
         """Tell LLVM that the old value of a varying register is not needed."""
+        if reg in self._f.places:  # where another one may lie meanwhile
+            return
         bits = self.bits_of(reg)
         self._f.e.line(f"store {'i32' if bits == 1 else f'<32 x {int_type(bits)}>'} undef, ptr {self.slot(reg)[0]}")
 
@@ -153,8 +161,12 @@ class Values:
         self._forms, self._f.cache = forms, known
 
     def flush(self) -> None:
-        """Store what later blocks read, keeping the values of lanes that wait elsewhere; load what edges copy."""
+        """Load what edges copy, and store what later blocks read, keeping the values of lanes that wait elsewhere."""
         block = self._f.flow.blocks[self._f.block]
+        self._f.lanes.act()
+        for copies in block.copies.values():
+            for _, source in copies:
+                self.operand(Reg(source), 0)
         live: set[str] = set()
         for t in block.targets:
             live |= self._f.flow.live_in[t]
@@ -162,10 +174,6 @@ class Values:
             if reg in live and reg not in self._f.analysis.constants:
                 self._store_slot(reg, self._forms[reg], self._f.lanes.act())
         self._dirty.clear()
-        self._f.lanes.act()
-        for copies in block.copies.values():
-            for _, source in copies:
-                self.operand(Reg(source), 0)
 
     def _tuple(self, number: int) -> Val:
         return self._f.frame.array(f"%tuple{number}", len(self._f.flow.tuples[number]))

@@ -30,6 +30,7 @@ class Profiler(Bounds):
 
     name = "profile"
     own = (*Bounds.own, "rk_profile")
+    rounds = False
 
     def __init__(self, plan: Plan):
         super().__init__(plan)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rawkern.base import cache as disk
 from rawkern.base.forking import Lock
-from rawkern.base.llvm import Cpu, LoadedObject, binding, host, object_file, optimization
+from rawkern.base.llvm import FULL, Cpu, LoadedObject, binding, host, object_file, optimization
 from rawkern.base.scopes import uncollected
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.needs import ModuleNeeds, Needs
@@ -166,7 +166,7 @@ class Translation:
 
         with uncollected:  # hundreds of thousands of objects
             plan = make_plan(self.parsed(), kernel, layout, tid_shape)
-            return lower(plan, cpu.arithmetic(), instrument, repr(astuple(cpu)))
+            return lower(plan, cpu.arithmetic(), instrument, repr(astuple(cpu)), optimization.current == FULL)
 
 
 def module_text(lowered: Lowered, cpu: Cpu) -> str:

@@ -1,4 +1,4 @@
-; Workers of kernels whose warps never wait: each block's warps run one after the other on the worker's stack.
+; Workers of kernels whose warps never wait, or in rounds: each block's warps run one after the other on the worker's stack.
 ; A worker has a range of blocks of its own, so that from launch to launch the same core's cache holds the same data.
 
 ; Blocks that are neighbors in x, from %start to before %end. This is a function of its own, so that the loops around small
@@ -16,19 +16,10 @@ define internal void @rk_row(ptr %launch, ptr %blk, i32 %start, i32 %end, i32 %y
   %px = &Block.x %blk
   br label %block
 block:
-  %x = phi i32 [ %start, %0 ], [ %xnext, %blockdone ]
+  %x = phi i32 [ %start, %0 ], [ %xnext, %block ]
   store i32 %x, ptr %px
   {block_begins}
-  br label %warp
-warp:
-  %w = phi i32 [ 0, %block ], [ %wnext, %warp ]
-  %ispart = icmp eq i32 %w, %partial
-  %mask = select i1 %ispart, i32 %part, i32 -1
-  call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %x, i32 %y, i32 %z)
-  %wnext = add i32 %w, 1
-  %more = icmp ult i32 %wnext, %nwarps
-  br i1 %more, label %warp, label %blockdone
-blockdone:
+  call void @rk_block(ptr %launch, ptr %blk, i32 %nwarps, i32 %partial, i32 %part, i32 %x, i32 %y, i32 %z)
   %xnext = add i32 %x, 1
   %again = icmp ult i32 %xnext, %end
   br i1 %again, label %block, label %done

@@ -44,7 +44,7 @@ def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu, effort: int
     own, shared, names = [], [], []
     for found in _FUNCTION.finditer(text):
         result, name, params, more = found.groups()
-        if re.search(r"@rk_(body|warp_main)\b", found[0]):
+        if re.search(r"@rk_(block|body|warp_main)\b", found[0]):
             own.append(found[0].replace("define internal", "define", 1))
         elif "alwaysinline" in more:
             own.append(found[0])

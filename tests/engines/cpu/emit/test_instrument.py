@@ -29,6 +29,7 @@ class Recorder(Instrument):
     """Keeps all events in order, as tuples that start with the event's name."""
 
     name = "recorder"
+    rounds = False
 
     def __init__(self, plan: Any):
         super().__init__(plan)

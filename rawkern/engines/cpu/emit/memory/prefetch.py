@@ -37,7 +37,7 @@ def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False
             return
         # an index grows by one from lane to lane, so that the step in elements is as many strides
         distance = e.bin("mul", e.resize(step, "i64", True), TURNS * stride)
-    elif not f.plan.waiting:
+    elif not f.plan.waiting and f.kept is None:
         return
     f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     there = e.bin("add", begin.pop(), distance)
