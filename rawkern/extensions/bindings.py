@@ -127,7 +127,31 @@ def _overload(node: Any) -> str | None:
     return chosen[1] if chosen else None
 
 
+_ATTRIBUTE = re.compile(r"\w+\s*\.\s*attr\s*\(\s*\"(\w+)\"\s*\)\Z")
+_WRAPPED = re.compile(r"(?:py|pybind11)\s*::\s*(?:cast|int_|float_|bool_|str)\Z")
+
+
+def _attributes(root: Any) -> dict[str, Any]:
+    """``m.attr("VERSION") = 3;``"""
+    found: dict[str, Any] = {}
+    stack = [root]
+    while stack:
+        one = stack.pop()
+        stack += one.children
+        match = (
+            _ATTRIBUTE.match(text_of(one.child_by_field_name("left"))) if one.type == "assignment_expression" else None
+        )
+        if match is None:
+            continue
+        value = one.child_by_field_name("right")
+        if value.type == "call_expression" and _WRAPPED.match(text_of(value.child_by_field_name("function"))):
+            value = named(value.child_by_field_name("arguments"))[0]
+        found[match[1]] = value
+    return found
+
+
 def _pybind(unit: Unit, root: Any, expanded: Expanded) -> None:
+    unit.attributes |= _attributes(root)
     for chain in _chains(root):
         if _CLASS.match(chain[0][0]):
             _class(unit, chain, expanded)

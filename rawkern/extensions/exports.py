@@ -82,6 +82,7 @@ class Exports:
                     lines.append(line)
         lines += [line for unit in self.units for one in unit.classes for line in self._class(unit, one)]
         lines += [line for unit in self.units for one in unit.enumerations for line in self._enumeration(unit, one)]
+        lines += [line for unit in self.units for line in self._attributes(unit)]
         if any(re.search(rf"^{OTHER}\[", line, re.M) for line in lines):  # a lambda's line is below its function
             lines = [f"{OTHER} = {{}}", *lines, "", "", *_GETATTR]
         return lines + [line if line.startswith((" ", "def ")) else double_quoted(line) for line in self._libraries()]
@@ -201,6 +202,20 @@ class Exports:
         others = [f"{OTHER}[{one!r}] = {target}.{one}" for one in names[1:]]
         line = double_quoted(f"{target} = enum.IntEnum({made.name!r}, {{{listed}}})")
         return [*wrapped(line), *map(double_quoted, others)]
+
+    def _attributes(self, unit: Unit) -> list[str]:
+        """The lines for values that a module has."""
+        lines = []
+        for name, node in unit.attributes.items():
+            try:
+                code = Context(unit, Function(name, "")).value(node).code
+            except NotTranslated as error:
+                self.found.notes.append(f"the attribute {name}: {error.what}")
+                continue
+            self.found.exports.append(name)
+            target = f"{OTHER}[{name!r}]" if name in RESERVED else name
+            lines += wrapped(double_quoted(f"{target} = {code}"))
+        return lines
 
     def _methods(self, unit: Unit, struct: Struct, binding: Binding, before: list[str]) -> list[str]:
         """The code of the methods that a line of a class binds."""

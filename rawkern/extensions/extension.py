@@ -145,7 +145,7 @@ class Extension:
 
     def __getattr__(self, name: str) -> Any:
         host = self.__dict__.get("_host")
-        if host is None or name.startswith("__"):
+        if host is None or (name.startswith("__") and name not in host.exports):
             raise AttributeError(name)
         host.look()
         if name in host.exports and not host.is_function(name):

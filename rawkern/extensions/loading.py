@@ -35,7 +35,7 @@ class ExtensionModule(RawModule):
     @api_boundary
     def __getattr__(self, name: str) -> Any:
         host = self.__dict__.get("host")
-        if host is not None and not name.startswith("_"):
+        if host is not None and (not name.startswith("_") or name in host.exports):
             host.look()
             if name in host.exports and not host.is_function(name):
                 return host.now(name)

@@ -150,6 +150,7 @@ class Unit:
     bindings: list[Binding] = field(default_factory=list)
     classes: list[ClassBinding] = field(default_factory=list)
     enumerations: list[EnumBinding] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)  # of the module: name to the node of the value
     registrations: list[Registration] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what was not understood outside of functions
 

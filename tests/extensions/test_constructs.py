@@ -1032,3 +1032,22 @@ std::tuple<int64_t, float> all(at::Tensor x) {
     e = load(tmp_path, source)
     assert e.all(torch.ones(2, 3)) == (317 + 17, 12.0 + 10 + 2 + 6 + 2)
     assert e.digits() == 317 and e.sum(torch.ones(2, 3)).item() == 6
+
+
+def test_values_of_a_module(tmp_path: Path) -> None:
+    source = """
+#define RELEASE "1.2"
+constexpr int kMost = 4 * 8;
+int f(int a) { return a + kMost; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.attr("VERSION") = 3;
+  m.attr("__version__") = RELEASE;
+  m.attr("most") = py::int_(kMost);
+  m.attr("exact") = true;
+  m.def("f", &f);
+}
+"""
+    e = load(tmp_path, source)
+    assert (e.VERSION, e.__version__, e.most, e.exact, e.f(1)) == (3, "1.2", 32, True, 33)
+    with pytest.raises(AttributeError):
+        e.__wrapped__  # noqa: B018
