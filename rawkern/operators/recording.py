@@ -38,8 +38,9 @@ _FILLED: dict[str, Callable[[Any, Any], Any]] = {
 _VIEWS = frozenset(
     ("view", "_unsafe_view", "reshape", "as_strided", "slice", "select", "squeeze", "unsqueeze", "transpose", "t",
      "permute", "expand", "alias", "detach", "narrow", "split", "unbind", "_reshape_alias", "split_with_sizes",
-     "chunk", "unfold", "diagonal", "lift_fresh", "resolve_neg", "resolve_conj")
+     "chunk", "unfold", "diagonal", "lift_fresh")
 )  # fmt: skip
+_CONVERSIONS = frozenset(("to", "resolve_neg", "resolve_conj"))  # which return what needs none itself
 _T: Any = torch.Tensor
 #: Methods through which Python gets at the numbers of a tensor, and past torch's calls.
 _READERS = {_T.numpy, _T.tolist, _T.__array__, _T.__dlpack__, _T.__dlpack_device__, _T.__cuda_array_interface__.__get__}
@@ -327,6 +328,8 @@ class _Watch(TorchDispatchMode):
         if self.run.through and func in transparent:
             with self:
                 return transparent[func](*args, **kwargs)
+        if func.namespace == "aten" and called in _CONVERSIONS and func(*args, **kwargs) is args[0]:
+            return args[0]
         if func.namespace != "aten" or called not in _FILLED.keys() | _VIEWS:
             self.run.reject(
                 f"its function calls {func}, whose gradient would be lost; a derived backward is of allocations, "

@@ -165,6 +165,12 @@ def test_other_functions_are_called_each_time(device: str) -> None:
         assert name == "draws" or of.kept.calls.call(x) is NotImplemented, name
 
 
+def test_conversions_to_what_a_tensor_is_do_nothing(device: str) -> None:
+    x = values(3, 4, device=device)
+    assert Function(lambda x: scaled(x.to(torch.float32).resolve_neg(), 2.0), 1).after(x) == 0
+    assert Function(lambda x: scaled(x.to(torch.float64).to(torch.float32), 2.0), 1).after(x) == 3
+
+
 def test_launches_with_expanded_arguments_are_kept(device: str) -> None:
     """As the gradient of a sum is, of which an elementwise backward takes the one element."""
     x = values(1, device=device).expand(4, 3)
