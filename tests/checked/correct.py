@@ -7,6 +7,7 @@ CODE = r"""
 #include <cooperative_groups/memcpy_async.h>
 #include <cuda/barrier>
 #include <cuda_pipeline.h>
+#include <cuda/pipeline>
 #include <cub/block/block_scan.cuh>
 #include <cub/block/block_merge_sort.cuh>
 namespace cg = cooperative_groups;
@@ -252,6 +253,25 @@ extern "C" __global__ void arrays(int n, const int* x, int* out) {
     Cell *cell = c + n % 3, copy = *cell;
     memcpy(copy.value, cell[-1].value + 1, 16);
     out[t] = a[n] + high[-8 * (high != a)] + row[-n] + row[9 - n] + copy.value[n & 3] + cell->key[x[t] & 3] + cell->tail;
+}
+// a pipeline of the block, whose barriers one lane ends for all
+extern "C" __global__ void block_pipeline(int tiles, const float* x, float* out) {
+    __shared__ float s[3][64];
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 3> state;
+    auto block = cg::this_thread_block();
+    auto pipe = cuda::make_pipeline(block, &state);
+    float sum = 0;
+    for (int i = 0, next = 0; i < tiles; i++) {
+        for (; next < tiles && next < i + 3; next++) {
+            pipe.producer_acquire();
+            cuda::memcpy_async(block, s[next % 3], x + next * 64, cuda::aligned_size_t<16>(256), pipe);
+            pipe.producer_commit();
+        }
+        pipe.consumer_wait();
+        sum = sum * 0.5f + s[i % 3][63 - threadIdx.x];
+        pipe.consumer_release();
+    }
+    out[threadIdx.x] = sum;
 }
 // the best so far, which the first round does not look at
 extern "C" __global__ void best(const int* x, int* out) {

@@ -65,3 +65,32 @@ def test_pipelines(pipelines, case):
         pipelines.get_function(INSTANCES[case])[1, 64](x, y, 6)
     if not wrong:
         assert torch.equal(y, x.view(6, 64, -1)[:, :, 0].sum(0).flip(0).int())
+
+
+ENDED = r"""
+__device__ unsigned place(void* p) { return __cvta_generic_to_shared(p); }
+extern "C" __global__ void ended(int last, int reuse, int* out) {
+    __shared__ unsigned long long bar;
+    int t = threadIdx.x, ok = 0;
+    if (t == 0) asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(place(&bar)), "r"(blockDim.x));
+    __syncthreads();
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" :: "r"(place(&bar)) : "memory");
+    while (!ok) asm volatile(
+        "{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p;}"
+        : "=r"(ok) : "r"(place(&bar)) : "memory");
+    if (last) __syncthreads();
+    if (t == 0) asm volatile("mbarrier.inval.shared.b64 [%0];" :: "r"(place(&bar)) : "memory");
+    if (reuse && t == 0) bar = t;
+    out[t] = t;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("threads", "last", "reuse", "clean"),
+    [(32, 0, 0, True), (32, 0, 1, False), (64, 0, 0, False), (64, 1, 1, True)],
+    ids=["own warp", "memory used again", "other warps", "after a barrier"],
+)
+def test_the_end_of_an_mbarrier(threads, last, reuse, clean):
+    """A lane may end a barrier at which lanes of its warp have waited; others, and other uses of the memory, race."""
+    with rawkern.check(), contextlib.nullcontext() if clean else pytest.raises(rawkern.errors.RaceError, match="bar"):
+        rawkern.RawKernel(ENDED)[1, threads](last, reuse, torch.zeros(threads, dtype=torch.int32))

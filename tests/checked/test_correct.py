@@ -34,6 +34,7 @@ LAUNCHES = {
     "library": (1, 64, lambda: (ints(128), ints(128) * 0)),
     "filled": (1, 64, lambda: (ints(64), ints(64) * 0)),
     "stages": (1, 64, lambda: (4, X, torch.zeros(64))),
+    "block_pipeline": (1, 64, lambda: (4, X, torch.zeros(64))),
     "own_copies": (1, 64, lambda: (X, torch.zeros(64))),
     "counted_copies": (1, 64, lambda: (ints(128), ints(64) * 0)),
     "on_heap": (2, 64, lambda: (ints(64), ints(64) * 0)),

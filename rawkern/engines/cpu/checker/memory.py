@@ -16,6 +16,7 @@ from rawkern.engines.cpu.checker.native.layout import (
     AT_ONCE,
     BLOCK_SCOPE,
     BY_CHOICE,
+    ENDS,
     OTHER,
     SET,
     SWAP,
@@ -189,7 +190,8 @@ def _weak(f: FunctionLowering, a: Access) -> int:
     if op is None or not a.order:
         return 0
     updates = UPDATES if id(f.instr) in halves_of(f).stores else 0
-    return updates | (BLOCK_SCOPE if op.has("cta") else 0) | (VOLATILE if op.has("volatile") else 0)
+    ends = ENDS if op.has("inval") else 0
+    return updates | ends | (BLOCK_SCOPE if op.has("cta") else 0) | (VOLATILE if op.has("volatile") else 0)
 
 
 def _swaps(f: FunctionLowering, a: Access) -> tuple[int, list[Val]]:

@@ -9,7 +9,7 @@ an instruction; `me` and `who` are words of shadow, this access and an earlier o
 from __future__ import annotations
 
 from rawkern.engines.cpu.checker.native.layout import (
-    AGENTS, BLOCK_SCOPE, CHECK, COLUMNS, INBOUND, KEPT, LANE_MASK, LOOKED, MASK_AT, OBSERVER, OTHERS, RACE, READ,
+    AGENTS, BLOCK_SCOPE, CHECK, COLUMNS, ENDS, INBOUND, KEPT, LANE_MASK, LOOKED, MASK_AT, OBSERVER, OTHERS, RACE, READ,
     REPORT, SENDER, SITE, SITE_AT, SITES, STATE, STRONG_AT, TIME_AT, UPDATES, VOLATILE, WARPS, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.checker.native.locks import rk_check_is_unlocked
@@ -48,6 +48,8 @@ def rk_check_is_sound(ck, mine, me, other, who):
     if either & BLOCK_SCOPE and mine // AGENTS != other // AGENTS:
         return 0
     if SITE.weak[s] & SITE.weak[o] & VOLATILE and mine == other:
+        return 0
+    if either & ENDS and mine != other:
         return 0
     return either & UPDATES == 0 or SITE.what[s] == READ or SITE.what[o] == READ
 

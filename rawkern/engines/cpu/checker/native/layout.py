@@ -82,8 +82,9 @@ COPIED_AT, OF_PHASE = 8, 5
 OBJECTS = 4096
 INIT, INVAL, TEST, ARRIVE = range(4)  # what is done to one
 #: weak, why an access that is strong (atomic or volatile) may race with others: it is of block scope; it is volatile,
-#: which does not order the lanes of a warp; it is the second half of an update, which loses others' writes.
-BLOCK_SCOPE, VOLATILE, UPDATES = 1, 2, 4
+#: which does not order the lanes of a warp; it is the second half of an update, which loses others' writes; it ends an
+#: mbarrier, which races with what other warps do there.
+BLOCK_SCOPE, VOLATILE, UPDATES, ENDS = 1, 2, 4, 8
 #: How a strong read puts in the past what it saw passed on: at the next fence, at once, or by choice (`unfenced`).
 AT_FENCE, AT_ONCE, BY_CHOICE = 0, 1, 2
 ON = 2  # of a barrier at which a warp only arrives

@@ -33,8 +33,11 @@ def _initialize(f: FunctionLowering, instr: Instr) -> None:
 
 
 def _invalidate(f: FunctionLowering, instr: Instr) -> None:
-    """``mbarrier.inval``: the memory may be used for other things."""
-    at = f.values.plain(barrier_address(f, instr, instr.args[0], WRITE))
+    """``mbarrier.inval``: the memory may be used for other things.
+
+    It is a strong write, as libcu++ has one lane end barriers at which lanes of its warp have arrived just before.
+    """
+    at = f.values.plain(barrier_address(f, instr, instr.args[0], WRITE, "relaxed"))
     f.watch.mbarrier("inval", at, f.lanes.act())
 
 
@@ -110,10 +113,10 @@ def _pending_count(f: FunctionLowering, instr: Instr) -> None:
     f.values.put(dest.name, f.e.cast("trunc", _State.of(f.e, f.values.value(state, 64)).pending, "i32"))
 
 
-def barrier_address(f: FunctionLowering, instr: Instr, mem: Mem, does: str) -> Form:
+def barrier_address(f: FunctionLowering, instr: Instr, mem: Mem, does: str, order: str = "") -> Form:
     """Where the barriers of the lanes are; arriving passes on what was done, waiting looks at it."""
     space = space_of(f, instr.op)
-    order = {WRITE: "", UPDATE: "acq_rel", READ: "acquire"}[does]
+    order = order or {WRITE: "", UPDATE: "acq_rel", READ: "acquire"}[does]
     return f.watch.access(Access(does, mem, named(space), 8, order=order), address(f, mem, space))
 
 
