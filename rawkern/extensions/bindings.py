@@ -54,6 +54,8 @@ def _chains(root: Any) -> list[list[Call]]:
             value = declarator.child_by_field_name("value") if declarator is not None else None
             if declarator is None or value is None:
                 continue
+            if value.type in ("argument_list", "initializer_list") and "def_submodule" in text_of(value):
+                value = named(value)[0]
             if value.type == "argument_list":
                 head = " ".join(text_of(one.child_by_field_name("type")).split())
                 chain = [(head, named(value), one)]
@@ -127,11 +129,35 @@ def _overload(node: Any) -> str | None:
     return chosen[1] if chosen else None
 
 
-_ATTRIBUTE = re.compile(r"\w+\s*\.\s*attr\s*\(\s*\"(\w+)\"\s*\)\Z")
+_ATTRIBUTE = re.compile(r"(\w+)\s*\.\s*attr\s*\(\s*\"(\w+)\"\s*\)\Z")
 _WRAPPED = re.compile(r"(?:py|pybind11)\s*::\s*(?:cast|int_|float_|bool_|str)\Z")
 
 
-def _attributes(root: Any) -> dict[str, Any]:
+_SUBMODULE = re.compile(r'(\w+)\s*[=({]\s*(\w+)\s*\.\s*def_submodule\s*\(\s*"(\w+)"')
+
+
+def _submodules(root: Any) -> dict[str, str]:
+    """``auto s = m.def_submodule("sub");``: variables of submodules, with where these are: ``"sub"``."""
+    found: dict[str, str] = {}
+    for name, parent, called in _SUBMODULE.findall(text_of(root)):
+        found[name] = _within(found.get(parent, ""), called)
+    return found
+
+
+def _within(module: str, name: str) -> str:
+    return f"{module}.{name}" if module else name
+
+
+def _receiver(chain: list[Call]) -> str:
+    """The variable that the first call of a chain is of, or that it is given first: ``py::class_<T>(m, "T")``."""
+    _, given, node = chain[0]
+    called = node.child_by_field_name("function") if node.type == "call_expression" else None
+    if called is not None and called.type == "field_expression":
+        return text_of(called.child_by_field_name("argument"))
+    return text_of(given[0]) if given else ""
+
+
+def _attributes(root: Any, modules: dict[str, str]) -> dict[str, Any]:
     """``m.attr("VERSION") = 3;``"""
     found: dict[str, Any] = {}
     stack = [root]
@@ -146,34 +172,40 @@ def _attributes(root: Any) -> dict[str, Any]:
         value = one.child_by_field_name("right")
         if value.type == "call_expression" and _WRAPPED.match(text_of(value.child_by_field_name("function"))):
             value = named(value.child_by_field_name("arguments"))[0]
-        found[match[1]] = value
+        found[_within(modules.get(match[1], ""), match[2])] = value
     return found
 
 
 def _pybind(unit: Unit, root: Any, expanded: Expanded) -> None:
-    unit.attributes |= _attributes(root)
+    modules = _submodules(root)
+    unit.attributes |= _attributes(root, modules)
     for chain in _chains(root):
+        module = modules.get(_receiver(chain), "")
         if _CLASS.match(chain[0][0]):
-            _class(unit, chain, expanded)
+            _class(unit, chain, expanded, module=module)
             continue
         if chain[0][0].startswith(("py::enum_", "pybind11::enum_")):
-            _enumeration(unit, chain)
+            _enumeration(unit, chain, module)
             continue
         for method, arguments, node in chain:
+            if method == "def_submodule" and arguments and (name := _string(arguments[0])) is not None:
+                module = _within(module, name)
+                unit.submodules[module] = (_string(arguments[1]) or "") if len(arguments) > 1 else ""
             if method != "def" or len(arguments) < 2:
                 continue
             binding = _bound(arguments, expanded)
             if binding is None:
                 unit.notes.append(f"the binding {' '.join(text_of(node).split())[:60]}")
             else:
+                binding.module = module
                 unit.bindings.append(binding)
 
 
-def _enumeration(unit: Unit, chain: list[Call]) -> None:
+def _enumeration(unit: Unit, chain: list[Call], module: str) -> None:
     """``py::enum_<E>(m, "E").value("A", E::A)``."""
     _, given, node = chain[0]
     name = next((text for one in given if (text := _string(one)) is not None), None)
-    made = EnumBinding(name or "")
+    made = EnumBinding(name or "", module=module)
     for method, arguments, _ in chain[1:]:
         if method == "value" and len(arguments) > 1 and (label := _string(arguments[0])) is not None:
             made.values[label] = arguments[1]
@@ -218,7 +250,7 @@ _CLASS = re.compile(r"(?:(?:py|pybind11|torch)\s*::\s*class_|(?:m|lib|library)\s
 _INIT = re.compile(r"(?:py|pybind11|torch)\s*::\s*init\s*<(.*)>\s*\(\s*\)\Z", re.S)
 
 
-def _class(unit: Unit, chain: list[Call], expanded: Expanded, namespace: str = "") -> None:
+def _class(unit: Unit, chain: list[Call], expanded: Expanded, namespace: str = "", module: str = "") -> None:
     """``py::class_<T>(m, "T").def(...)``, or ``torch::class_<T>("namespace", "T")``."""
     head, given, node = chain[0]
     strings = [text for one in given if (text := _string(one)) is not None]
@@ -229,7 +261,7 @@ def _class(unit: Unit, chain: list[Call], expanded: Expanded, namespace: str = "
     if head.startswith("torch") and len(strings) > 1:
         namespace = strings.pop(0)
     row = expanded.lines[min(node.start_point[0], len(expanded.lines) - 1)] if expanded.lines else 0
-    made = ClassBinding(strings[0], found[1].rsplit("::", 1)[-1], namespace, line=row)
+    made = ClassBinding(strings[0], found[1].rsplit("::", 1)[-1], namespace, module=module, line=row)
     for method, arguments, each in chain[1:]:
         text = " ".join(text_of(arguments[0]).split()) if arguments else ""
         init = _INIT.match(text)

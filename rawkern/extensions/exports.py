@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import os
 import re
 from collections.abc import Sequence
@@ -61,9 +62,11 @@ class Exports:
         found: Translation,
     ) -> None:
         self.units, self.own, self.name, self.exported, self.found = units, own, name, exported, found
+        self.assigned: set[tuple[str, str]] = set()  # submodule and name
+        self.classes = {one.python for unit in units for one in unit.structs.values() if one.bound}
 
     def lines(self) -> list[str]:
-        lines: list[str] = []
+        lines = [line for unit in self.units for one in unit.submodules.items() for line in self._submodule(*one)]
         if self.exported is not None:
             for name in self.exported:
                 found = [one for _, one in self.own if one.name.rsplit("::", 1)[-1] == name]
@@ -86,6 +89,26 @@ class Exports:
         if any(re.search(rf"^{OTHER}\[", line, re.M) for line in lines):  # a lambda's line is below its function
             lines = [f"{OTHER} = {{}}", *lines, "", "", *_GETATTR]
         return lines + [line if line.startswith((" ", "def ")) else double_quoted(line) for line in self._libraries()]
+
+    def _kinds(self, one: Function) -> list[str]:
+        """What the parameters of a function are converted from."""
+        return [kind_of(parameter.type, self.classes) for parameter in one.parameters]
+
+    def _submodule(self, path: str, doc: str) -> list[str]:
+        """The lines that make a submodule."""
+        parent, _, name = path.rpartition(".")
+        given = f"{f'{self.name}.{path}'!r}{f', {doc!r}' if doc else ''}"
+        return wrapped(double_quoted(f"{self._target(parent, name, other=True)} = Submodule({given})"))
+
+    def _target(self, module: str, name: str, *, other: bool = False) -> str:
+        """What a name of the module, or of a submodule, is assigned as; it is exported."""
+        self.assigned.add((module, name))
+        if not module:
+            self.found.exports.append(name)
+            return f"{OTHER}[{name!r}]" if other or name in RESERVED else name
+        first, *rest = module.split(".")
+        place = ".".join([f"{OTHER}[{first!r}]", *rest])
+        return f"vars({place})[{name!r}]" if keyword.iskeyword(name) else f"{place}.{name}"
 
     def _binding(self, unit: Unit, binding: Binding) -> str:
         if binding.code is not None:
@@ -183,8 +206,7 @@ class Exports:
             parts.append(f"namespace={made.namespace!r}")
         if made.namespace:
             return [*before, *wrapped(double_quoted(f"expose({', '.join(parts)})"))]
-        self.found.exports.append(made.name)
-        target = f"{OTHER}[{made.name!r}]" if made.name in RESERVED else made.name
+        target = self._target(made.module, made.name)
         return [*before, *wrapped(double_quoted(f"{target} = expose({', '.join(parts)})"))]
 
     def _enumeration(self, unit: Unit, made: EnumBinding) -> list[str]:
@@ -195,11 +217,10 @@ class Exports:
         except NotTranslated as error:
             self.found.notes.append(f"the enumeration {made.name}: {error.what}")
             return []
-        names = [made.name, *(made.values if made.exported else ())]
-        self.found.exports += names
+        names = made.values if made.exported else ()
         listed = ", ".join(f"{name!r}: {code}" for name, code in codes.items())
-        target = f"{OTHER}[{made.name!r}]" if made.name in RESERVED else made.name
-        others = [f"{OTHER}[{one!r}] = {target}.{one}" for one in names[1:]]
+        target = self._target(made.module, made.name)
+        others = [f"{self._target(made.module, one, other=True)} = {target}.{one}" for one in names]
         line = double_quoted(f"{target} = enum.IntEnum({made.name!r}, {{{listed}}})")
         return [*wrapped(line), *map(double_quoted, others)]
 
@@ -212,9 +233,8 @@ class Exports:
             except NotTranslated as error:
                 self.found.notes.append(f"the attribute {name}: {error.what}")
                 continue
-            self.found.exports.append(name)
-            target = f"{OTHER}[{name!r}]" if name in RESERVED else name
-            lines += wrapped(double_quoted(f"{target} = {code}"))
+            module, _, bare = name.rpartition(".")
+            lines += wrapped(double_quoted(f"{self._target(module, bare)} = {code}"))
         return lines
 
     def _methods(self, unit: Unit, struct: Struct, binding: Binding, before: list[str]) -> list[str]:
@@ -234,7 +254,7 @@ class Exports:
         named_ = [one for one in found if len(one.parameters) == len(binding.names)]
         found = (named_ or found) if binding.names else found
         return [self._method(struct, binding, one) for one in found] or [
-            self._bound(binding, one, [kind_of(p.type) for p in one.parameters], []) for one in free
+            self._bound(binding, one, self._kinds(one), []) for one in free
         ]
 
     def _method(self, struct: Struct, binding: Binding, one: Function) -> str:
@@ -243,7 +263,7 @@ class Exports:
         if one.reason:
             return code
         called = f"by_value({code}{', nothing=True' if one.returns.kind == 'void' else ''})" if one.rebinds else code
-        kinds = [*([] if one.static else ["any"]), *(kind_of(p.type) for p in one.parameters)]
+        kinds = [*([] if one.static else ["any"]), *self._kinds(one)]
         names = binding.names if len(binding.names) == len(one.parameters) else []
         parts = [called, repr(kinds)]
         if names:
@@ -271,18 +291,18 @@ class Exports:
         except NotTranslated as error:
             self.found.notes.append(f"{binding.name}: {error.what}")
             return ""
-        kinds = [kind_of(substituted(parameter.type, known)) for parameter in one.parameters]
+        kinds = [kind_of(substituted(parameter.type, known), self.classes) for parameter in one.parameters]
         return self._line(binding, one, kinds, [f"template=[{', '.join(codes)}]"])
 
     def _bind(self, binding: Binding, one: Function) -> str:
-        return self._line(binding, one, [kind_of(parameter.type) for parameter in one.parameters], [])
+        return self._line(binding, one, self._kinds(one), [])
 
     def _line(self, binding: Binding, one: Function, kinds: list[str], more: list[str]) -> str:
-        target = f"{OTHER}[{binding.name!r}]" if binding.name in RESERVED else binding.name
         code = self._bound(binding, one, kinds, more)
-        if binding.name in self.found.exports:  # one of several under this name, of which that is called that fits
+        several = (binding.module, binding.name) in self.assigned
+        target = self._target(binding.module, binding.name)
+        if several:  # of which that is called that fits
             code = f"overloaded({target}, {code})"
-        self.found.exports.append(binding.name)
         return "\n".join(wrapped(double_quoted(f"{target} = {code}")))
 
     def _bound(self, binding: Binding, one: Function, kinds: list[str], more: list[str]) -> str:

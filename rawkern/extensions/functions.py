@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -191,12 +192,16 @@ def annotation(type_: Type) -> str:
     return _ANNOTATIONS.get(type_.kind, "")
 
 
-def kind_of(type_: Type) -> str:
-    """What `bind` converts a parameter of this type from."""
+def kind_of(type_: Type, classes: Collection[str] = ()) -> str:
+    """What `bind` converts a parameter of this type from; `classes`: those that Python makes objects of."""
     if type_.kind == "optional":
-        return kind_of(type_.item) + "?"
+        return kind_of(type_.item, classes) + "?"
     if type_.kind == "vector":
-        return kind_of(type_.item) + "[]"
+        return kind_of(type_.item, classes) + "[]"
+    if type_.kind == "struct" and type_.name in classes:
+        return type_.name
+    if type_.kind == "pointer" and type_.item.kind == "struct" and type_.item.name in classes:
+        return f"{type_.item.name}?"
     if type_.kind == "sizes":
         return "int64[]"
     if type_.kind == "int":

@@ -151,6 +151,7 @@ class Unit:
     classes: list[ClassBinding] = field(default_factory=list)
     enumerations: list[EnumBinding] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)  # of the module: name to the node of the value
+    submodules: dict[str, str] = field(default_factory=dict)  # "a.b" to the docstring
     registrations: list[Registration] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what was not understood outside of functions
 
@@ -169,6 +170,7 @@ class Binding:
     code: Any = None  # the node of a lambda instead of a function
     line: int = 0
     lines: list[int] = field(default_factory=list)
+    module: str = ""  # the submodule, as in `Unit.submodules`
 
 
 @dataclass
@@ -183,6 +185,7 @@ class ClassBinding:
     static: list[Binding] = field(default_factory=list)
     fields: dict[str, str] = field(default_factory=dict)  # name to the member
     properties: list[Binding] = field(default_factory=list)
+    module: str = ""
     line: int = 0
 
 
@@ -192,6 +195,7 @@ class EnumBinding:
 
     name: str
     values: dict[str, Any] = field(default_factory=dict)  # name to the node of the enumerator
+    module: str = ""
     exported: bool = False  # its enumerators are names of the module, too
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -1051,3 +1052,73 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     assert (e.VERSION, e.__version__, e.most, e.exact, e.f(1)) == (3, "1.2", 32, True, 33)
     with pytest.raises(AttributeError):
         e.__wrapped__  # noqa: B018
+
+
+def test_submodules(tmp_path: Path) -> None:
+    source = """
+struct P { int a = 1; };
+enum Way { UP = 4, DOWN };
+int half(int a) { return a / 2; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("f", [](int a) { return a + 1; });
+  auto sub = m.def_submodule("sub", "more");
+  sub.def("f", [](int a) { return a + 2; });
+  sub.def("f", [](int a, int b) { return a * b; });
+  sub.def("is", &half);
+  sub.attr("K") = 3;
+  py::module_ deep(sub.def_submodule("deep"));
+  deep.def("f", &half, py::arg("x") = 9);
+  py::class_<P>(deep, "P").def(py::init<>()).def_readwrite("a", &P::a);
+  py::enum_<Way>(deep, "Way").value("UP", UP).value("DOWN", DOWN).export_values();
+  m.def_submodule("chained").def("half", &half).def("f", &half);
+  deep.def("g", [](int a) { return a + 4; });
+}
+"""
+    e = load(tmp_path, source)
+    assert (e.f(1), e.sub.f(1), e.sub.f(2, 5), getattr(e.sub, "is")(7), e.sub.K) == (2, 3, 10, 3, 3)
+    assert (e.sub.deep.f(), e.sub.deep.P().a, e.sub.deep.DOWN, e.sub.deep.g(1)) == (4, 1, 5, 5)
+    assert (e.chained.half(8), e.chained.f(9), e.sub.__doc__, e.sub.__name__) == (4, 4, "more", "ext.sub")
+    assert "sub" in dir(e) and not {"half", "K", "P", "g"} & set(dir(e))
+
+
+def test_objects_of_another_class(tmp_path: Path) -> None:
+    source = """
+struct P { int a = 1; int plus(const P& o) { return a + o.a; } };
+struct Q : P { int b = 2; };
+struct R { int a = 3; };
+int by_reference(const P& p) { return p.a; }
+int by_pointer(P* p) { return p ? p->a : -1; }
+int all(std::vector<P> v) { int s = 0; for (auto& p : v) s += p.a; return s; }
+int either(int k) { return k; }
+int of_object(R r) { return r.a * 100; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  py::class_<P>(m, "P").def(py::init<>()).def("plus", &P::plus);
+  py::class_<Q, P>(m, "Q").def(py::init<>());
+  py::class_<R>(m, "R").def(py::init<>());
+  m.def("by_reference", &by_reference);
+  m.def("by_pointer", &by_pointer);
+  m.def("all", &all);
+  m.def("either", &of_object);
+  m.def("either", &either);
+}
+"""
+    e = load(tmp_path, source)
+    p, q, r = e.P(), e.Q(), e.R()
+    assert (e.by_reference(p), e.by_reference(q), e.by_pointer(None), e.by_pointer(q), e.all([p, q])) == (
+        1,
+        1,
+        -1,
+        1,
+        2,
+    )
+    assert (e.either(5), e.either(r), p.plus(q)) == (5, 300, 2)
+    for call in (
+        lambda: e.by_reference(r), lambda: e.by_reference(None), lambda: e.by_pointer(3), lambda: e.all([p, 1]),
+        lambda: p.plus(r), lambda: e.by_reference({"a": 1}),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match="C\\+\\+ takes an object of the class P"):
+            call()
+    file = tmp_path / "ext.cu"
+    file.write_text(file.read_text().replace("return p.a;", "return p.a + 10;"))
+    time.sleep(0.3)
+    assert e.by_reference(p) == 11

@@ -1,6 +1,7 @@
 """What translated functions call: C++'s numbers, text, pointers and structs, in Python."""
 
 from rawkern.extensions.cpp.bindings import Library as Library
+from rawkern.extensions.cpp.bindings import Submodule as Submodule
 from rawkern.extensions.cpp.bindings import bind as bind
 from rawkern.extensions.cpp.bindings import by_value as by_value
 from rawkern.extensions.cpp.bindings import expose as expose

@@ -7,6 +7,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,6 +22,10 @@ _LIMITS = {
     for bits in (8, 16, 32, 64)
     for signed in (True, False)
 }
+
+
+class Submodule(ModuleType):
+    """What ``def_submodule`` makes."""
 
 
 class Unfit(TypeError):
@@ -96,14 +101,27 @@ def _optional(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else inner(value)
 
 
-@functools.cache
-def _converter(kind: str) -> Callable[[Any], Any]:
+def _object(cls: type[Any]) -> Callable[[Any], Any]:
+    of = cls.__module__, cls.__qualname__
+
+    def convert(value: Any) -> Any:
+        # an object from before an edit has the class of that name of then
+        if isinstance(value, cls) or any((one.__module__, one.__qualname__) == of for one in type(value).__mro__):
+            return value
+        raise Mismatch(f"an object of the class {cls.__name__}")
+
+    return convert
+
+
+def _converter(kind: str, classes: Mapping[str, Any]) -> Callable[[Any], Any]:
     if kind.endswith("?"):
-        return _optional(_converter(kind[:-1]))
+        return _optional(_converter(kind[:-1], classes))
     if kind.endswith("[]"):
-        return _sequence(_converter(kind[:-2]))
+        return _sequence(_converter(kind[:-2], classes))
     if kind in _LIMITS:
         return _integer(kind)
+    if isinstance(cls := classes.get(kind), type):
+        return _object(cls)
     table = {"Tensor": _tensor, "float64": _float, "float32": _single, "bool": _bool, "str": _text}
     return table.get(kind, _as_is)
 
@@ -134,7 +152,8 @@ def bind(
     function : callable
         The translated function.
     kinds : sequence of str
-        The types of its parameters: ``"Tensor"``, ``"int32"``, ``"Tensor?"``, ``"Tensor[]"`` ...
+        The types of its parameters: ``"Tensor"``, ``"int32"``, ``"Tensor?"``, ``"Tensor[]"``, the name of a class
+        of the function's module ...
     template : sequence
         The arguments of a template's instance, which the function takes first.
     names : sequence of str
@@ -156,7 +175,8 @@ def bind(
     own = [one.name for one in taken]
     named = list(names) or own
     given = dict(defaults or {})
-    converters = tuple(_converter(kind) for kind in kinds)
+    classes = getattr(inspect.unwrap(function), "__globals__", {})
+    converters = tuple(_converter(kind, classes) for kind in kinds)
     places = {one: k for k, one in enumerate(named)}
     count = len(converters)
 
