@@ -2,8 +2,8 @@
 
 Types and standard headers that nvcc includes by itself, or has from headers for the host; functions of <cmath> with
 integers or numbers of two types; function objects of older CUBs; constexpr functions without ``__device__`` and generic
-lambdas; compound literals of C. Only what a failed compilation asked for is added, so a source that has declarations
-of its own, whatever they are, compiles with these alone.
+lambdas; compound literals of C; ``typeof``. Only what a failed compilation asked for is added, so a source that has
+declarations of its own, whatever they are, compiles with these alone.
 """
 
 from __future__ import annotations
@@ -49,6 +49,13 @@ def _promoting(function: str) -> str:
 
 # Functions of the runtime for device code, which nvcc's own headers bring.
 _OF_DEVICES = {"cudaGridDependencySynchronize", "cudaTriggerProgrammaticLaunchCompletion"}
+# Keywords of GNU C.
+_TYPE_OF = ("typeof", "__typeof", "__typeof__")
+_VALUE = (
+    "template <class T> struct __rawkern_value { typedef T type; };\n"
+    "template <class T> struct __rawkern_value<T&> { typedef T type; };\n"
+    "template <class T> using __rawkern_type_of = typename __rawkern_value<T>::type;\n"
+)
 # Function objects that CUB had until CUDA 13, as its last releases before defined them.
 _CUB = {
     "Sum": "::cuda::std::plus<>", "Difference": "::cuda::std::minus<>", "Division": "::cuda::std::divides<>",
@@ -61,6 +68,10 @@ def _declaration(name: str) -> str:
     """Return what declares a name that a source lacks, "" where nothing does; "sqrt()" stands for calls of sqrt."""
     if name.endswith("()"):
         return _promoting(name[:-2])
+    if name in _TYPE_OF:
+        return f"#define {name}(...) __rawkern_type_of<decltype(__VA_ARGS__)>\n"
+    if name == "__auto_type":
+        return f"#define {name} auto\n"
     if name in (types := shims.c_types()):
         return f"typedef {types[name]} {name};\n"
     if name in shims.builtins():
@@ -87,6 +98,7 @@ class Dialect:
     def header(self) -> str:
         """The declarations, empty where none is needed."""
         numbers = _NUMBER if any(name.endswith("()") for name in self.names) else ""
+        numbers += _VALUE if any(name in _TYPE_OF for name in self.names) else ""
         std = "#include <rawkern/std.h>\n" if self.light else ""
         # Headers come last: those of std reuse what is declared before.
         return (

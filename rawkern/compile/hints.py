@@ -137,6 +137,17 @@ _HINTS = (
 _DESIGNATED = re.compile(r"[{,]\s*\.\s*[A-Za-z_]\w*\s*=[^=]")
 
 
+# What GNU C has beyond C++: (error, how it looks, what to write instead).
+_GNU = (
+    ("expected an expression", re.compile(r"\?\s*:(?!:)"),
+     "a ?: b is GNU C, which NVRTC does not have; write a ? a : b"),
+    ("expected an expression", re.compile(r"\(\s*\{[^{}]*;"),
+     "({ ... }) as an expression is GNU C, which NVRTC does not have; call a function, or a lambda: [&] { ... }()"),
+    ('expected a ":"', re.compile(r"\bcase\b[^:;?]*\.\.\."),
+     "ranges of cases are GNU C, which NVRTC does not have; list the values, or write an if"),
+)  # fmt: skip
+
+
 def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
     """Return the hint for an error in a file, "" where there is none; `searched` are the include directories."""
     searched = tuple(searched)
@@ -154,6 +165,9 @@ def _hint(text: str, file: str, source: Source, searched: tuple[str, ...]) -> st
         return _missing_file(match[1], source, searched)
     if text == "expected an expression" and _DESIGNATED.search(source.text):
         return 'members are initialized by name, {.x = 1}, since C++20: pass options=("-std=c++20",)'
+    for error, looks, words in _GNU:
+        if text == error and looks.search(source.text):
+            return words
     if text == "missing closing quote" and source.path is None:
         return 'a \\n in the Python string ends the line here; make it a raw string, r"""...""", or write \\\\n'
     for pattern, words in _HINTS:

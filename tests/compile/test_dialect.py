@@ -545,6 +545,20 @@ def test_keywords_of_the_compilers_of_the_host(device: str) -> None:
     assert _values(KERNEL % code, [7], device, 1) == [-7]
 
 
+def test_types_of_expressions(device: str) -> None:
+    code = (
+        """
+#define MORE(v) ((__typeof__(v))(v) + 1)
+template <class T> __device__ T sum(const T* x) { typeof(x[0] + x[1]) s = x[0]; __typeof(s) t = x[1]; return s + t; }
+"""
+        + KERNEL
+        % """
+const int n = x[0]; typeof(x[0] * 1) v = n; typeof((v)) w = 5; w += v; __typeof__(&w) p = &w; __auto_type q = *p;
+float f = 2.5f; y[0] = q; y[1] = sum(x); y[2] = MORE(n); y[3] = sizeof(typeof(f * 1.0)) + (typeof(f))2.25 * 4;"""
+    )
+    assert _values(code, [3, 4], device) == [8, 7, 4, 17]
+
+
 LITERALS = """
 #define ONE (int2){ 1, \\
     -1 }

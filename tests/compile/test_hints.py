@@ -43,6 +43,9 @@ def test_missing_header(tmp_path: Path) -> None:
             "mark a kernel __global__, helpers, constructors and operators __device__",
         ),
         ("int counter;", "mark the variable __device__"),
+        ("__device__ int f(int a, int b) { return a ?: b; }", "write a ? a : b"),
+        ("__device__ int f(int a) { return ({ int b = a; b * b; }); }", "[&] { ... }()"),
+        ("__device__ int f(int a) { switch (a) { case 1 ... 3: return 1; } return 0; }", "list the values"),
         (
             "namespace cub {}  // as its headers leave it\n__device__ void f() { cub::CTA_SYNC(); }",
             "write __syncthreads()",
