@@ -33,6 +33,14 @@ _HOST = re.compile(
     r"|\.\s*(?:data_ptr|scalar_type|packed_accessor\w*|contiguous|options|device_index)\b"
     rf"|\b(?:{_OF_SYSTEM})\b|\bFILE\s*\*\s*[A-Za-z_]"
 )
+#: Types that it has by their bare names where `using` says that these are std's, and who says so
+_BARE = {
+    **dict.fromkeys(("vector", "deque", "map", "multimap", "unordered_map", "unordered_set"), r"\s*<"),
+    **dict.fromkeys(
+        ("string", "ifstream", "ofstream", "fstream", "stringstream", "ostringstream"), r"\s*[&>]|\s+[A-Za-z_]"
+    ),
+}
+_FROM_STD = re.compile(r"\busing\s+(?:namespace\s+(std)\s*;|std\s*::\s*(\w+)\s*;)")
 _SUSPICIOUS = re.compile(
     r"(?:py|pybind11|caffe2?|nlohmann|fmt|Eigen|throw|try|catch|std|at|c10|torch|AT_\w+|fprintf|getenv|exit|malloc|cu[a-z]+[A-Z]\w*"
     r"|Tensor\w*|IntArrayRef|PyObject|CUDAGuard|data_ptr|scalar_type|packed_accessor\w*|contiguous|options"
@@ -64,6 +72,7 @@ class Words:
     of_host: Set[str] = frozenset()  # macros that only host code has
     within: dict[str, frozenset[str]] = field(default_factory=dict)  # the words of a macro's text, through others
     suspicious: Set[str] = frozenset()  # words that may be the host's
+    bare: Set[str] = frozenset()  # those of `_BARE` that `using` names
 
     def expanded(self, words: Iterable[str]) -> frozenset[str]:
         """Words with those of the macros among them."""
@@ -84,6 +93,8 @@ class Words:
             return True
         if not words & self.suspicious:
             return False
+        if any(re.search(rf"(?<![\w.:]){name}(?:{_BARE[name]})", code) for name in words & self.bare):
+            return True
         known = _torch()[0]
         names = (match[1] for match in _OF_TORCH.finditer(code))
         of_torch = (name.rpartition("::")[2].strip() not in known or "indexing" in name for name in names)
@@ -127,7 +138,10 @@ def macros(files: Sequence[Parts]) -> Words:
                     todo.append(word)
         words.within[name] = frozenset(seen)
     there = frozenset().union(*direct.values(), *(_words(found.code) for found in files))
-    words.suspicious = frozenset(filter(_SUSPICIOUS.match, there))
+    of_std = {match[1] or match[2] for one in files for match in _FROM_STD.finditer(one.code)}
+    own = {chunk.name for one in files for chunk in one.chunks if chunk.kind in ("type", "alias")}
+    words.bare = frozenset(name for name in _BARE if of_std & {"std", name} and name not in own) & there
+    words.suspicious = frozenset(filter(_SUSPICIOUS.match, there)) | words.bare
     plain = {name for name, body in bodies.items() if MARK.search(body)}
     words.markers = frozenset(n for n in bodies if n in plain or words.within[n] & plain)
     host = {name for name, body in bodies.items() if words.are_host(body, direct[name])}

@@ -121,6 +121,24 @@ def test_a_host_function_of_a_kept_class_goes() -> None:
     assert "float* x;" in device and "__device__ float at(int i) { return x[i]; }" in device
 
 
+@pytest.mark.parametrize("using", ["using namespace std;", "using std::vector; using std::map;\nusing std::string;"])
+def test_types_of_std_by_their_bare_names(using: str) -> None:
+    text = f"""{TORCH}{using}
+struct Config {{ int n; vector<int> sizes; string name; }};
+struct Table {{ map<int, float> values; }};
+struct Span {{ int map, string; __device__ bool in(int x) {{ return map < string && x < map; }} }};
+vector<float> make(const string& name);
+{KERNEL % "x[0] = Span{1, 2}.in(0);"}"""
+    device = split(text).device
+    assert "Span { int map, string; __device__ bool in(int x) { return map < string && x < map; } };" in device
+    for gone in ("Config", "Table", "make"):
+        assert gone not in device, gone
+    own = text.replace(using, using + "\ntemplate <class T> struct vector { T x, y; };")
+    assert "struct Config { int n; vector<int> sizes;" not in split(own).device  # as it has a string
+    own = own.replace(" string name;", "")
+    assert "struct Config { int n; vector<int> sizes; };" in split(own).device
+
+
 def test_what_is_gone_is_not_named() -> None:
     text = f"""{TORCH}namespace host {{ inline int width(const at::Tensor& x) {{ return x.size(0); }} }}
 namespace both {{ inline int columns(at::Tensor x) {{ return 3; }} __device__ int rows() {{ return 2; }} }}
