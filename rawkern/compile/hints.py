@@ -137,6 +137,7 @@ _HINTS = (
 _DESIGNATED = re.compile(r"[{,]\s*\.\s*[A-Za-z_]\w*\s*=[^=]")
 
 
+_PLATFORM = re.compile(r"\b__(?:linux|unix|gnu_linux|x86_64)__\b")
 # What GNU C has beyond C++: (error, how it looks, what to write instead).
 _GNU = (
     ("expected an expression", re.compile(r"\?\s*:(?!:)"),
@@ -165,6 +166,8 @@ def _hint(text: str, file: str, source: Source, searched: tuple[str, ...]) -> st
         return _missing_file(match[1], source, searched)
     if text == "expected an expression" and _DESIGNATED.search(source.text):
         return 'members are initialized by name, {.x = 1}, since C++20: pass options=("-std=c++20",)'
+    if text.startswith("#error") and (match := _PLATFORM.search(source.text)):
+        return f'the compiler does not define {match[0]}, which nvcc has; pass options=("-D{match[0]}",)'
     for error, looks, words in _GNU:
         if text == error and looks.search(source.text):
             return words

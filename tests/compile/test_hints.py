@@ -43,6 +43,7 @@ def test_missing_header(tmp_path: Path) -> None:
             "mark a kernel __global__, helpers, constructors and operators __device__",
         ),
         ("int counter;", "mark the variable __device__"),
+        ("#ifndef __linux__\n#error which system?\n#endif", 'pass options=("-D__linux__",)'),
         ("__device__ int f(int a, int b) { return a ?: b; }", "write a ? a : b"),
         ("__device__ int f(int a) { return ({ int b = a; b * b; }); }", "[&] { ... }()"),
         ("__device__ int f(int a) { switch (a) { case 1 ... 3: return 1; } return 0; }", "list the values"),
