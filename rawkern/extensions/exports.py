@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import os
 import re
@@ -63,6 +64,7 @@ class Exports:
     ) -> None:
         self.units, self.own, self.name, self.exported, self.found = units, own, name, exported, found
         self.assigned: set[tuple[str, str]] = set()  # submodule and name
+        self.taken = {one.python for _, one in own}
         self.classes = {one.python for unit in units for one in unit.structs.values() if one.bound}
 
     def lines(self) -> list[str]:
@@ -149,7 +151,9 @@ class Exports:
         text = f"auto rk_lambda {match[1]}" if match else ""
         line = lines[min(node.start_point[0], len(lines) - 1)] if lines else 0
         expanded = Expanded(text, [line + k for k in range(text.count("\n") + 1)])
-        python = f"_{name}"
+        names = itertools.chain([f"_{name}"], (f"_{name}_{k}" for k in itertools.count(2)))
+        python = next(one for one in names if one not in self.taken)
+        self.taken.add(python)
         try:
             one = signature(unit, name, python, expanded, unit.path)
             one.code = translate(unit, one)

@@ -1122,3 +1122,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     file.write_text(file.read_text().replace("return p.a;", "return p.a + 10;"))
     time.sleep(0.3)
     assert e.by_reference(p) == 11
+
+
+def test_a_lambda_under_the_name_of_a_function_that_it_calls(tmp_path: Path) -> None:
+    source = """
+int f(int a) { return a + 1; }
+int g(int a) { return f(a) * 10; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("f", [](int a) { return f(a) * 2; });
+  m.def("g", &g);
+  m.def_submodule("s").def("g", [](int a) { return g(a) + 1; });
+}
+"""
+    e = load(tmp_path, source)
+    assert (e.f(1), e.g(1), e.s.g(1)) == (4, 20, 21)
