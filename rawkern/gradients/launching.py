@@ -198,7 +198,8 @@ def block_for(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) 
     lengths = [number_of(row.length, named, grid) for row in text.rows]
     if not lengths or None in lengths or any(row.step % text.block[0] for row in text.rows):
         return None
-
+    if sum(_bytes_of_sums(text, named)) > ROOM:
+        return 1024, False
     device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
     room = staged_bytes(text, named, grid) <= _specification(device).shared_per_block - STATIC
     few = (128, 256) if text.sums else (64, 128, 256)
@@ -209,10 +210,10 @@ def block_for(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) 
         (512, False, KEPT),
     ]
     for threads, stage, most in choices:
-        times = _times(lengths, [row.step // text.block[0] * threads for row in text.rows])
-        kept = [_kept(text, row, stage) for row in text.rows]
         if stage and (text.stageable is None or not room):
             continue
+        times = _times(lengths, [row.step // text.block[0] * threads for row in text.rows])
+        kept = [_kept(text, row, stage) for row in text.rows]
         if all(n <= row.most and n * k < most for n, k, row in zip(times, kept, text.rows, strict=True)):
             return threads, stage
     return 1024, False

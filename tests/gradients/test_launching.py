@@ -317,7 +317,7 @@ def test_blocks_suit_the_length_of_a_row_on_a_gpu(device) -> None:
         want.backward(grad)
         torch.testing.assert_close(derived(3, args, {"y": grad})["x"], leaf.grad, rtol=1e-4, atol=1e-5)
     weighted = rows.get_function("weighted").derive(block=256)
-    for n, threads in ((40, 128), (4096, 256), (8192, 512), (12000, 1024)):
+    for n, threads in ((40, 128), (4096, 256), (8192, 512), (9000, 1024), (12000, 1024)):
         args = torch.zeros(2, n), torch.zeros(n), torch.zeros(2, n), n
         assert launching.block_for(weighted._text, weighted.named(args), (2, 1, 1)) == (threads, False)
     assert launching.block_for(derived._text, derived.named((x, x, 2**40)), (3, 1, 1)) is None  # nothing is certain
