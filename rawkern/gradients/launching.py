@@ -114,9 +114,11 @@ class Backward:
             chosen = self.kernel((), set_too, each, *rows)
             return Launch(chosen, (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known, single=single)
         total, threads = math.prod(grid), math.prod(text.block)
-        whole = _specification(device).shared_per_block
-        alone = threads >= MANY and device.type == "cuda"  # such a block may have a processor for itself
-        for room, limit in (((whole - STATIC, whole),) if alone else ()) + ((ROOM, gpus.STATIC_SHARED),):
+        rooms = [(ROOM, gpus.STATIC_SHARED)]
+        if threads >= MANY and device.type == "cuda":  # such a block may have a processor for itself
+            whole = _specification(device).shared_per_block
+            rooms.insert(0, (whole - STATIC, whole))
+        for room, limit in rooms:
             taken, flags = 0, []
             for needed in _bytes_of_sums(text, named):
                 flags.append(taken + needed <= room)

@@ -210,8 +210,8 @@ class _Assembly:
                 self.stageable = stageable(kernel, body, self._unwritten())
             self.staged = stage and self.stageable is not None
             if self.staged and self.stageable is not None:
-                memory, body = staged(kernel, body, self.stageable, names)
-                self.arrays += memory
+                memory, body = staged(body, self.stageable, names)
+                self.arrays.append(memory)
             self.rows, body = rows(kernel, body, names)
         elif self.more is not None:
             body, self.blocks = self.more.lines, {"x": self.more.blocks}

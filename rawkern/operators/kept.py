@@ -32,7 +32,7 @@ class Kept:
     def __init__(self, count: int, record: Callable[[Sequence[Any]], tuple[Any, Trace]]) -> None:
         self.calls = Calls(count)
         self._record = record
-        self._met: dict[Any, Any] = {}  # how often, what was recorded, or None where there is no more to do
+        self._met: dict[Any, Any] = {}  # how often, then what was recorded; None once it is known
 
     def learn(self, args: Sequence[Any]) -> Any:
         """Meet a call that is not native: what the function returns, or None where it has yet to be called."""

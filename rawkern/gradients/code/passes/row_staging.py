@@ -30,6 +30,8 @@ class StagedRow:
     length: Poly
     type: str  # of its elements
     bytes: int  # of each
+    first: int  # the statement before which it can be copied: the first loop over a row
+    loops: tuple[int, ...]  # the statements that read it
 
     @property
     def registers(self) -> int:
@@ -70,33 +72,24 @@ def stageable(kernel: Kernel, statements: Sequence[Statement], arrays: Mapping[s
     if not several or not together:
         return None
     array, start, length = max(several, key=lambda key: several[key][0])
-    return StagedRow(array, start, lengths[length], arrays[array], types.size(arrays[array]))
+    kind, loops = arrays[array], several[array, start, length]
+    return StagedRow(array, start, lengths[length], kind, types.size(kind), places[0], tuple(loops))
 
 
-def staged(
-    kernel: Kernel, statements: Sequence[Statement], row: StagedRow, names: Names
-) -> tuple[list[Statement], list[Statement]]:
-    """What declares the memory of a row, and statements that copy it there and read it there."""
+def staged(statements: Sequence[Statement], row: StagedRow, names: Names) -> tuple[Statement, list[Statement]]:
+    """What declares the memory of a row, and the statements with those that copy it there and read it there."""
     memory = names.fresh(f"{row.array}_row")
-    length = expr.written(row.length)
-    copies = Run(expr.call("copy_row", memory, Name(row.array) + row.start, length))
+    copies = expr.call("copy_row", memory, Name(row.array) + row.start, expr.written(row.length))
     out: list[Statement] = []
-    begun = arrived = False
-    for s in statements:
-        found = row_of(s.loop, kernel) if isinstance(s, For) and s.loop is not None else None
-        if isinstance(s, For) and s.start is not None and found is not None:
-            variable = s.start.name
-            read = any((row.array, row.start) in _reads(e, variable) for each in s.body for e in tree.expressions(each))
-            if not begun:
-                out.append(copies)
-            if read and not arrived and found[0] == row.length:
-                out.append(Run(expr.call("row_arrived")))
-            begun, arrived = True, arrived or read
-            if read and found[0] == row.length:
-                s = replace(s, body=_reading(s.body, row, variable, memory))
+    for k, s in enumerate(statements):
+        if k == row.first:
+            out.append(Run(copies))
+        if k == row.loops[0]:
+            out.append(Run(expr.call("row_arrived")))
+        if k in row.loops and isinstance(s, For) and s.start is not None:
+            s = replace(s, body=_reading(s.body, row, s.start.name, memory))
         out.append(s)
-    kind = f"extern __shared__ __align__({ALIGNED}) {row.type}"
-    return [Declare(kind, memory, extents=(None,))], out
+    return Declare(f"extern __shared__ __align__({ALIGNED}) {row.type}", memory, extents=(None,)), out
 
 
 def _reading(body: Sequence[Statement], row: StagedRow, variable: str, memory: str) -> list[Statement]:

@@ -1,4 +1,4 @@
-"""Rows that several loops read in shared memory: the same gradients, in bounds and without races, and what is no such row."""
+"""Rows that several loops read in shared memory: the same gradients, in bounds and without races; and what is not one."""
 
 from __future__ import annotations
 
@@ -30,6 +30,14 @@ STAGED = {
         f"float all = 0; {LOOP} all += w[c]; all = block_sum(all, part);"
         + NORM.replace("c < n", "c < s").replace("= x[row + c] * sum", "= x[row + c] * sum * all"),
         "grad_y",
+    ),
+    "after a shorter loop that reads it": (
+        f"float all = 0; {LOOP} all += w[c]; all = block_sum(all, part);"
+        f"float few = 0; {LOOP.replace('c < n', 'c < s')} few += x[row + c] * x[row + c] * 0.01f; few = block_sum(few, part);"
+        f"float some = 0; {LOOP} some += x[row + c] * x[row + c] * few * 0.01f; some = block_sum(some, part);"
+        f"float sum = 0; {LOOP} sum += x[row + c] * x[row + c] * some * 0.01f; sum = block_sum(sum, part);"
+        "if (t == 0) y[blockIdx.x] = sum * all;",
+        "x",
     ),
 }
 #: Kernels where none may be: an element may not be read, threads read others' elements, or one loop reads the row.
