@@ -17,6 +17,7 @@ from rawkern.base import torch_private as private
 from rawkern.operators import kept, native
 from rawkern.operators.kept import Kept
 from rawkern.operators.recording import trace_through
+from tests.operators.allocations import Limited
 
 module = rawkern.RawModule(
     r"""
@@ -222,28 +223,15 @@ def test_errors_of_launches_are_those_of_the_function(device: str) -> None:
 
 
 def test_errors_of_the_allocation_are_raised(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    left: list[None] | None = None
-
-    def limited(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def new(*given: Any, **how: Any) -> torch.Tensor:
-            if left is not None and not left:
-                raise MemoryError("no more")
-            if left:
-                left.pop()
-            return make(*given, **how)
-
-        return new
-
     assert private.empty_strided is not None
-    monkeypatch.setattr(private, "empty_strided", limited(private.empty_strided))
-    monkeypatch.setattr(torch, "empty_strided", limited(torch.empty_strided))
+    allocations = Limited(monkeypatch, (private, "empty_strided"), (torch, "empty_strided"))
     x = values(4, device=device)
     of = Function(lambda x: (scaled(x, 2.0), scaled(x, 3.0)), 1)
     assert of.after(x) == 0
-    left = [None]
+    allocations.left = 1
     with pytest.raises(MemoryError, match="no more"):
         of(x)
-    assert not left
+    assert allocations.left == 0
 
 
 def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch, device: str) -> None:

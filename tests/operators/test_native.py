@@ -23,6 +23,7 @@ from rawkern.launch import intercept
 from rawkern.operators import native
 from rawkern.operators.native import watching
 from tests import forked
+from tests.operators.allocations import Limited
 
 
 def values(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> torch.Tensor:
@@ -305,28 +306,15 @@ def test_without_native_code(monkeypatch: pytest.MonkeyPatch, device: str) -> No
 
 
 def test_errors_of_the_allocation_are_raised(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
-    left: list[None] | None = None
-
-    def limited(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def new(*given: Any, **how: Any) -> torch.Tensor:
-            if left is not None and not left:
-                raise MemoryError("no more")
-            if left:
-                left.pop()
-            return make(*given, **how)
-
-        return new
-
     assert private.empty_strided is not None
-    monkeypatch.setattr(private, "empty_strided", limited(private.empty_strided))
-    monkeypatch.setattr(torch, "empty_like", limited(torch.empty_like))
+    allocations = Limited(monkeypatch, (private, "empty_strided"), (torch, "empty_like"))
     x = values(4, device=device)
     calls = Calls(loop("T x", "T y, T z", "y = x; z = x"), x)
     assert torch.equal(calls.native(x)[1], x)
-    left = [None]
+    allocations.left = 1
     with pytest.raises(MemoryError, match="no more"):
         calls.of.fast.call(x)
-    assert not left
+    assert allocations.left == 0
 
 
 def test_an_operator_with_parameters_called_as_its_variables(device: str) -> None:

@@ -18,36 +18,40 @@ BLOCK = 48  # threads: the last warp is half full, and the second block has thre
 ABSENT = -9  # what threads that end at once leave in shared memory
 
 
-def together(depth: int):
+def together(depth: int, alone=blocks, threads: int = BLOCK):
     """Statements that all threads of a block that still run come to: divergent code, an exchange, a branch, a loop."""
     slot = st.integers(0, SLOTS - 1)
     leaf = st.one_of(
-        st.tuples(st.just("alone"), blocks(1)),
-        st.tuples(st.just("exchange"), slot, slot, st.integers(1, BLOCK - 1)),
+        st.tuples(st.just("alone"), alone(1)),
+        st.tuples(st.just("exchange"), slot, slot, st.integers(1, threads - 1)),
     )
     if depth == 0:
         return st.lists(leaf, min_size=1, max_size=2)
-    inner = together(depth - 1)
+    inner = together(depth - 1, alone, threads)
     branch = st.tuples(st.just("branch"), st.integers(-2, 40), inner, inner)
     loop = st.tuples(st.just("loop"), st.integers(0, 3), inner)
     return st.lists(st.one_of(leaf, leaf, branch, loop), min_size=2, max_size=4)
 
 
-def together_text(statements, depth: int = 0) -> str:
+def together_text(statements, depth: int = 0, threads: int = BLOCK, turns: bool = False) -> str:
+    """The statements in CUDA C. `turns`: in a loop the number u, which decides about branches, changes by turn."""
     lines = []
     for kind, *rest in statements:
         if kind == "alone":
             lines.append("{\n" + program_text(rest[0]) + "\n}")
         elif kind == "exchange":
             source, target, shift = rest
-            lines.append(f"s[t] = v{source}; __syncthreads(); v{target} = s[(t + {shift}) % {BLOCK}]; __syncthreads();")
+            lines.append(
+                f"s[t] = v{source}; __syncthreads(); v{target} = s[(t + {shift}) % {threads}]; __syncthreads();"
+            )
         elif kind == "branch":
-            lines.append(f"if (u > {rest[0]}) {{\n{together_text(rest[1], depth)}\n}} else {{")
-            lines.append(together_text(rest[2], depth) + "\n}")
+            lines.append(f"if (u > {rest[0]}) {{\n{together_text(rest[1], depth, threads, turns)}\n}} else {{")
+            lines.append(together_text(rest[2], depth, threads, turns) + "\n}")
         else:
             counter = f"r{depth}"
             lines.append(f"for (int {counter} = 0; {counter} < ((u + {rest[0]}) & 3); {counter}++) {{")
-            lines.append(together_text(rest[1], depth + 1) + "\n}")
+            body = together_text(rest[1], depth + 1, threads, turns)
+            lines.append(f"u ^= {counter};\n{body}\nu ^= {counter};\n}}" if turns else f"{body}\n}}")
     return "\n".join(lines)
 
 

@@ -22,7 +22,8 @@ from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.profiler.instrument import Profiler
 from rawkern.engines.cpu.runtime import jit
 
-from ..test_random import QUICK, SLOTS, TABLE, Jumps, N, State, X, Y, execute, expressions, program_text
+from ..test_random import QUICK, SLOTS, TABLE, Jumps, N, State, X, Y, execute, expressions
+from ..test_random_barriers import together, together_text
 
 pytestmark = pytest.mark.usefixtures("optimized")
 
@@ -95,9 +96,6 @@ def test_rounds_are_code_for_other_cpus(cpu: Cpu) -> None:
     assert not lowered.waiting and b"rk_row" in jit.emit(lowered, cpu)
 
 
-SHIFTS = st.integers(1, N - 1)
-
-
 def alone(depth: int):
     """Statements in which threads go their own ways and come back."""
     simple = st.tuples(st.just("set"), st.integers(0, SLOTS - 1), expressions(2))
@@ -107,36 +105,6 @@ def alone(depth: int):
     branch = st.tuples(st.just("if"), e, inner, inner | st.just([]))
     loop = st.tuples(st.just("while"), e, inner)
     return st.lists(st.one_of(simple, simple, branch, loop), min_size=1, max_size=3)
-
-
-def together(depth: int):
-    """Statements that all threads of the block come to."""
-    slot = st.integers(0, SLOTS - 1)
-    leaf = st.one_of(st.tuples(st.just("alone"), alone(1)), st.tuples(st.just("exchange"), slot, slot, SHIFTS))
-    if depth == 0:
-        return st.lists(leaf, min_size=1, max_size=2)
-    inner = together(depth - 1)
-    branch = st.tuples(st.just("branch"), st.integers(-2, 40), inner, inner)
-    loop = st.tuples(st.just("loop"), st.integers(0, 3), inner)
-    return st.lists(st.one_of(leaf, leaf, branch, loop), min_size=2, max_size=4)
-
-
-def together_text(statements, depth: int = 0) -> str:
-    lines = []
-    for kind, *rest in statements:
-        if kind == "alone":
-            lines.append("{\n" + program_text(rest[0]) + "\n}")
-        elif kind == "exchange":
-            source, target, shift = rest
-            lines.append(f"s[i] = v{source}; __syncthreads(); v{target} = s[(i + {shift}) % {N}]; __syncthreads();")
-        elif kind == "branch":
-            lines.append(f"if (u > {rest[0]}) {{\n{together_text(rest[1], depth)}\n}} else {{")
-            lines.append(together_text(rest[2], depth) + "\n}")
-        else:
-            counter = f"r{depth}"
-            lines.append(f"for (int {counter} = 0; {counter} < ((u + {rest[0]}) & 3); {counter}++) {{")
-            lines.append(f"u ^= {counter};\n{together_text(rest[1], depth + 1)}\nu ^= {counter};\n}}")
-    return "\n".join(lines)
 
 
 def run_together(statements, state: State, u: int) -> None:
@@ -159,7 +127,7 @@ def run_together(statements, state: State, u: int) -> None:
 
 FRAME = """extern "C" __global__ void k(int u, const int* xs, const int* ys, const int* table, int* out) {
     __shared__ int s[%d];
-    int i = threadIdx.x, x = xs[i], y = ys[i], v0 = 0, v1 = x, v2 = i, fuel = 60;
+    int i = threadIdx.x, t = i, x = xs[i], y = ys[i], v0 = 0, v1 = x, v2 = i, fuel = 60;
     __syncthreads();
 %s
     int* own = out + 4 * %d * blockIdx.x + i;
@@ -171,14 +139,14 @@ def test_random_programs_in_rounds(waiting: list[bool]) -> None:
     """Three warps, of which the last is not whole, in two blocks that one worker runs."""
 
     @QUICK
-    @given(together(2), st.integers(-3, 40))
+    @given(together(2, alone, N), st.integers(-3, 40))
     def check(statements, u):
         i = np.arange(N, dtype=np.int32)
         env = {"x": X, "y": Y, "i": i, "v0": np.zeros(N, np.int32), "v1": X, "v2": i, "table": TABLE}
         state = State(env, np.full(N, 60, np.int32))
         with np.errstate(over="ignore"):
             run_together(statements, state, u)
-        code = FRAME % (N, together_text(statements), N, N, N, N)
+        code = FRAME % (N, together_text(statements, threads=N, turns=True), N, N, N, N)
         out = torch.full((2, 4, N), 12345, dtype=torch.int32)
         inputs = [torch.from_numpy(a) for a in (X, Y, TABLE)]
         rawkern.RawKernel(code)[2, N](u, *inputs, out)
