@@ -19,6 +19,11 @@ _CV = re.compile(r"\s*\b(const|volatile)\b")
 _TYPE_WORD = re.compile(r"(?:unsigned|signed|long|short|int|char|__int128)\b")
 
 
+# The process's own, which an allocator that is preloaded (jemalloc, tcmalloc) replaces; that of a library named may be libc's.
+_free = ctypes.CDLL(None).free
+_free.argtypes, _free.restype = [ctypes.c_void_p], None
+
+
 @functools.cache
 def _runtime() -> ctypes.CDLL:
     for name in ("libstdc++.so.6", "libc++abi.so.1"):
@@ -26,7 +31,6 @@ def _runtime() -> ctypes.CDLL:
             library = ctypes.CDLL(name)
             library.__cxa_demangle.restype = pointer = ctypes.c_void_p
             library.__cxa_demangle.argtypes = [ctypes.c_char_p, pointer, pointer, ctypes.POINTER(ctypes.c_int)]
-            library.free.argtypes = [ctypes.c_void_p]  # found in libc, which every process has
         except (OSError, AttributeError):
             continue
         return library
@@ -45,7 +49,7 @@ def demangle(symbol: str) -> str:
     try:
         return ctypes.string_at(pointer).decode()
     finally:
-        library.free(pointer)
+        _free(pointer)
 
 
 def readable(text: str) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+
 import pytest
 
 from rawkern.compile.names import canonical_type, closing, outside, split_arguments, split_function
@@ -35,3 +40,33 @@ def test_a_function_is_taken_apart() -> None:
     assert canonical_type("unsigned long long const volatile* const*") == "const volatile unsigned long long* const*"
     with pytest.raises(RawkernError, match="has no parameter list"):
         split_function("k")
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="compiles an allocator with gcc")
+def test_names_are_freed_by_a_preloaded_allocator(tmp_path) -> None:
+    allocator = tmp_path / "allocator.so"
+    source = """
+    void __libc_free(void*);
+    static long count;
+    long freed(void) { return count; }
+    void free(void* memory) { count += memory != 0; __libc_free(memory); }
+    """
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", allocator], input=source, text=True, check=True)
+    code = f"""
+import ctypes
+from rawkern.compile.names import demangle
+demangle("_Z1fv")
+freed = ctypes.CDLL({str(allocator)!r}).freed
+before = freed()
+for _ in range(1000):
+    demangle("_Z1fv")
+print(freed() - before >= 1000)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "LD_PRELOAD": str(allocator)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"
