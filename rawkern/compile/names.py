@@ -19,7 +19,7 @@ _CV = re.compile(r"\s*\b(const|volatile)\b")
 _TYPE_WORD = re.compile(r"(?:unsigned|signed|long|short|int|char|__int128)\b")
 
 
-# The process's own, which an allocator that is preloaded (jemalloc, tcmalloc) replaces; that of a library named may be libc's.
+# The process's own, which an allocator that is preloaded (jemalloc, tcmalloc) replaces; a library's may be libc's.
 _free = ctypes.CDLL(None).free
 _free.argtypes, _free.restype = [ctypes.c_void_p], None
 

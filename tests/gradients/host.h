@@ -1,6 +1,7 @@
 // CUDA C on the host, for many small kernels: a block's threads are fibers, which take turns at barriers and shuffles.
 #include <cmath>
 #include <csetjmp>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,13 +14,17 @@ using std::min;
 using std::isnan;
 using std::signbit;
 #define __device__
-#define __builtin_assume(what) do { if (!(what)) abort(); } while (0)
+#define __builtin_assume(what) do { if (!(what)) fail("an assumption does not hold"); } while (0)
 #define __launch_bounds__(...)
 #define __global__ static
 #define __forceinline__ inline
 #define __restrict__
 #define __shared__ static
 #define __cvta_generic_to_shared(place) ((unsigned long long)(place))
+static jmp_buf unfinished;
+static const char* failure;
+static void fail(const char* why) { failure = why; _longjmp(unfinished, 1); }
+static void fault(int number) { fail(number == SIGFPE ? "SIGFPE" : number == SIGBUS ? "SIGBUS" : "SIGSEGV"); }
 struct Index { unsigned x, y, z; };
 struct Pointer {
     void* start;
@@ -98,7 +103,7 @@ static double atomicAdd(double* p, double v) { double old = *p; *p += v; return 
 static unsigned long long atomicExch(unsigned long long* p, unsigned long long v) { auto old = *p; *p = v; return old; }
 static float atomicExch(float* p, float v) { auto old = *p; *p = v; return old; }
 static double __longlong_as_double(unsigned long long v) { double d; memcpy(&d, &v, 8); return d; }
-static void __trap() { fprintf(stderr, "trap\n"); exit(3); }
+static void __trap() { fail("__trap()"); }
 static double rsqrt(double v) { return 1.0 / sqrt(v); }
 // Who touched an element last, plainly and atomically. Elements of shared memory are new in each block.
 struct Touch { unsigned block, thread; long phase; bool atomic, shared; };
@@ -125,8 +130,9 @@ static double* atomic(double* p, bool shared) {
     return p;
 }
 extern "C" int races() { int found = met; met = 0; touched.clear(); return found; }
-static void launch(Index grid, Index block, std::function<void()> kernel) {
+static void run_blocks(Index grid, Index block, std::function<void()> kernel) {
     unsigned blocks = grid.x * grid.y * grid.z, threads = block.x * block.y * block.z;
+    if (threads > THREADS) fail("more threads in a block than host.h has fibers");
     body = kernel;
     gridDim = grid;
     blockDim = block;
@@ -155,4 +161,22 @@ static void launch(Index grid, Index block, std::function<void()> kernel) {
             }
         }
     }
+}
+// Why the last launch did not come to its end, or nullptr.
+extern "C" const char* unfinished_launch() { auto found = failure; failure = nullptr; return found; }
+static void launch(Index grid, Index block, std::function<void()> kernel) {
+    enum { FAULTS = 3 };
+    const int faults[FAULTS] = {SIGSEGV, SIGBUS, SIGFPE};
+    static char stack[1 << 16];
+    stack_t alternate = {}, alternate_before;
+    alternate.ss_sp = stack;
+    alternate.ss_size = sizeof(stack);
+    struct sigaction handler = {}, before[FAULTS];
+    handler.sa_handler = fault;
+    handler.sa_flags = SA_ONSTACK | SA_NODEFER;
+    sigaltstack(&alternate, &alternate_before);
+    for (int k = 0; k < FAULTS; ++k) sigaction(faults[k], &handler, &before[k]);
+    if (!_setjmp(unfinished)) run_blocks(grid, block, kernel);
+    for (int k = 0; k < FAULTS; ++k) sigaction(faults[k], &before[k], nullptr);
+    sigaltstack(&alternate_before, nullptr);
 }

@@ -184,6 +184,7 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
         "-fPIC",
         "-shared",
         "-std=c++17",
+        "-fno-gnu-unique",  # or libraries of one process share what is static in a template of the same name
         f"-I{Path(__file__).parent}",
         str(source),
         "-o",
@@ -192,11 +193,24 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[:3000])
-    return ctypes.CDLL(str(library))
+    loaded = ctypes.CDLL(str(library))
+    loaded.unfinished_launch.restype = ctypes.c_char_p
+    return loaded
+
+
+class UnfinishedLaunch(Exception):
+    """A launch came to a fault, a trap or an assumption that does not hold."""
 
 
 def check(library, text, seed: int, program) -> str | None:
     """What is wrong with a program; None if nothing is."""
+    try:
+        return _compared(library, text, seed, program)
+    except UnfinishedLaunch as error:
+        return str(error)
+
+
+def _compared(library, text, seed: int, program) -> str | None:
     run, races = library[f"run_{seed}"], library.races
     args = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in program.arguments()]
     draw = torch.Generator().manual_seed(seed)
@@ -218,6 +232,10 @@ def check(library, text, seed: int, program) -> str | None:
         more = [values[PLACES.index(n)].clone() for n in BEFORE] + [torch.empty(n, dtype=torch.float64) for n in tapes]
         pointers += [t.data_ptr() for t in more]
         run(which, (ctypes.c_void_p * len(pointers))(*pointers))
+        if failure := library.unfinished_launch():
+            raise UnfinishedLaunch(
+                f"{('the kernel', 'what was understood', 'the backward')[which]}: {failure.decode()}"
+            )
 
     def outputs(which, times):
         moved = [v + times * along[k] if k in along else v for k, v in enumerate(args)]

@@ -46,6 +46,25 @@ def test_the_comparison_sees_a_wrong_backward(tmp_path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("grad_y[", "((double*)8)[", "SIGSEGV"),
+        ("    const int t = ", "    __trap();\n    const int t = ", "__trap()"),
+        ("    const int t = ", "    __builtin_assume(threadIdx.x == 0);\n    const int t = ", "assumption"),
+    ],
+)
+def test_the_comparison_survives_faults(old, new, said, tmp_path) -> None:
+    found, _ = host.programs((1005,))
+    (original, understood, text, program) = found[1005]
+    assert old in text.source
+    spoilt = text.__class__(**{**vars(text), "source": text.source.replace(old, new)})
+    library = host.built({1005: (original, understood, spoilt, program)}, str(tmp_path))
+    assert said in str(host.check(library, spoilt, 1005, program))
+    assert said in str(host.check(library, spoilt, 1005, program))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_additions_that_meet(monkeypatch) -> None:
     monkeypatch.setattr(MemoryReverse, "alone", lambda *_, **__: True)
     _, _, wrong = host.outcomes((4, 13, 14, 17))
