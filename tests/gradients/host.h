@@ -136,6 +136,7 @@ static void run_blocks(Index grid, Index block, std::function<void()> kernel) {
     body = kernel;
     gridDim = grid;
     blockDim = block;
+    for (unsigned t = threads; t < THREADS; ++t) done[t] = true;  // nothing waits for the rest of a warp
     for (unsigned b = 0; b < blocks; ++b) {
         blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
         for (unsigned t = 0; t < threads; ++t) {
