@@ -59,6 +59,7 @@ _BOUNDED = (
 _ROOM = "@rk_room = global i64 0, align 4096"
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
 _unused: list[Any] = []  # engines of objects that are gone, for the next thread that is alone to dispose of
+_empty: list[Any] = []  # a module without code, for the next engine to begin with
 
 
 OPTIMIZE = "RAWKERN_OPTIMIZE"
@@ -285,10 +286,12 @@ class LoadedObject:
     def __init__(self, *bodies: bytes):
         # An engine begins with a module; code is generated of what stays in it. Nothing does, so no features of the CPU
         # matter, which a machine takes five times as long with.
-        with _lock, compiling(), _Alone() as llvm, _disposed(llvm.parse_assembly("")) as nothing:
+        with _lock, compiling(), _Alone() as llvm:
+            nothing = _empty.pop() if _empty else llvm.parse_assembly("")  # an interrupt leaves it to its engine
             machine = target_machine(replace(host(), name="", features=""))
             self._engine = llvm.create_mcjit_compiler(nothing, machine, use_lmm=True)
             self._engine.remove_module(nothing)
+            _empty.append(nothing)
             for body in bodies:
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(body))
             self._engine.finalize_object()
@@ -325,7 +328,8 @@ def stored_object(text: str, most: int = FULL) -> bytes:
     of at `most` `QUICK` code is generated in a seventh of the time.
     """
     cpu, effort = host(), min(optimization.current, most)
-    key = "native-" + hashlib.sha256(repr((cpu, binding().llvm_version_info, effort, text)).encode()).hexdigest()
+    given = f"{cpu} {binding().llvm_version_info} {effort}\n{text}"  # without quoting the text
+    key = "native-" + hashlib.sha256(given.encode()).hexdigest()
     found = cache.get(key)
     if found is None:
         cache.put(key, found := object_file(text, cpu, FULL_PIPELINE_LINES + 1, effort=effort))

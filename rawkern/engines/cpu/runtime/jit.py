@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rawkern.base import cache as disk
@@ -30,6 +30,8 @@ _lock = Lock()
 _resident: list[LoadedObject] = []  # schedulers, instruments' own code, functions of the library
 _linked: dict[str, int] = {}  # bytes of the library's functions that are found, by symbol
 _unloaded: dict[str, bytes] = {}  # object files of those that no kernel has been loaded with yet
+#: Functions that are loaded, and that nothing which was loaded later calls yet, by the names it would call them by.
+_callable: dict[str, tuple[LoadedObject, str]] = {}
 # Instruments whose own code is loaded; where launches enter schedulers that are, by instrument, kind and CPU.
 _instruments: set[type[Instrument]] = set()
 _schedulers: dict[tuple[type[Instrument], bool, Cpu], list[int]] = {}
@@ -54,9 +56,9 @@ class Code:
 @cache
 def own_version() -> str:
     """What code of another state of the engine, or of what it shares records with, is told from."""
-    engine = Path(__file__).parents[1]
-    base = engine.parents[1] / "base"
-    return disk.state_of(engine, base / "llvm.py", base / "records.py")
+    engine = os.path.dirname(os.path.dirname(__file__))
+    base = os.path.join(os.path.dirname(os.path.dirname(engine)), "base")
+    return disk.state_of(engine, os.path.join(base, "llvm.py"), os.path.join(base, "records.py"))
 
 
 def _key(what: str, cpu: Cpu, instrument: type[Instrument], *more: str) -> str:
@@ -258,6 +260,7 @@ class Loaded(LoadedObject):
 
     def __init__(self, code: Code, instrument: type[Instrument] = Instrument):
         self.enter, self.go = load_shared(code, instrument)
+        _offer(code.object)
         super().__init__(code.object)
         self.code = self.address("rk_start_block" if code.waiting else "rk_row")
 
@@ -285,12 +288,25 @@ def load_shared(code: Code, instrument: type[Instrument]) -> list[int]:
         bodies += (_unloaded[symbol] for symbol in missing)
         offered |= {symbol: symbol for symbol in missing}
         if bodies:
+            _offer(*bodies)
             loaded = LoadedObject(*bodies)
             _resident.append(loaded)  # before others may find it
-            loaded.offer(offered)
+            _callable.update((called, (loaded, name)) for called, name in offered.items())
             if key not in _schedulers:
                 _schedulers[key] = loaded.addresses("rk_enter", "rk_go")
             _instruments.add(instrument)
             for symbol in missing:
                 del _unloaded[symbol]
         return _schedulers[key]
+
+
+def _offer(*bodies: bytes) -> None:
+    """Let object files call functions that are loaded: LLVM is told of those whose names the files hold, a few."""
+    wanted: dict[LoadedObject, dict[str, str]] = {}
+    for called, (loaded, name) in list(_callable.items()):
+        if any(b"%s\0" % called.encode() in body for body in bodies):
+            wanted.setdefault(loaded, {})[called] = name
+    for loaded, names in wanted.items():
+        loaded.offer(names)
+        for called in names:
+            _callable.pop(called, None)
