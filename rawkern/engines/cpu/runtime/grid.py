@@ -59,7 +59,9 @@ def thread_indices(block: tuple[int, int, int], shape: str) -> np.ndarray:
     """Table of ``tid`` in a block, x, then y, then z: of the first lanes of warps' segments, or of all ("any")."""
     threads = block[0] * block[1] * block[2]
     linear = np.arange(0, -(-threads // 32) * 32, 32 // SEGMENTS.get(shape, 32), dtype=np.int32)
-    return np.array([linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1])], np.int32)
+    row, x = divmod(linear, block[0])
+    z, y = divmod(row, block[1])
+    return np.array([x, y, z], np.int32)
 
 
 def shape_of(block: tuple[int, int, int]) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
-import os
+import mmap
 import struct
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from rawkern.base.records import start_of
+from rawkern.base.table import native_function, python_function
 from rawkern.engines.cpu.emit.instrument import Session
 from rawkern.engines.cpu.records import BLOCK, WARP, WORKER
 from rawkern.engines.cpu.runtime import limits
@@ -21,18 +24,9 @@ WARP_STACK = 256 << 10
 RECURSION_RESERVE = 256 << 10  # where functions may call themselves: for the frames between two looks at the room left
 SPILLED = 8  # bytes of the stack for each of code: what is spilled is stored, at most 64 bytes by an instruction of 8
 PAGE = 4096
+_NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux
 LINES = 128  # bytes: lines of the cache come in pairs
 STAGGER = 5 * 64  # bytes from page to page between warps' frames, which would else share the same few sets of the cache
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return libc
 
 
 class Mapping:
@@ -40,24 +34,24 @@ class Mapping:
 
     def __init__(self, size: int):
         self.size = -(-size // PAGE) * PAGE
-        self._unmap = _libc().munmap  # at the interpreter's end modules are gone before this object
-        # PROT_READ | PROT_WRITE; MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
-        address = _libc().mmap(None, self.size, 3, 0x2 | 0x20 | 0x4000, -1, 0)
-        if address in (None, ctypes.c_void_p(-1).value):
-            raise LaunchError(f"no memory for {self.size} bytes of stacks: {os.strerror(ctypes.get_errno())}")
-        self.address: int = address
+        try:
+            self._memory = mmap.mmap(-1, self.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        except OSError as error:
+            raise LaunchError(f"no memory for {self.size} bytes of stacks: {error.strerror}") from None
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 
     def spread(self) -> None:
         """Let the system commit it in large pages."""
-        _libc().madvise(ctypes.c_void_p(self.address), ctypes.c_size_t(self.size), 14)  # MADV_HUGEPAGE, a hint
+        with contextlib.suppress(OSError):  # a hint
+            self._memory.madvise(mmap.MADV_HUGEPAGE)
 
     def guard(self, offset: int) -> None:
-        _libc().mprotect(self.address + offset, PAGE, 0)
+        _protect()(self.address + offset, PAGE, 0)
 
-    def __del__(self) -> None:
-        address = getattr(self, "address", None)
-        if address is not None:
-            self._unmap(address, self.size)
+
+@cache
+def _protect() -> Any:
+    return native_function(python_function("mprotect"), ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def window_bits(total: int) -> int:
