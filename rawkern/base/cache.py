@@ -11,12 +11,14 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import marshal
 import os
 import re
 import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ from rawkern.errors import RawkernError
 _MAGIC = b"rawkern-cache 2\n"
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _HEADER_SIZE = len(_MAGIC) + _DIGEST_SIZE
+_STATES = 2  # marshal's format in which they are kept
 _SETTLED = 2_000_000_000  # nanoseconds after which a change of a file has a time of its own on every file system
 _SUFFIX, _FILE_SUFFIX = ".bin", ".cu"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
@@ -52,19 +55,19 @@ class Stored(NamedTuple):
     written: float
 
 
-def state_of(folder: Path, *files: Path) -> str:
+def state_of(folder: str | Path, *files: str | Path) -> str:
     """A digest of the files in a folder, and of some others: what one state of a package is told from others by.
 
     Every first launch waits for this, so the digest is kept with the files and folders as the file system knew them. A
     file that was added, removed or renamed shows in its folder.
     """
     given = [str(folder), *map(str, files)]
-    key = f"state-{digest(repr(given))}"
+    key = f"state-{digest(repr((_STATES, given)))}"
     stored = get_record(key)
     if stored is not None:
-        known = stored[0]
+        known, body = stored
         with contextlib.suppress(OSError):
-            if _states(known["paths"]) == known["states"]:
+            if marshal.dumps(_states(known["paths"].split("\0")), _STATES) == body:
                 return known["digest"]
     now = time.time_ns()
     folders, found, states = given[:1], [], []
@@ -83,17 +86,15 @@ def state_of(folder: Path, *files: Path) -> str:
         with open(path, "rb", buffering=0) as file:
             content.update(file.read())
     # The clock of a file system has steps: what was changed just now may change again without looking different.
-    if all(now - changed > _SETTLED for changed in states[3::4]):
-        put_record(key, {"paths": [*folders, *found], "states": states, "digest": content.hexdigest()})
+    if all(now - changed > _SETTLED for *_, changed in states):
+        known = {"paths": "\0".join([*folders, *found]), "digest": content.hexdigest()}
+        put_record(key, known, marshal.dumps(states, _STATES))  # a thousand numbers, which take long to parse
     return content.hexdigest()
 
 
-def _states(paths: list[str]) -> list[int]:
+def _states(paths: list[str]) -> list[tuple[int, int, int, int]]:
     """What the file system knows of files and folders: four numbers each, the last is when that changed."""
-    found: list[int] = []
-    for status in map(os.stat, paths):
-        found += (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return found
+    return list(map(attrgetter("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"), map(os.stat, paths)))
 
 
 def directory() -> Path:
@@ -163,12 +164,18 @@ def _content(path: str | Path) -> bytes | None:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        parts = []
+        while part := os.read(handle, status.st_size + 1):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
         return None
-    with os.fdopen(handle, "rb", buffering=0) as file, contextlib.suppress(OSError):
-        return file.readall()
-    return None
+    finally:
+        os.close(handle)
 
 
 def _write(path: Path, *parts: bytes) -> bool:

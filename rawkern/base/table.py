@@ -144,11 +144,12 @@ def learn_cuda() -> None:
 
 
 def _learn_keys(device: str) -> None:
-    for inference in (False, True):
-        with private.plain_tensors(), torch.inference_mode(inference):
-            keys = private.keys_of(torch.empty(0, device=device))
-        field(f"keys_{device}{'_inference' * inference}", keys)
-        _plain_keys.add(keys)
+    with private.plain_tensors():
+        for inference in (False, True):
+            with torch.inference_mode(inference):
+                keys = private.keys_of(torch.empty(0, device=device))
+            field(f"keys_{device}{'_inference' * inference}", keys)
+            _plain_keys.add(keys)
 
 
 def is_plain(t: torch.Tensor) -> bool:

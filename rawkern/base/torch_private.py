@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -249,7 +249,7 @@ def _address(symbol: str) -> int:
 @cache
 def _library() -> ctypes.CDLL:
     suffix = "dylib" if sys.platform == "darwin" else "so"
-    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_cpu.{suffix}"))
+    return ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", f"libtorch_cpu.{suffix}"))
 
 
 def keys_of(t: torch.Tensor) -> int:

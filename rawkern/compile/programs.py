@@ -10,7 +10,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from rawkern.base import cache
 from rawkern.base.ctype import StructLayout
@@ -214,7 +213,7 @@ _ENDS = re.compile(r"(?<![ \\])[ ]+(?=\n)")
 
 @functools.cache
 def _version() -> str:
-    return cache.state_of(Path(__file__).parent)
+    return cache.state_of(os.path.dirname(__file__))
 
 
 def _remembered(key: str) -> Program | None:

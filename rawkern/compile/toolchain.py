@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import glob
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -101,13 +100,25 @@ def _surroundings() -> str:
         sys.prefix,
         sys.version,
         [os.environ.get(name) for name in (*_VARIABLES, "LD_LIBRARY_PATH")],
-        os.path.realpath("/usr/local/cuda"),
+        _linked("/usr/local/cuda"),
     ]
     for folder in sys.path:
         for packages in (("nvidia", "nvidia/cu13", "nvidia/cu13/lib"), ("cupy",), ("cuda",), ("cutlass_library",)):
-            found = (_stamp(os.path.join(folder or ".", package)) for package in packages)
-            parts += itertools.takewhile(bool, found)  # what lies in a folder that is not there is not there either
+            for path in (f"{folder or '.'}/{package}" for package in packages):
+                if not os.access(path, os.F_OK):  # an error of `stat` takes three times as long
+                    break  # what lies in a folder that is not there is not there either
+                parts.append(_stamp(path))
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _linked(path: str) -> str:
+    """Where the links at a path lead."""
+    for _ in range(40):
+        try:
+            path = os.path.join(os.path.dirname(path), os.readlink(path))
+        except OSError:
+            break
+    return path
 
 
 def _recorded(key: str) -> Toolchain | None:

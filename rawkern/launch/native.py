@@ -81,7 +81,8 @@ class Entries(NamedTuple):
 @cache
 def entries() -> Entries:
     """Load what all launchers have in common."""
-    body = Path(__file__).with_name("launcher.ll").read_text()
+    with open(os.path.join(os.path.dirname(__file__), "launcher.ll"), encoding="utf-8") as file:
+        body = file.read()
     text = filled(body, _RECORDS, {"type_offset": TYPE_OFFSET, "iter": ITER})
     loaded = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), QUICK)
     found = Entries(*loaded.addresses(*(f"rk_{name}" for name in Entries._fields)))
