@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 from rawkern.errors import RawkernError
 
@@ -19,21 +20,20 @@ _CV = re.compile(r"\s*\b(const|volatile)\b")
 _TYPE_WORD = re.compile(r"(?:unsigned|signed|long|short|int|char|__int128)\b")
 
 
-# The process's own, which an allocator that is preloaded (jemalloc, tcmalloc) replaces; a library's may be libc's.
-_free = ctypes.CDLL(None).free
-_free.argtypes, _free.restype = [ctypes.c_void_p], None
-
-
 @functools.cache
-def _runtime() -> ctypes.CDLL:
+def _runtime() -> tuple[Any, Any]:
+    """``__cxa_demangle``, and ``free`` for what it returns."""
+    # The process's own, which an allocator that is preloaded (jemalloc, tcmalloc) replaces; a library's may be libc's.
+    free = ctypes.CDLL(None).free
+    free.argtypes, free.restype = [ctypes.c_void_p], None
     for name in ("libstdc++.so.6", "libc++abi.so.1"):
         try:
-            library = ctypes.CDLL(name)
-            library.__cxa_demangle.restype = pointer = ctypes.c_void_p
-            library.__cxa_demangle.argtypes = [ctypes.c_char_p, pointer, pointer, ctypes.POINTER(ctypes.c_int)]
+            found = ctypes.CDLL(name).__cxa_demangle
         except (OSError, AttributeError):
             continue
-        return library
+        found.restype = pointer = ctypes.c_void_p
+        found.argtypes = [ctypes.c_char_p, pointer, pointer, ctypes.POINTER(ctypes.c_int)]
+        return found, free
     raise RawkernError("no C++ runtime library found (libstdc++.so.6); it comes with PyTorch's own requirements")
 
 
@@ -41,15 +41,15 @@ def demangle(symbol: str) -> str:
     """Return the C++ name of a symbol, or the symbol itself if it is not mangled (``extern "C"``)."""
     if not symbol.startswith("_Z"):
         return symbol
-    library = _runtime()
+    cxa_demangle, free = _runtime()
     status = ctypes.c_int()
-    pointer = library.__cxa_demangle(symbol.encode(), None, None, ctypes.byref(status))
+    pointer = cxa_demangle(symbol.encode(), None, None, ctypes.byref(status))
     if not pointer:
         return symbol
     try:
         return ctypes.string_at(pointer).decode()
     finally:
-        _free(pointer)
+        free(pointer)
 
 
 def readable(text: str) -> str:
