@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rawkern
 
-from .test_random import EFFORT, QUICK, SLOTS, TABLE, Jumps, N, State, X, Y, blocks, execute, program_text
+from .test_random import EFFORT, QUICK, SLOTS, TABLE, Jumps, N, State, X, Y, blocks, execute, program_text, text
 
 pytestmark = pytest.mark.usefixtures("optimized")
 
@@ -18,16 +18,20 @@ BLOCK = 48  # threads: the last warp is half full, and the second block has thre
 ABSENT = -9  # what threads that end at once leave in shared memory
 
 
-def together(depth: int, alone=blocks, threads: int = BLOCK):
-    """Statements that all threads of a block that still run come to: divergent code, an exchange, a branch, a loop."""
+def together(depth: int, alone=blocks, threads: int = BLOCK, others=()):
+    """Statements that all threads of a block that still run come to: divergent code, an exchange, a branch, a loop.
+
+    `others` are kinds of such statements as well.
+    """
     slot = st.integers(0, SLOTS - 1)
     leaf = st.one_of(
         st.tuples(st.just("alone"), alone(1)),
         st.tuples(st.just("exchange"), slot, slot, st.integers(1, threads - 1)),
+        *others,
     )
     if depth == 0:
         return st.lists(leaf, min_size=1, max_size=2)
-    inner = together(depth - 1, alone, threads)
+    inner = together(depth - 1, alone, threads, others)
     branch = st.tuples(st.just("branch"), st.integers(-2, 40), inner, inner)
     loop = st.tuples(st.just("loop"), st.integers(0, 3), inner)
     return st.lists(st.one_of(leaf, leaf, branch, loop), min_size=2, max_size=4)
@@ -44,6 +48,11 @@ def together_text(statements, depth: int = 0, threads: int = BLOCK, turns: bool 
             lines.append(
                 f"s[t] = v{source}; __syncthreads(); v{target} = s[(t + {shift}) % {threads}]; __syncthreads();"
             )
+        elif kind == "rows":
+            target, bound, body = rest
+            lines.append(f"for (int j = t, end = ({text(bound)} & 63) * {threads}; j < end; j += blockDim.x) {{")
+            lines.append(f"v{target} = (int)((unsigned)v{target} * 3u + (unsigned)table[j & 31]);")
+            lines.append(program_text(body) + "\n}")
         elif kind == "branch":
             lines.append(f"if (u > {rest[0]}) {{\n{together_text(rest[1], depth, threads, turns)}\n}} else {{")
             lines.append(together_text(rest[2], depth, threads, turns) + "\n}")

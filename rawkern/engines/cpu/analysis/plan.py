@@ -9,6 +9,7 @@ from functools import partial
 
 from rawkern.engines.cpu.analysis import control_flow, inline, prototypes
 from rawkern.engines.cpu.analysis.divergence import Analysis, analyze
+from rawkern.engines.cpu.analysis.fixed import fixed_registers
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.in_memory import whole_registers
 from rawkern.engines.cpu.analysis.parameters import named_directly
@@ -45,8 +46,12 @@ class Plan:
         if not self.waiting or len(self.functions) > 1:
             return self
         name = self.functions[0].name
-        rounds = find_rounds(self.functions[0], self.flows[name], self.analyses[name])
-        return self if rounds is None else replace(self, rounds=rounds, waiting=False)
+        function, flow, analysis = self.functions[0], self.flows[name], self.analyses[name]
+        rounds = find_rounds(function, flow, analysis)
+        if rounds is None:
+            return self
+        analysis = replace(analysis, fixed=fixed_registers(function, flow, analysis.kinds))
+        return replace(self, rounds=rounds, waiting=False, analyses={name: analysis})
 
     def where(self, loc: int) -> str:
         """The CUDA source line of an instruction."""

@@ -24,10 +24,14 @@ _OTHER_WAITS = ("mbarrier", "wgmma", "mapa", "call", "griddepcontrol")
 
 @dataclass(frozen=True)
 class Rounds:
-    """A kernel in parts: one from its start, and one from each barrier, with which the blocks `barriers` end."""
+    """A kernel in parts: one from its start, and one from each barrier, with which the blocks `barriers` end.
+
+    In the loops with the headers `rows` warps take turns (`row_loops`).
+    """
 
     flow: Flow
     barriers: tuple[int, ...]
+    rows: tuple[int, ...]
     uniform: frozenset[str]  # registers that hold one value for the whole block
 
     def part(self, barrier: int) -> int:
@@ -40,11 +44,20 @@ class Rounds:
 
     def following(self, part: int) -> list[int]:
         """The parts that may follow a part; the end is none."""
+        return sorted(self.part(b) for b in self._blocks(part) if b in self.barriers)
+
+    def turns(self, part: int) -> list[int]:
+        """The loops of a part in which warps take turns: their numbers, from 1 on in all of the kernel."""
+        blocks = self._blocks(part)
+        return [k for k, header in enumerate(self.rows, 1) if header in blocks]
+
+    def _blocks(self, part: int) -> set[int]:
+        """The blocks that a part may come to, with those that end it."""
 
         def targets(b: int) -> list[int]:
             return [] if b in self.barriers else self.flow.blocks[b].targets
 
-        return sorted(self.part(b) for b in closure([self.begin(part)], targets) if b in self.barriers)
+        return closure([self.begin(part)], targets)
 
 
 def find_rounds(function: Function, flow: Flow, analysis: Analysis) -> Rounds | None:
@@ -59,14 +72,13 @@ def find_rounds(function: Function, flow: Flow, analysis: Analysis) -> Rounds | 
         or sum(len(block.instrs) for block in flow.blocks) > MOST_INSTRUCTIONS
         or not all(_is_plain(instr, analysis) for instr in flow.instructions())
         or any(analysis.concurrent[i] for i in barriers)
-        or row_loops(flow)  # in which warps take turns
     ):
         return None
     following = _post_dominators(flow)
     if following is None:
         return None
     uniform, apart = _uniform(flow, following)
-    return None if apart.intersection(barriers) else Rounds(flow, barriers, uniform)
+    return None if apart.intersection(barriers) else Rounds(flow, barriers, tuple(row_loops(flow)), uniform)
 
 
 def _is_plain(instr: Instr, analysis: Analysis) -> bool:

@@ -1,9 +1,9 @@
 """Loops in which the warps of a block step through memory together, a row as wide as the block at a time.
 
 Each warp would otherwise run to the end of such a loop alone, and read every eighth kilobyte, say, of a stretch of
-memory before the next comes for what it left out. Where warps have stacks of their own they take turns instead, so that
-memory is read in order, which is what the CPU fetches ahead. Where a warp's part is short that is not worth a switch of
-stacks, and where blocks step over each other's parts there is no order to see; `prefetch` is for those.
+memory before the next comes for what it left out. Where warps can leave such a loop they take turns instead, so that
+memory is read in order, which is what the CPU fetches ahead. Where a warp's part is short that is not worth a
+switch, and where blocks step over each other's parts there is no order to see; `prefetch` is for those.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from rawkern.engines.cpu.analysis.dataflow import derived
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.ptx.data import Instr, Special
 from rawkern.engines.cpu.ptx.operands import destinations, sources
+
+SHORT = 16  # rounds of such a loop before the warps of a block take turns
+TURN_EVERY = 8  # and then the rounds from turn to turn
 
 
 @dataclass(frozen=True)

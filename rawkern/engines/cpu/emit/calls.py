@@ -15,8 +15,8 @@ from rawkern.engines.cpu.records import LAUNCH, REASONS
 #: Of the function that runs a block: warp `partial` has the threads `lanes`, the others all; -1 where all are whole.
 BLOCK_PARAMETERS = "ptr %launch, ptr %blk, i32 %nwarps, i32 %partial, i32 %lanes, i32 %x, i32 %y, i32 %z"
 #: What kernels that run in rounds get as well (`emit/rounds`): where the warp's values are; those of the block, and
-#: where they go; and which part runs.
-PART_PARAMETERS = ("ptr %kept", "ptr %block.in", "ptr %block.out", "i32 %part")
+#: where they go; which part runs; and the loop in which the warp goes on, 0 where it is from the part's start.
+PART_PARAMETERS = ("ptr %kept", "ptr %block.in", "ptr %block.out", "i32 %part", "i32 %turn")
 
 
 def mangle(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rawkern.engines.cpu.analysis.row_loops import SHORT, TURN_EVERY
 from rawkern.engines.cpu.emit.calls import elsewhere, reject_divergent_wait, remaining
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val
@@ -16,8 +17,6 @@ from rawkern.engines.cpu.ptx.data import Instr, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK
 
 POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
-SHORT = 16  # back edges before the warps of a block take turns in loops along rows
-TURN_EVERY = 8  # and then the back edges from turn to turn
 SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before those get their turn
 PATIENCE = 1 << 22  # back edges for which lanes wait in a call that not all lanes of their warp are in
 
@@ -51,10 +50,13 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
     if t in f.analysis.spin_headers and f.plan.waiting:
         _spin_round(f, t, mask)
         return
-    rows = t in f.control.rows and f.plan.waiting
+    rows = t in f.control.rows and (f.plan.waiting or f.kept is not None)
     if rows:
         # A counter of its own, so that a round takes one comparison.
         _count_down(f, "rounds", SHORT, 1, place(f, t))
+        if f.kept is not None and f.kept.turns is not None:
+            f.kept.turns.leave(t)
+            return
         e.line(f"store i32 {TURN_EVERY}, ptr %rounds")
         come_back(f, f"@rk_take_turns(ptr %blk, i32 %warp, {own_record(f)})")
     _count_down(f, "polls", POLL_EVERY, TURN_EVERY if rows else 1, place(f, t))

@@ -9,6 +9,7 @@ from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.rounds import Rounds
 from rawkern.engines.cpu.analysis.uniformity import U
 from rawkern.engines.cpu.emit.context import Context
+from rawkern.engines.cpu.emit.turns import Turns
 from rawkern.engines.cpu.emit.values import Values
 from rawkern.engines.cpu.ir import size_of
 
@@ -20,13 +21,14 @@ class Kept:
     """Registers that may be read in a later part of the kernel than they were written in.
 
     What each warp has for itself lies in its memory all the time, which LLVM would else copy to its stack and back in
-    each part. What the block has, `shared`, goes from part to part as values.
+    each part. What the block has, `shared`, goes from part to part as values. `turns`: what warps copy there in loops.
     """
 
     def __init__(self, rounds: Rounds, f: Context, values: Values):
         self.rounds, self._f, self._values = rounds, f, values
         begins = [rounds.begin(part) for part in range(1, len(rounds.barriers) + 1)]
-        kept = sorted(frozenset().union(*(f.flow.live_in[b] for b in begins)) - f.analysis.constants.keys())
+        known = f.analysis.constants.keys() | f.analysis.fixed.keys()  # without slots
+        kept = sorted(frozenset().union(*(f.flow.live_in[b] for b in begins)) - known)
         whole = [reg for reg in kept if reg in rounds.uniform and f.analysis.kinds.get(reg) == U]
         self.shared = {reg: k * CELL for k, reg in enumerate(whole)}
         self.warp_bytes = 0
@@ -43,6 +45,10 @@ class Kept:
             place.used |= used[reg]
             place.regs.add(reg)
             f.places.setdefault(reg, []).append(place.at)
+        self.turns: Turns | None = None
+        if rounds.rows:
+            self.turns = Turns(rounds, f, values, known | f.places.keys(), self.warp_bytes)
+            self.warp_bytes = self.turns.end
 
     def leave(self, follow: int) -> None:
         """All lanes have come to the barrier at the end of the block at hand, and go on to block `follow`."""
@@ -59,9 +65,18 @@ class Kept:
         parts = range(1, len(self.rounds.barriers) + 1)
         cases = " ".join(f"i32 {part}, label %part{part}" for part in parts)
         lines = [f"switch i32 %part, label %part0 [ {cases} ]"]
+
+        def go_on(name: str, lanes: str, begin: int) -> list[str]:
+            if not twice:
+                return [f"br label %b{begin}"]
+            whole = f"%{name}.whole"
+            return [f"{whole} = icmp eq i32 {lanes}, -1", f"br i1 {whole}, label %w{begin}, label %b{begin}, !prof !2"]
+
+        for label, copies, header, lanes in self.turns.enter() if self.turns is not None else ():
+            lines += [f"{label}:", *copies, *go_on(label, lanes.ref, header)]
         for part in parts:
             begin = self.rounds.begin(part)
-            lines.append(f"part{part}:")
+            lines += self._begin(part)
             for slot, ty, at in self._of_block(begin):
                 name = f"%part{part}.{at}"
                 lines += [
@@ -69,14 +84,15 @@ class Kept:
                     f"{name} = load {ty}, ptr {name}.at",
                     f"store {ty} {name}, ptr {slot}",
                 ]
-            if self._f.flow.blocks[begin].exit_only:
-                lines.append("unreachable")
-            elif twice:
-                lines.append(f"%whole{part} = icmp eq i32 %initial, -1")
-                lines.append(f"br i1 %whole{part}, label %w{begin}, label %b{begin}, !prof !2")
-            else:
-                lines.append(f"br label %b{begin}")
-        return [*lines, "part0:"]
+            exits = self._f.flow.blocks[begin].exit_only
+            lines += ["unreachable"] if exits else go_on(f"part{part}", "%initial", begin)
+        return [*lines, *self._begin(0)]
+
+    def _begin(self, part: int) -> list[str]:
+        """Where a part begins, and leads to the loop in which a warp goes on if it does."""
+        turns = " ".join(f"i32 -{k}, label %turn{k}" for k in self.rounds.turns(part))
+        loops = [f"switch i32 %turn, label %start{part} [ {turns} ]", f"start{part}:"] if turns else []
+        return [f"part{part}:", *loops]
 
     def _of_block(self, begin: int) -> list[tuple[str, str, int]]:
         """The block's values that a part gets: slots, types, and where they are in between."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.analysis.storage import align_up
 from rawkern.engines.cpu.emit.calls import BLOCK_PARAMETERS, mangle
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.jumps import POLL_EVERY, site_of
+from rawkern.engines.cpu.emit.jumps import POLL_EVERY, loop_site, site_of
 from rawkern.engines.cpu.emit.kept import Kept
 
 ALIGN = 256  # bytes: the largest vectors
@@ -40,7 +40,7 @@ def step_of(kept: Kept) -> int:
 
 def run_block(f: FunctionLowering, kept: Kept) -> list[str]:
     """The function that runs a block: a loop over its warps for each part; and what it calls."""
-    rounds, name, step = kept.rounds, mangle(f.function.name), step_of(kept)
+    rounds, step = kept.rounds, step_of(kept)
     cells = f"[{len(kept.shared)} x i64]"
     lines = [
         f"%bytes = mul i32 %nwarps, {step}",
@@ -60,22 +60,82 @@ def run_block(f: FunctionLowering, kept: Kept) -> list[str]:
                 f"%values{part} = load {cells}, ptr %block.out",
                 f"store {cells} %values{part}, ptr %block.in",
             ]
+        lines += _in_turns(f, kept, part) if rounds.turns(part) else _one_by_one(f, kept, part)
         following = " ".join(f"i32 {k}, label %begin{k}" for k in rounds.following(part))
-        args = f"i32 %w{part}, i32 %mask{part}, i32 %x, i32 %y, i32 %z, ptr %own{part}, ptr %block.in, ptr %block.out"
-        lines += [
-            f"br label %warp{part}",
-            f"warp{part}:",
-            f"%w{part} = phi i32 [ 0, %begin{part} ], [ %next{part}, %warp{part} ]",
-            f"%last{part} = icmp eq i32 %w{part}, %partial",
-            f"%mask{part} = select i1 %last{part}, i32 %lanes, i32 -1",
-            f"%at{part} = mul i32 %w{part}, {step}",
-            f"%own{part} = getelementptr i8, ptr %kept, i32 %at{part}",
-            f"%to{part} = call i32 @{name}(ptr %launch, ptr %blk, {args}, i32 {part})",
-            f"%next{part} = add i32 %w{part}, 1",
-            f"%more{part} = icmp ult i32 %next{part}, %nwarps",
-            f"br i1 %more{part}, label %warp{part}, label %done{part}",
-            f"done{part}:",
-            f"switch i32 %to{part}, label %over [ {following} ]",
-        ]
+        lines.append(f"switch i32 %to{part}, label %over [ {following} ]")
     text = "\n".join([*lines, "over:", "ret void"])
     return [_LOOK, f"define internal void @rk_block({BLOCK_PARAMETERS}) noinline {{\n{text}\n}}"]
+
+
+def _one_by_one(f: FunctionLowering, kept: Kept, part: int) -> list[str]:
+    """A loop over the warps, of which each runs a part to its end; ``%to`` and the part's number is what follows."""
+    return [
+        f"br label %warp{part}",
+        f"warp{part}:",
+        f"%w{part} = phi i32 [ 0, %begin{part} ], [ %next{part}, %warp{part} ]",
+        *_warp(kept, part),
+        f"%to{part} = {_call(f, part, '0')}",
+        f"%next{part} = add i32 %w{part}, 1",
+        f"%more{part} = icmp ult i32 %next{part}, %nwarps",
+        f"br i1 %more{part}, label %warp{part}, label %done{part}",
+        f"done{part}:",
+    ]
+
+
+def _in_turns(f: FunctionLowering, kept: Kept, part: int) -> list[str]:
+    """The same for a part with loops that warps leave for a turn: it runs again for these until there are none."""
+    assert kept.turns is not None
+    header, went = kept.rounds.rows[kept.rounds.turns(part)[0] - 1], kept.turns.went
+    return [
+        f"br label %pass{part}",
+        f"pass{part}:",
+        f"%first{part} = phi i1 [ true, %begin{part} ], [ false, %again{part} ]",
+        f"br label %warp{part}",
+        f"warp{part}:",
+        f"%w{part} = phi i32 [ 0, %pass{part} ], [ %next{part}, %ran{part} ]",
+        f"%some{part} = phi i1 [ false, %pass{part} ], [ %any{part}, %ran{part} ]",
+        *_warp(kept, part),
+        f"%went{part} = getelementptr i8, ptr %own{part}, i64 {went}",
+        f"%was{part} = load i32, ptr %went{part}",
+        f"%waits{part} = icmp slt i32 %was{part}, 0",
+        f"%runs{part} = or i1 %first{part}, %waits{part}",
+        f"br i1 %runs{part}, label %run{part}, label %ran{part}",
+        f"run{part}:",
+        f"%turn{part} = select i1 %first{part}, i32 0, i32 %was{part}",
+        f"%result{part} = {_call(f, part, f'%turn{part}')}",
+        f"store i32 %result{part}, ptr %went{part}",
+        f"br label %ran{part}",
+        f"ran{part}:",
+        f"%now{part} = phi i32 [ 0, %warp{part} ], [ %result{part}, %run{part} ]",
+        f"%left{part} = icmp slt i32 %now{part}, 0",
+        f"%any{part} = or i1 %some{part}, %left{part}",
+        f"%next{part} = add i32 %w{part}, 1",
+        f"%more{part} = icmp ult i32 %next{part}, %nwarps",
+        f"br i1 %more{part}, label %warp{part}, label %passed{part}",
+        f"passed{part}:",
+        f"br i1 %any{part}, label %again{part}, label %done{part}",
+        f"again{part}:",
+        f"call void @rk_round(ptr %polls, ptr %blk, i32 {loop_site(f, header)})",
+        f"br label %pass{part}",
+        f"done{part}:",
+        f"%first.went{part} = getelementptr i8, ptr %kept, i64 {went}",
+        f"%to{part} = load i32, ptr %first.went{part}",
+    ]
+
+
+def _warp(kept: Kept, part: int) -> list[str]:
+    """The lanes of a warp that hold threads, and its memory."""
+    return [
+        f"%last{part} = icmp eq i32 %w{part}, %partial",
+        f"%mask{part} = select i1 %last{part}, i32 %lanes, i32 -1",
+        f"%at{part} = mul i32 %w{part}, {step_of(kept)}",
+        f"%own{part} = getelementptr i8, ptr %kept, i32 %at{part}",
+    ]
+
+
+def _call(f: FunctionLowering, part: int, turn: str) -> str:
+    """A call that runs a part for a warp."""
+    block = "ptr %launch, ptr %blk", "i32 %x, i32 %y, i32 %z", "ptr %block.in, ptr %block.out"
+    warp = f"i32 %w{part}, i32 %mask{part}"
+    args = ", ".join([block[0], warp, block[1], f"ptr %own{part}", block[2], f"i32 {part}, i32 {turn}"])
+    return f"call i32 @{mangle(f.function.name)}({args})"

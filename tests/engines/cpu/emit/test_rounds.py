@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rawkern
@@ -22,7 +22,7 @@ from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.profiler.instrument import Profiler
 from rawkern.engines.cpu.runtime import jit
 
-from ..test_random import QUICK, SLOTS, TABLE, Jumps, N, State, X, Y, execute, expressions
+from ..test_random import QUICK, SLOTS, TABLE, Jumps, N, State, X, Y, assign, evaluate, execute, expressions
 from ..test_random_barriers import together, together_text
 
 pytestmark = pytest.mark.usefixtures("optimized")
@@ -49,6 +49,7 @@ KERNELS = {
     "a flag": ("if (t == 0) atomicExch(x, 1); while (atomicAdd(x, 0) == 0) ; __syncthreads(); x[t] = 1;", False),
     "memory of its own": ("int a[4]; for (int i = 0; i < 4; i++) a[i] = x[t + i]; __syncthreads(); x[t] = a[v & 3] + a[n & 3];", False),
     "no end": ("s[t] = v; __syncthreads(); if (n) for (;;) atomicAdd(x, 1); __syncthreads();", False),
+    "a loop along rows": ("for (int i = t; i < n; i += blockDim.x) v += x[i]; s[t] = v; __syncthreads(); x[t] = s[63 - t];", True),
     "print": ('s[t] = v; __syncthreads(); printf("%d", s[0]);', False),
 }  # fmt: skip
 
@@ -107,6 +108,31 @@ def alone(depth: int):
     return st.lists(st.one_of(simple, simple, branch, loop), min_size=1, max_size=3)
 
 
+def rows():
+    """Loops along rows of up to 63 rounds, the same for all threads or their own, that some lanes may leave before."""
+    slot, e = st.integers(0, SLOTS - 1), expressions(1)
+    change = st.tuples(st.just("set"), slot, expressions(2))
+    jump = st.sampled_from(["break", "continue"]).map(lambda kind: [(kind,)])
+    branch = st.tuples(st.just("if"), e, jump | st.lists(change, min_size=1, max_size=2), st.just([]))
+    return st.tuples(
+        st.just("rows"), slot, st.integers(0, 63) | st.just("u") | e, st.lists(change | branch, max_size=2)
+    )
+
+
+def run_rows(target: int, bound, body, state: State) -> None:
+    """What the text does, for all threads at once."""
+    env, j = state.env, np.arange(N)
+    end = (evaluate(bound, env) & 63) * N
+    jumps, inside = Jumps(*(np.zeros(N, bool) for _ in range(3))), j < end
+    while inside.any():
+        value = env[f"v{target}"].view(np.uint32) * np.uint32(3) + TABLE[j & 31].view(np.uint32)
+        assign(env, f"v{target}", value.view(np.int32), inside)
+        jumps.continued[:] = False
+        inside = execute(body, state, inside, jumps) | jumps.continued
+        j += N
+        inside &= j < end
+
+
 def run_together(statements, state: State, u: int) -> None:
     """What the text does, for all threads at once."""
     every, i = np.ones(N, bool), np.arange(N)
@@ -114,6 +140,9 @@ def run_together(statements, state: State, u: int) -> None:
     for kind, *rest in statements:
         if kind == "alone":
             execute(rest[0], state, every, Jumps(*(np.zeros(N, bool) for _ in range(3))))
+        elif kind == "rows":
+            target, bound, body = rest
+            run_rows(target, bound, body, state)
         elif kind == "exchange":
             source, target, shift = rest
             state.env[f"v{target}"] = state.env[f"v{source}"][(i + shift) % N]
@@ -135,24 +164,39 @@ FRAME = """extern "C" __global__ void k(int u, const int* xs, const int* ys, con
 }"""
 
 
-def test_random_programs_in_rounds(waiting: list[bool]) -> None:
-    """Three warps, of which the last is not whole, in two blocks that one worker runs."""
+def compare(statements, u: int) -> None:
+    """Run a program on both sides: three warps, of which the last is not whole, in two blocks that one worker runs."""
+    i = np.arange(N, dtype=np.int32)
+    env = {"x": X, "y": Y, "i": i, "v0": np.zeros(N, np.int32), "v1": X, "v2": i, "table": TABLE}
+    state = State(env, np.full(N, 60, np.int32))
+    with np.errstate(over="ignore"):
+        run_together(statements, state, u)
+    code = FRAME % (N, together_text(statements, threads=N, turns=True), N, N, N, N)
+    out = torch.full((2, 4, N), 12345, dtype=torch.int32)
+    inputs = [torch.from_numpy(a) for a in (X, Y, TABLE)]
+    rawkern.RawKernel(code)[2, N](u, *inputs, out)
+    want = np.array([*(env[f"v{k}"] for k in range(SLOTS)), state.fuel])
+    for got in out.numpy():
+        assert np.array_equal(got, want), f"lanes {np.nonzero((got != want).any(0))[0][:5]} of\n{code}"
 
+
+def test_random_programs_in_rounds(waiting: list[bool]) -> None:
     @QUICK
     @given(together(2, alone, N), st.integers(-3, 40))
     def check(statements, u):
-        i = np.arange(N, dtype=np.int32)
-        env = {"x": X, "y": Y, "i": i, "v0": np.zeros(N, np.int32), "v1": X, "v2": i, "table": TABLE}
-        state = State(env, np.full(N, 60, np.int32))
-        with np.errstate(over="ignore"):
-            run_together(statements, state, u)
-        code = FRAME % (N, together_text(statements, threads=N, turns=True), N, N, N, N)
-        out = torch.full((2, 4, N), 12345, dtype=torch.int32)
-        inputs = [torch.from_numpy(a) for a in (X, Y, TABLE)]
-        rawkern.RawKernel(code)[2, N](u, *inputs, out)
-        want = np.array([*(env[f"v{k}"] for k in range(SLOTS)), state.fuel])
-        for got in out.numpy():
-            assert np.array_equal(got, want), f"lanes {np.nonzero((got != want).any(0))[0][:5]} of\n{code}"
+        compare(statements, u)
+
+    check()
+    assert not any(waiting)
+
+
+def test_random_loops_along_rows_in_rounds(waiting: list[bool]) -> None:
+    """Warps leave them for the turns of others, with lanes that wait elsewhere or without, and go on where they were."""
+
+    @settings(QUICK, max_examples=2 * QUICK.max_examples)
+    @given(together(1, alone, N, others=(rows(), rows())), st.integers(-3, 40))
+    def check(statements, u):
+        compare(statements, u)
 
     check()
     assert not any(waiting)
