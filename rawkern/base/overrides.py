@@ -41,8 +41,12 @@ def overridable(function: F, public: Callable[..., Any] | None = None) -> F:
         if is_dynamo_compiling():
             return function(*args, **kwargs)
         try:
-            if not kwargs and _USUAL.issuperset(map(type, args)):  # quickly
-                return function(*args)
+            for value in args:
+                if type(value) not in _USUAL:
+                    break
+            else:
+                if not kwargs:  # quickly
+                    return function(*args)
             for value in (*args, *kwargs.values()):
                 if type(value) not in _USUAL and is_stand_in(value):
                     return call_stand_in(public or call, *args, **kwargs)

@@ -111,11 +111,14 @@ def by_vmap_rule(rule: Callable[..., Any], overload: Any, *args: Any) -> Any:
     return custom_function_call_vmap_helper(interpreter, rule, overload, *args)
 
 
-def called_straight(function: Any) -> Any:
-    """An autograd function whose backward autograd calls itself, not through a method that looks for it first."""
+def called_straight(function: Any, backward: Any = None) -> Any:
+    """An autograd function whose backward autograd calls itself, not through a method that looks for it first.
+
+    `backward` is what it calls, if that is another one.
+    """
     node = getattr(function, "_backward_cls", None)
     if node is not None:
-        node.apply = function.backward
+        node.apply = backward or function.backward
     return function
 
 
@@ -230,6 +233,11 @@ def function(name: str) -> int:
             f"torch {torch.__version__} has no {FUNCTIONS[name]}, which rawkern calls; install another release of torch"
         )
     return found
+
+
+def autocast_function() -> int:
+    """The address of a function that tells whether autocast is on for a kind of device; 0 where there is none."""
+    return _address("_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE")
 
 
 def openmp() -> int:

@@ -146,7 +146,7 @@ class Elementwise(Shared):
     _namespace: str
     _backward: str | None
     _plain: bool
-    _guarded: Any  # what users call that is not native
+    guarded: Any  # what users call that is not native
     _floats: set[str]
     _sized: bool
     _open: tuple[str, ...]  # letters of outputs alone: what they are is told by the tensors given for the outputs
@@ -169,15 +169,15 @@ class Elementwise(Shared):
         self._namespace = namespace
         self.loop = Loop(name, inputs, outputs, operation, preamble, options)
         self._backward = backward
-        self._guarded = api_boundary(self._prepared_call)
-        self.loop.fast.for_users(self._guarded)
+        self.guarded = api_boundary(self._prepared_call)
+        self.loop.fast.for_users(self.guarded)
         self._sized = SIZE in inputs
         self._open = tuple(x for x in self.loop.letters if all(p.type != x for p in inputs))
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         self._floats = {p.type for p in outputs if p.generic} if computes_floats(operation) else set()
         self.operator = None if self._open or self.loop.raw_outputs else self._define(qualified)
         if self.operator is not None:
-            self.loop.fast.for_users(self._guarded, self.operator.operator.recorded)
+            self.loop.fast.for_users(self.guarded, self.operator.operator.recorded)
         changed = updated(operation, [p.name for p in outputs if not p.raw])
         into = self._define_into(f"{qualified}_into") if changed or self.operator is None else None
         self.given = Given(self.loop, self.operator, into, self._open, changed)
@@ -258,7 +258,7 @@ class Elementwise(Shared):
             )
         if torch.compiler.is_dynamo_compiling():
             return self._prepared_call(*args, out=out)
-        return self.loop.fast.call(*args) if out is None else self._guarded(*args, out=out)
+        return self.loop.fast.call(*args) if out is None else self.guarded(*args, out=out)
 
     def _prepared_call(self, *args: Any, out: Any = None) -> Any:
         if any(map(is_stand_in, args)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,12 @@ class _Pair:
             options=("-prec-div=false",),
         )
         self._of_dtype = dict.fromkeys(C_NAMES, self.full) | dict.fromkeys(_HALVES, self.half)
+        #: Native calls of the first; the public function says with `for_users` what makes all others.
+        self.fast = self.full.loop.fast
+
+    def for_users(self, public: Any) -> None:
+        """Say what makes the calls of users that are not native."""
+        self.fast.for_users(public, self.full.operator.operator.recorded)
 
     def of(self, op: str, first: Any, *others: Any) -> Elementwise:
         """Return the operator for these arguments of a public function; TypeError for another dtype of the first."""
@@ -39,6 +46,14 @@ class _Pair:
             if not (isinstance(a, torch.Tensor) and a.dtype in _HALVES):
                 return self.full
         return found
+
+
+def _call(op: str, pair: _Pair, *tensors: Any) -> Any:
+    """Call an operator of a pair, for any arguments; for plain tensors of the usual dtypes `fast` has done so."""
+    found = pair.of(op, *tensors)
+    if is_dynamo_compiling():
+        return found(*tensors)
+    return found.guarded(*tensors) if found is pair.full else found.loop.fast.call(*tensors)
 
 
 _CDF = "T(0.5) * (T(1) + erf({0} * T(0.7071067811865476)))"
@@ -86,7 +101,6 @@ _add_sin_cos = _Pair(
 )
 
 
-@overridable
 def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     """Return ``input / (1 + exp(-input))``; as `torch.nn.functional.silu`, differentiable any number of times.
 
@@ -107,13 +121,11 @@ def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     TypeError
         For another dtype.
     """
-    op = _silu.of("silu", input)
-    if inplace:
-        return op.in_place(input)
-    return op(input) if is_dynamo_compiling() else op.loop.fast.call(input)
+    if inplace or is_dynamo_compiling():
+        return _any_silu(input, inplace)
+    return _silu.fast.call(input)
 
 
-@overridable
 def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """Return ``input * P(N < input)`` for a normal N; as `torch.nn.functional.gelu`, differentiable.
 
@@ -134,11 +146,12 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     TypeError, ValueError
         For another dtype; for another approximation.
     """
-    op = _chosen("gelu", _gelu, approximate).of("gelu", input)
-    return op(input) if is_dynamo_compiling() else op.loop.fast.call(input)
+    pair = _gelu.get(approximate)
+    if pair is None or is_dynamo_compiling():
+        return _any_gelu(input, approximate)
+    return pair.fast.call(input)
 
 
-@overridable
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """Return ``silu(gate) * up``; differentiable any number of times.
 
@@ -157,10 +170,9 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     TypeError
         For another dtype.
     """
-    return _swiglu.of("swiglu", gate, up)(gate, up)
+    return _any_swiglu(gate, up) if is_dynamo_compiling() else _swiglu.fast.call(gate, up)
 
 
-@overridable
 def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """Return ``gelu(gate, approximate) * up``; differentiable any number of times.
 
@@ -183,10 +195,12 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> to
     ValueError
         For another approximation.
     """
-    return _chosen("geglu", _geglu, approximate).of("geglu", gate, up)(gate, up)
+    pair = _geglu.get(approximate)
+    if pair is None or is_dynamo_compiling():
+        return _any_geglu(gate, up, approximate)
+    return pair.fast.call(gate, up)
 
 
-@overridable
 def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return ``(a + b) + sin(a) * cos(b)``, one kernel instead of torch's five; differentiable any number of times.
 
@@ -205,10 +219,38 @@ def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     TypeError
         For another dtype.
     """
-    return _add_sin_cos.of("add_sin_cos", a, b)(a, b)
+    return _any_add_sin_cos(a, b) if is_dynamo_compiling() else _add_sin_cos.fast.call(a, b)
+
+
+# Any calls of these, also with stand-ins ------------------------------------------------------------------------------
+
+
+def _anyhow_silu(input: Any, inplace: bool = False) -> torch.Tensor:
+    return _silu.of("silu", input).in_place(input) if inplace else _call("silu", _silu, input)
+
+
+def _anyhow_gelu(input: Any, approximate: str) -> torch.Tensor:
+    return _call("gelu", _chosen("gelu", _gelu, approximate), input)
+
+
+def _anyhow_geglu(gate: Any, up: Any, approximate: str) -> torch.Tensor:
+    return _call("geglu", _chosen("geglu", _geglu, approximate), gate, up)
 
 
 def _chosen(name: str, table: dict[str, _Pair], approximate: str) -> _Pair:
     if approximate not in table:
         raise ValueError(f"{name}: approximate is {approximate!r}; it is 'none' or 'tanh'")
     return table[approximate]
+
+
+_any_silu = overridable(_anyhow_silu, silu)
+_any_gelu = overridable(_anyhow_gelu, gelu)
+_any_geglu = overridable(_anyhow_geglu, geglu)
+_any_swiglu = overridable(partial(_call, "swiglu", _swiglu), swiglu)
+_any_add_sin_cos = overridable(partial(_call, "add_sin_cos", _add_sin_cos), add_sin_cos)
+_silu.for_users(_any_silu)
+_swiglu.for_users(_any_swiglu)
+_add_sin_cos.for_users(_any_add_sin_cos)
+for _which in ("none", "tanh"):
+    _gelu[_which].for_users(lambda gate, which=_which: _any_gelu(gate, which))
+    _geglu[_which].for_users(lambda gate, up, which=_which: _any_geglu(gate, up, which))

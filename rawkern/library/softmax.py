@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,6 @@ from rawkern.operators import op
 from rawkern.operators.batching import in_front
 
 
-@overridable
 def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return exp(x) / sum(exp(x)) over one dimension; differentiable twice.
 
@@ -41,10 +41,11 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
     IndexError
         There is no such dimension.
     """
-    return _softmax(*_checked("softmax", input, dim, dtype), False)
+    if type(input) is Tensor and type(dim) is int and dtype is None and -(n := input.dim()) <= dim < n:  # quickly
+        return _softmax(input, dim % n, False)
+    return _any_softmax(input, dim, dtype)
 
 
-@overridable
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return x - log(sum(exp(x))) over one dimension; differentiable twice.
 
@@ -65,13 +66,20 @@ def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Te
     TypeError, IndexError
         As for `softmax`.
     """
-    return _softmax(*_checked("log_softmax", input, dim, dtype), True)
+    if type(input) is Tensor and type(dim) is int and dtype is None and -(n := input.dim()) <= dim < n:  # quickly
+        return _softmax(input, dim % n, True)
+    return _any_log_softmax(input, dim, dtype)
 
 
-def _checked(name: str, x: Any, dim: int, dtype: torch.dtype | None) -> tuple[Tensor, int]:
+def _checked(name: str, log: bool, x: Any, dim: int, dtype: torch.dtype | None) -> Tensor:
+    """Any call of a public function."""
     if not isinstance(x, Tensor):
         not_a_tensor(name, x)
-    return x if dtype is None else x.to(dtype), wrapped(name, dim, x.dim())
+    return _softmax(x if dtype is None else x.to(dtype), wrapped(name, dim, x.dim()), log)
+
+
+_any_softmax = overridable(partial(_checked, "softmax", False), softmax)
+_any_log_softmax = overridable(partial(_checked, "log_softmax", True), log_softmax)
 
 
 @op("rawkern::softmax", save=("out",), autocast={"cuda": torch.float32})

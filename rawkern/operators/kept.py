@@ -27,11 +27,18 @@ class Kept:
         Its arguments.
     record : callable
         Calls it with arguments of which no two share memory; returns the result, and what it did.
+    about : callable
+        What an autograd function keeps of a call with some arguments, besides tensors.
     """
 
-    def __init__(self, count: int, record: Callable[[Sequence[Any]], tuple[Any, Trace]]) -> None:
+    def __init__(
+        self,
+        count: int,
+        record: Callable[[Sequence[Any]], tuple[Any, Trace]],
+        about: Callable[[Sequence[Any]], Any] = lambda args: None,
+    ) -> None:
         self.calls = Calls(count)
-        self._record = record
+        self._record, self._about = record, about
         self._met: dict[Any, Any] = {}  # how often, then what was recorded; None once it is known
 
     def learn(self, args: Sequence[Any]) -> Any:
@@ -53,7 +60,7 @@ class Kept:
         same = found.same()
         self._met[key] = same if before == 1 and not found.rejection else None
         if self._met[key] is None:
-            self.calls.learn(args, _launches(args, found) if before == same else None)
+            self.calls.learn(args, _launches(args, found) if before == same else None, self._about(args))
         return result
 
 

@@ -1065,38 +1065,59 @@ there:
   ret ptr %object
 }
 
-; The call of `Calls`: what a function returns for plain tensors and values that it was called with before; else None, or
-; NotImplemented where it does more than launches.
-define ptr @rk_op_calls(ptr %self, ptr %args, i64 %count, ptr %names) {
-  %dls = alloca [{LONGEST} x [6 x i64]], align 8
-  %all = alloca [{TWICE} x ptr]
-  %given = alloca [{LONGEST} x ptr]
-  %calls = call ptr @rk_record(ptr %self)
-  %pwatch = &Calls.watch %calls
-  %watch = load ptr, ptr %pwatch
-  %ptable = &Watch.table %watch
-  %table = load ptr, ptr %ptable
-  %pnone = &Table.none %table
-  %none = load ptr, ptr %pnone
+; Whether autocast is on for the CPU or for GPUs, on this thread.
+define internal i1 @rk_autocast(ptr %watch, ptr %table) {
+  %pf = &Watch.autocast %watch
+  %f = load ptr, ptr %pf
+  %unknown = icmp eq ptr %f, null
+  br i1 %unknown, label %ask, label %both
+both:                                             ; c10::DeviceType
+  %cpu = call i1 %f(i8 signext 0)
+  %cuda = call i1 %f(i8 signext 1)
+  %either = or i1 %cpu, %cuda
+  ret i1 %either
+ask:
+  %pany = &Watch.autocast_enabled %watch
+  %any = load ptr, ptr %pany
   %pv = &Table.PyObject_Vectorcall %table
   %v = load ptr, ptr %pv
+  %answer = call ptr %v(ptr %any, ptr null, i64 0, ptr null)
+  %failed = icmp eq ptr %answer, null
+  br i1 %failed, label %clear, label %answered
+answered:
+  call void @rk_release(ptr %table, ptr %answer)
+  %pfalse = &Table.false %table
+  %false = load ptr, ptr %pfalse
+  %is = icmp ne ptr %answer, %false
+  ret i1 %is
+clear:
+  call void @rk_clear(ptr %table)
+  ret i1 true
+}
+
+; The entry of a call that is known, for plain tensors and values that the function was called with before; null for others, or
+; where anything but autograd watches. Stores whether autograd has to know of the call.
+define internal ptr @rk_find(ptr %calls, ptr %watch, ptr %table, ptr %args, i64 %count, ptr %pautograd) {
+  %dls = alloca [{LONGEST} x [6 x i64]], align 8
   %pcount = &Calls.count %calls
   %wanted = load i64, ptr %pcount
   %pattention = &Table.attention %table
   %attention = load i64, ptr %pattention
   %calm = icmp eq i64 %attention, 0
   %every = icmp eq i64 %count, %wanted
-  %unnamed = icmp eq ptr %names, null
   %c0 = and i1 %calm, %every
-  %c1 = and i1 %c0, %unnamed
-  br i1 %c1, label %watched, label %unknown
+  br i1 %c0, label %watched, label %unknown
 watched:
   %quiet = call i1 @rk_quiet(ptr %watch, ptr %table)
-  br i1 %quiet, label %argument, label %unknown
+  br i1 %quiet, label %casts, label %unknown
+casts:
+  %autocast = call i1 @rk_autocast(ptr %watch, ptr %table)
+  br i1 %autocast, label %unknown, label %argument
 argument:
-  %k = phi i64 [ 0, %watched ], [ %k1, %value ], [ %k1, %tensor ]
-  %mask = phi i64 [ 0, %watched ], [ %mask, %value ], [ %mask1, %tensor ]
-  %hash = phi i64 [ 0, %watched ], [ %hash, %value ], [ %hash1, %tensor ]
+  %k = phi i64 [ 0, %casts ], [ %k1, %value ], [ %k1, %tensor ]
+  %mask = phi i64 [ 0, %casts ], [ %mask, %value ], [ %mask1, %tensor ]
+  %hash = phi i64 [ 0, %casts ], [ %hash, %value ], [ %hash1, %tensor ]
+  %autograd = phi i1 [ false, %casts ], [ %autograd, %value ], [ %either, %tensor ]
   %taken = icmp eq i64 %k, %count
   br i1 %taken, label %find, label %what
 what:
@@ -1105,18 +1126,18 @@ what:
   %object = load ptr, ptr %pobject
   %dl = getelementptr [6 x i64], ptr %dls, i64 %k
   %plain = call i1 @rk_tensor(ptr %table, ptr %object, ptr %dl)
-  br i1 %plain, label %known_to, label %value
+  br i1 %plain, label %tensor, label %value
 value:                                            ; a tensor of another kind is none that is known
   br label %argument
-known_to:
-  %recorded = call i1 @rk_recorded(ptr %table, ptr %object)
-  br i1 %recorded, label %unknown, label %tensor
 tensor:
+  %recorded = call i1 @rk_recorded(ptr %table, ptr %object)
+  %either = or i1 %autograd, %recorded
   %bit = shl i64 1, %k
   %mask1 = or i64 %mask, %bit
   %hash1 = call i64 @rk_mixed(ptr %dl, i64 %hash)
   br label %argument
 find:
+  store i1 %autograd, ptr %pautograd
   %pcells = &Calls.cells %calls
   %cells = load ptr, ptr %pcells
   %row = and i64 %hash, {ROWS_MASK}
@@ -1150,15 +1171,30 @@ compare_one:
 compare:
   br i1 %met, label %each, label %candidate
 found:
+  ret ptr %entry
+unknown:
+  ret ptr null
+}
+
+define internal i1 @rk_launches(ptr %entry) alwaysinline {
   %pmemories = &Entry.memories %entry
   %memories = load i64, ptr %pmemories
-  %more = icmp slt i64 %memories, 0
-  br i1 %more, label %not_launches, label %hold
-not_launches:
-  %pelse = &Watch.not_implemented %watch
-  %else = load ptr, ptr %pelse
-  %rejection = call ptr @rk_new_reference(ptr %table, ptr %else)
-  ret ptr %rejection
+  %is = icmp sge i64 %memories, 0
+  ret i1 %is
+}
+
+; Make a call by its entry; null with Python's error, or without one where the function itself has to be called.
+define internal ptr @rk_make(ptr %watch, ptr %table, ptr %entry, ptr %args, i64 %count) {
+  %dls = alloca [6 x i64], align 8
+  %all = alloca [{TWICE} x ptr]
+  %given = alloca [{LONGEST} x ptr]
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %pv = &Table.PyObject_Vectorcall %table
+  %v = load ptr, ptr %pv
+  %pmemories = &Entry.memories %entry
+  %memories = load i64, ptr %pmemories
+  br label %hold
 hold:                                             ; another thread may forget the call while this one makes it
   %powner = &Entry.owner %entry
   %owner = load ptr, ptr %powner
@@ -1316,6 +1352,523 @@ raise:
   call void @rk_release(ptr %table, ptr %owner)
   ret ptr null
 unknown:
+  ret ptr null
+}
+
+; The call of `Calls`: what a function returns for arguments that are known; else None, also where autograd has to know of the call, or
+; NotImplemented where it does more than launches.
+define ptr @rk_op_calls(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %autograd = alloca i8
+  %calls = call ptr @rk_record(ptr %self)
+  %pwatch = &Calls.watch %calls
+  %watch = load ptr, ptr %pwatch
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %named = icmp ne ptr %names, null
+  br i1 %named, label %unknown, label %find
+find:
+  %entry = call ptr @rk_find(ptr %calls, ptr %watch, ptr %table, ptr %args, i64 %count, ptr %autograd)
+  %nothing = icmp eq ptr %entry, null
+  br i1 %nothing, label %unknown, label %found
+found:
+  %recorded = load i1, ptr %autograd
+  br i1 %recorded, label %unknown, label %what
+what:
+  %launches = call i1 @rk_launches(ptr %entry)
+  br i1 %launches, label %make, label %more
+make:
+  %result = call ptr @rk_make(ptr %watch, ptr %table, ptr %entry, ptr %args, i64 %count)
+  %lost = icmp eq ptr %result, null
+  br i1 %lost, label %why, label %done
+why:
+  %perror = &Table.PyErr_Occurred %table
+  %ferror = load ptr, ptr %perror
+  %error = call ptr %ferror()
+  %unmade = icmp eq ptr %error, null
+  br i1 %unmade, label %unknown, label %done
+more:
+  %pelse = &Watch.not_implemented %watch
+  %else = load ptr, ptr %pelse
+  %rejection = call ptr @rk_new_reference(ptr %table, ptr %else)
+  ret ptr %rejection
+done:
+  ret ptr %result
+unknown:
   %nothing_known = call ptr @rk_new_reference(ptr %table, ptr %none)
   ret ptr %nothing_known
+}
+
+; The call for users of an operator: as that of `Calls`, but what autograd has to know of goes to `apply(run, *values, *tensors)`.
+define ptr @rk_op_users(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %autograd = alloca i8
+  %handed = alloca [{TWICE} x ptr]
+  %users = call ptr @rk_record(ptr %self)
+  %pwatch = &Users.watch %users
+  %watch = load ptr, ptr %pwatch
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %pcalls = &Users.calls %users
+  %calls = load ptr, ptr %pcalls
+  %named = icmp ne ptr %names, null
+  br i1 %named, label %unknown, label %find
+find:
+  %entry = call ptr @rk_find(ptr %calls, ptr %watch, ptr %table, ptr %args, i64 %count, ptr %autograd)
+  %nothing = icmp eq ptr %entry, null
+  br i1 %nothing, label %unknown, label %what
+what:
+  %launches = call i1 @rk_launches(ptr %entry)
+  br i1 %launches, label %who, label %more
+who:
+  %recorded = load i1, ptr %autograd
+  br i1 %recorded, label %record, label %make
+record:
+  %prun = &Users.run %users
+  %run = load ptr, ptr %prun
+  store ptr %run, ptr %handed
+  %porder = &Users.order %users
+  %order = load ptr, ptr %porder
+  br label %hand
+hand:
+  %k = phi i64 [ 0, %record ], [ %k1, %one ]
+  %all = icmp eq i64 %k, %count
+  br i1 %all, label %apply, label %one
+one:
+  %k1 = add i64 %k, 1
+  %object = call ptr @rk_at(ptr %none, ptr %args, ptr %order, i64 %k)
+  %pslot = getelementptr ptr, ptr %handed, i64 %k1
+  store ptr %object, ptr %pslot
+  br label %hand
+apply:
+  %papply = &Users.apply %users
+  %fapply = load ptr, ptr %papply
+  %pv = &Table.PyObject_Vectorcall %table
+  %v = load ptr, ptr %pv
+  %with_run = add i64 %count, 1
+  %applied = call ptr %v(ptr %fapply, ptr %handed, i64 %with_run, ptr null)
+  ret ptr %applied
+make:
+  %result = call ptr @rk_make(ptr %watch, ptr %table, ptr %entry, ptr %args, i64 %count)
+  %lost = icmp eq ptr %result, null
+  br i1 %lost, label %why, label %done
+why:
+  %perror = &Table.PyErr_Occurred %table
+  %ferror = load ptr, ptr %perror
+  %error = call ptr %ferror()
+  %unmade = icmp eq ptr %error, null
+  br i1 %unmade, label %unknown, label %done
+more:
+  %pelse = &Watch.not_implemented %watch
+  %else = load ptr, ptr %pelse
+  %rejection = call ptr @rk_new_reference(ptr %table, ptr %else)
+  ret ptr %rejection
+done:
+  ret ptr %result
+unknown:
+  %nothing_known = call ptr @rk_new_reference(ptr %table, ptr %none)
+  ret ptr %nothing_known
+}
+
+; Call a method of %object with %count objects, the first of which it is; whether that worked.
+define internal i1 @rk_method(ptr %watch, ptr %table, ptr %name, ptr %args, i64 %count) {
+  %pmethod = &Watch.PyObject_VectorcallMethod %watch
+  %method = load ptr, ptr %pmethod
+  %answer = call ptr %method(ptr %name, ptr %args, i64 %count, ptr null)
+  %failed = icmp eq ptr %answer, null
+  br i1 %failed, label %no, label %yes
+yes:
+  call void @rk_release(ptr %table, ptr %answer)
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; `forward(ctx, run, *values, *tensors)` of an operator's autograd function: for the one `run` that it knows and calls that are known it
+; launches, and stores on ctx what the function in Python would.
+define ptr @rk_op_kept_forward(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %autograd = alloca i8
+  %params = alloca [{LONGEST} x ptr]
+  %saved = alloca [{TWICE} x ptr]
+  %users = call ptr @rk_record(ptr %self)
+  %pwatch = &Users.watch %users
+  %watch = load ptr, ptr %pwatch
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %pcalls = &Users.calls %users
+  %calls = load ptr, ptr %pcalls
+  %pcount = &Calls.count %calls
+  %inputs = load i64, ptr %pcount
+  %wanted = add i64 %inputs, 2
+  %all = icmp eq i64 %count, %wanted
+  br i1 %all, label %runs, label %slow_path
+runs:
+  %pgiven = getelementptr ptr, ptr %args, i64 1
+  %given = load ptr, ptr %pgiven
+  %prun = &Users.run %users
+  %run = load ptr, ptr %prun
+  %own = icmp eq ptr %given, %run
+  br i1 %own, label %arrange, label %slow_path
+arrange:
+  %ctx = load ptr, ptr %args
+  %first = getelementptr ptr, ptr %args, i64 2
+  %porder = &Users.order %users
+  %order = load ptr, ptr %porder
+  br label %next
+next:
+  %k = phi i64 [ 0, %arrange ], [ %k1, %one ]
+  %arranged = icmp eq i64 %k, %inputs
+  br i1 %arranged, label %find, label %one
+one:
+  %k1 = add i64 %k, 1
+  %pobject = getelementptr ptr, ptr %first, i64 %k
+  %object = load ptr, ptr %pobject
+  %pplace = getelementptr i64, ptr %order, i64 %k
+  %place = load i64, ptr %pplace
+  %pparam = getelementptr ptr, ptr %params, i64 %place
+  store ptr %object, ptr %pparam
+  br label %next
+find:
+  %entry = call ptr @rk_find(ptr %calls, ptr %watch, ptr %table, ptr %params, i64 %inputs, ptr %autograd)
+  %nothing = icmp eq ptr %entry, null
+  br i1 %nothing, label %slow_path, label %found
+found:
+  %recorded = load i1, ptr %autograd
+  %launches = call i1 @rk_launches(ptr %entry)
+  %unseen = xor i1 %recorded, true
+  %fits = and i1 %unseen, %launches
+  br i1 %fits, label %make, label %slow_path
+make:                                             ; another thread may forget the call meanwhile
+  %pabout = &Entry.about %entry
+  %about = load ptr, ptr %pabout
+  %held = call ptr @rk_new_reference(ptr %table, ptr %about)
+  %results = call ptr @rk_make(ptr %watch, ptr %table, ptr %entry, ptr %params, i64 %inputs)
+  %lost = icmp eq ptr %results, null
+  br i1 %lost, label %why, label %store_about
+why:
+  call void @rk_release(ptr %table, ptr %about)
+  %perror = &Table.PyErr_Occurred %table
+  %ferror = load ptr, ptr %perror
+  %error = call ptr %ferror()
+  %unmade = icmp eq ptr %error, null
+  br i1 %unmade, label %slow_path, label %none_at_all
+store_about:
+  %pset = &Watch.PyObject_SetAttr %watch
+  %set = load ptr, ptr %pset
+  %absent = icmp eq ptr %about, %none
+  br i1 %absent, label %described, label %describe
+describe:
+  %pabout_name = &Watch.about %watch
+  %about_name = load ptr, ptr %pabout_name
+  %state0 = call i32 %set(ptr %ctx, ptr %about_name, ptr %about)
+  %bad0 = icmp ne i32 %state0, 0
+  call void @rk_release(ptr %table, ptr %about)
+  br i1 %bad0, label %drop, label %saving
+described:
+  call void @rk_release(ptr %table, ptr %about)
+  br label %saving
+saving:
+  store ptr %ctx, ptr %saved
+  %poutputs = &Users.outputs %users
+  %outputs = load i64, ptr %poutputs
+  %many = icmp ne i64 %outputs, 1
+  %psaves = &Users.saves %users
+  %saves = load i64, ptr %psaves
+  %pplaces = &Users.places %users
+  %places = load ptr, ptr %pplaces
+  %any = icmp ne i64 %saves, 0
+  br i1 %any, label %gather, label %hidden
+gather:
+  %g = phi i64 [ 0, %saving ], [ %g1, %put ]
+  %over = icmp sge i64 %g, %saves
+  br i1 %over, label %save, label %which
+which:
+  %g1 = add i64 %g, 1
+  %pfrom = getelementptr i64, ptr %places, i64 %g
+  %from = load i64, ptr %pfrom
+  %is_input = icmp slt i64 %from, %inputs
+  br i1 %is_input, label %input, label %output
+input:
+  %pinput = getelementptr ptr, ptr %params, i64 %from
+  %object0 = load ptr, ptr %pinput
+  br label %put
+output:
+  %index = sub i64 %from, %inputs
+  %object1 = call ptr @rk_result(ptr %table, ptr %results, i1 %many, i64 %index)
+  br label %put
+put:
+  %kept = phi ptr [ %object0, %input ], [ %object1, %output ]
+  %pslot = getelementptr ptr, ptr %saved, i64 %g1
+  store ptr %kept, ptr %pslot
+  br label %gather
+save:
+  %psave = &Watch.save_for_backward %watch
+  %save_name = load ptr, ptr %psave
+  %with_ctx = add i64 %saves, 1
+  %ok1 = call i1 @rk_method(ptr %watch, ptr %table, ptr %save_name, ptr %saved, i64 %with_ctx)
+  br i1 %ok1, label %hidden, label %drop
+hidden:
+  %phidden = &Users.hidden %users
+  %hiddens = load i64, ptr %phidden
+  %visible = sub i64 %outputs, %hiddens
+  %some = icmp ne i64 %hiddens, 0
+  br i1 %some, label %collect, label %settle
+collect:
+  %h = phi i64 [ 0, %hidden ], [ %h1, %collect_one ]
+  %collected = icmp eq i64 %h, %hiddens
+  br i1 %collected, label %mark, label %collect_one
+collect_one:
+  %h1 = add i64 %h, 1
+  %at = add i64 %visible, %h
+  %mine = call ptr @rk_result(ptr %table, ptr %results, i1 %many, i64 %at)
+  %pmine = getelementptr ptr, ptr %saved, i64 %h1
+  store ptr %mine, ptr %pmine
+  br label %collect
+mark:
+  %pmark = &Watch.mark_non_differentiable %watch
+  %mark_name = load ptr, ptr %pmark
+  %with_hidden = add i64 %hiddens, 1
+  %ok2 = call i1 @rk_method(ptr %watch, ptr %table, ptr %mark_name, ptr %saved, i64 %with_hidden)
+  br i1 %ok2, label %settle, label %drop
+settle:
+  %pname = &Watch.materialize_grads %watch
+  %name = load ptr, ptr %pname
+  %pfalse = &Table.false %table
+  %false = load ptr, ptr %pfalse
+  %state = call i32 %set(ptr %ctx, ptr %name, ptr %false)
+  %rejected = icmp ne i32 %state, 0
+  br i1 %rejected, label %drop, label %done
+done:
+  ret ptr %results
+drop:
+  call void @rk_release(ptr %table, ptr %results)
+  br label %none_at_all
+none_at_all:
+  ret ptr null
+slow_path:
+  %ppython = &Users.python %users
+  %python = load ptr, ptr %ppython
+  %pv = &Table.PyObject_Vectorcall %table
+  %v = load ptr, ptr %pv
+  %answer = tail call ptr %v(ptr %python, ptr %args, i64 %count, ptr %names)
+  ret ptr %answer
+}
+
+; Append the items of a tuple to %count objects; how many there are then, or -1 for too many. They are borrowed.
+define internal i64 @rk_append(ptr %table, ptr %tuple, ptr %objects, i64 %count) {
+  %psize = &Table.PyTuple_Size %table
+  %fsize = load ptr, ptr %psize
+  %size = call i64 %fsize(ptr %tuple)
+  %pget = &Table.PyTuple_GetItem %table
+  %get = load ptr, ptr %pget
+  %total = add i64 %count, %size
+  %bad = icmp slt i64 %size, 0
+  %much = icmp sgt i64 %total, {LONGEST}
+  %wrong = or i1 %bad, %much
+  br i1 %wrong, label %no, label %loop
+loop:
+  %k = phi i64 [ 0, %0 ], [ %k1, %one ]
+  %over = icmp eq i64 %k, %size
+  br i1 %over, label %end, label %one
+one:
+  %object = call ptr %get(ptr %tuple, i64 %k)
+  %at = add i64 %count, %k
+  %p = getelementptr ptr, ptr %objects, i64 %at
+  store ptr %object, ptr %p
+  %k1 = add i64 %k, 1
+  br label %loop
+end:
+  ret i64 %total
+no:
+  call void @rk_clear(ptr %table)
+  ret i64 -1
+}
+
+; `apply(ctx, *grads)` of the node of an operator's autograd function, where the backward is known to be launches for what ctx has; the
+; function in Python gets all others, and what was read of ctx, which may be read once.
+define ptr @rk_op_backward(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %autograd = alloca i8
+  %objects = alloca [{LONGEST} x ptr]
+  %passed = alloca [{TWICE} x ptr]
+  %backward = call ptr @rk_record(ptr %self)
+  %pwatch = &Backward.watch %backward
+  %watch = load ptr, ptr %pwatch
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %ppython = &Backward.python %backward
+  %python = load ptr, ptr %ppython
+  %pcalls = &Backward.calls %backward
+  %calls = load ptr, ptr %pcalls
+  %pv = &Table.PyObject_Vectorcall %table
+  %v = load ptr, ptr %pv
+  %pget = &Watch.PyObject_GetAttr %watch
+  %get = load ptr, ptr %pget
+  %pgiven = &Backward.given %backward
+  %given = load i64, ptr %pgiven
+  %wanted = add i64 %given, 1
+  %all = icmp eq i64 %count, %wanted
+  %unnamed = icmp eq ptr %names, null
+  %usual = and i1 %all, %unnamed
+  br i1 %usual, label %read, label %slow_path
+read:
+  %ctx = load ptr, ptr %args
+  %psaved_name = &Watch.saved_tensors %watch
+  %saved_name = load ptr, ptr %psaved_name
+  %saved = call ptr %get(ptr %ctx, ptr %saved_name)
+  %freed = icmp eq ptr %saved, null
+  br i1 %freed, label %failed, label %gradients
+gradients:
+  %pgrads = &Backward.grads %backward
+  %grads = load i64, ptr %pgrads
+  %grads_size = shl i64 %grads, 3
+  %first = getelementptr ptr, ptr %args, i64 1
+  call void @llvm.memcpy.p0.p0.i64(ptr %objects, ptr %first, i64 %grads_size, i1 false)
+  %n0 = call i64 @rk_append(ptr %table, ptr %saved, ptr %objects, i64 %grads)
+  %many0 = icmp slt i64 %n0, 0
+  br i1 %many0, label %python_again, label %described
+described:
+  %pdescribed = &Backward.described %backward
+  %is_described = load i64, ptr %pdescribed
+  %plain = icmp eq i64 %is_described, 0
+  br i1 %plain, label %ask, label %read_about
+read_about:
+  %pabout_name = &Watch.about %watch
+  %about_name = load ptr, ptr %pabout_name
+  %about0 = call ptr %get(ptr %ctx, ptr %about_name)
+  %no_about = icmp eq ptr %about0, null
+  br i1 %no_about, label %clear, label %parts
+parts:
+  %ptuple = &Table.PyTuple_GetItem %table
+  %item = load ptr, ptr %ptuple
+  br label %part
+part:
+  %p = phi i64 [ 0, %parts ], [ %p1, %appended ]
+  %n1 = phi i64 [ %n0, %parts ], [ %n2, %appended ]
+  %last = icmp eq i64 %p, 3
+  br i1 %last, label %ask, label %append
+append:
+  %p1 = add i64 %p, 1
+  %tuple = call ptr %item(ptr %about0, i64 %p)
+  %n2 = call i64 @rk_append(ptr %table, ptr %tuple, ptr %objects, i64 %n1)
+  %many2 = icmp slt i64 %n2, 0
+  br i1 %many2, label %drop_about, label %appended
+appended:
+  br label %part
+ask:
+  %about = phi ptr [ null, %described ], [ %about0, %part ]
+  %n3 = phi i64 [ %n0, %described ], [ %n1, %part ]
+  %pneeds_name = &Watch.needs_input_grad %watch
+  %needs_name = load ptr, ptr %pneeds_name
+  %needs = call ptr %get(ptr %ctx, ptr %needs_name)
+  %no_needs = icmp eq ptr %needs, null
+  br i1 %no_needs, label %clear_about, label %needed
+needed:
+  %n4 = call i64 @rk_append(ptr %table, ptr %needs, ptr %objects, i64 %n3)
+  %many4 = icmp slt i64 %n4, 0
+  br i1 %many4, label %unknown, label %find
+find:
+  %entry = call ptr @rk_find(ptr %calls, ptr %watch, ptr %table, ptr %objects, i64 %n4, ptr %autograd)
+  %nothing = icmp eq ptr %entry, null
+  br i1 %nothing, label %unknown, label %found
+found:
+  %recorded = load i1, ptr %autograd
+  %launches = call i1 @rk_launches(ptr %entry)
+  %unseen = xor i1 %recorded, true
+  %fits = and i1 %unseen, %launches
+  br i1 %fits, label %make, label %unknown
+make:
+  %result = call ptr @rk_make(ptr %watch, ptr %table, ptr %entry, ptr %objects, i64 %n4)
+  call void @rk_release_any(ptr %table, ptr %about)
+  call void @rk_release(ptr %table, ptr %needs)
+  %lost = icmp eq ptr %result, null
+  br i1 %lost, label %why, label %made
+why:
+  %perror = &Table.PyErr_Occurred %table
+  %ferror = load ptr, ptr %perror
+  %error = call ptr %ferror()
+  %unmade = icmp eq ptr %error, null
+  br i1 %unmade, label %python_again, label %raise
+raise:
+  call void @rk_release(ptr %table, ptr %saved)
+  br label %failed
+made:
+  call void @rk_release(ptr %table, ptr %saved)
+  %poffset = &Backward.offset %backward
+  %offset = load i64, ptr %poffset
+  %ptensors = &Backward.tensors %backward
+  %tensors = load i64, ptr %ptensors
+  %total = add i64 %offset, %tensors
+  %several = icmp ne i64 %tensors, 1
+  %pnew = &Table.PyTuple_New %table
+  %new = load ptr, ptr %pnew
+  %pput = &Table.PyTuple_SetItem %table
+  %put = load ptr, ptr %pput
+  %answer = call ptr %new(i64 %total)
+  %no_memory = icmp eq ptr %answer, null
+  br i1 %no_memory, label %packed, label %pack
+pack:
+  %t = phi i64 [ 0, %made ], [ %t1, %pack_one ]
+  %whole = icmp eq i64 %t, %total
+  br i1 %whole, label %packed, label %pack_what
+pack_what:
+  %t1 = add i64 %t, 1
+  %which = sub i64 %t, %offset
+  %front = icmp slt i64 %which, 0
+  br i1 %front, label %pack_one, label %pack_grad
+pack_grad:
+  %grad = call ptr @rk_result(ptr %table, ptr %result, i1 %several, i64 %which)
+  br label %pack_one
+pack_one:
+  %mine = phi ptr [ %none, %pack_what ], [ %grad, %pack_grad ]
+  %mine1 = call ptr @rk_new_reference(ptr %table, ptr %mine)
+  %ignored = call i32 %put(ptr %answer, i64 %t, ptr %mine1)
+  br label %pack
+packed:
+  call void @rk_release(ptr %table, ptr %result)
+  ret ptr %answer
+failed:
+  ret ptr null
+unknown:
+  call void @rk_release_any(ptr %table, ptr %about)
+  call void @rk_release(ptr %table, ptr %needs)
+  br label %python_again
+clear_about:
+  call void @rk_clear(ptr %table)
+  call void @rk_release_any(ptr %table, ptr %about)
+  br label %python_again
+drop_about:
+  call void @rk_release(ptr %table, ptr %about0)
+  br label %python_again
+clear:
+  call void @rk_clear(ptr %table)
+  br label %python_again
+python_again:
+  %passed_size = shl i64 %count, 3
+  call void @llvm.memcpy.p0.p0.i64(ptr %passed, ptr %args, i64 %passed_size, i1 false)
+  %pbehind = getelementptr ptr, ptr %passed, i64 %count
+  store ptr %saved, ptr %pbehind
+  %pwith_saved = &Watch.with_saved %watch
+  %with_saved = load ptr, ptr %pwith_saved
+  %instead = call ptr %v(ptr %python, ptr %passed, i64 %count, ptr %with_saved)
+  call void @rk_release(ptr %table, ptr %saved)
+  ret ptr %instead
+slow_path:
+  %other = tail call ptr %v(ptr %python, ptr %args, i64 %count, ptr %names)
+  ret ptr %other
+}
+
+define internal void @rk_release_any(ptr %table, ptr %object) {
+  %absent = icmp eq ptr %object, null
+  br i1 %absent, label %end, label %there
+there:
+  call void @rk_release(ptr %table, ptr %object)
+  br label %end
+end:
+  ret void
 }

@@ -31,9 +31,10 @@ WATCH = Record(
         (name, "ptr")
         for name in (
             "table", "transforms", "forward_mode", "forward_level", "no_level", "profiler", "profiling",
-            "torch", "empty_like", "finish", "save_for_backward", "materialize_grads", "PyDict_GetItem",
-            "PyObject_SetAttr", "PyObject_VectorcallMethod", "PyErr_ExceptionMatches", "launch_error",
-            "size_type", "not_implemented",
+            "torch", "empty_like", "finish", "save_for_backward", "materialize_grads", "mark_non_differentiable",
+            "about", "saved_tensors", "needs_input_grad", "with_saved", "autocast", "autocast_enabled",
+            "PyDict_GetItem", "PyObject_GetAttr", "PyObject_SetAttr", "PyObject_VectorcallMethod",
+            "PyErr_ExceptionMatches", "launch_error", "size_type", "not_implemented",
         )
     ),
 )  # fmt: skip
@@ -75,15 +76,34 @@ ARGUMENT = Record(
 MAKE = Record("Make", (("function", "ptr"), ("count", "i64"), ("given", "ptr"), ("base", "i64")))
 #: A launch with its arguments: for each a place among those of the call and memory, or -1 and an object.
 STEP = Record("Step", (("launcher", "ptr"), ("count", "i64"), ("places", "ptr")))
-#: A call that is known; it lives as long as its owner. Its memories are -1 where it does more than launches.
+#: A call that is known; it lives as long as its owner. Its memories are -1 where it does more than launches. `about` is
+#: what the autograd function keeps of such a call besides tensors, or None.
 ENTRY = Record(
     "Entry",
     (
         ("next", "ptr"), ("owner", "ptr"), ("arguments", "ptr"), ("memories", "i64"), ("makes", "ptr"),
-        ("launches", "i64"), ("steps", "ptr"), ("returned", "i64"), ("results", "ptr"),
+        ("launches", "i64"), ("steps", "ptr"), ("returned", "i64"), ("results", "ptr"), ("about", "ptr"),
     ),
 )  # fmt: skip
 CALLS = Record("Calls", (("watch", "ptr"), ("count", "i64"), ("cells", "ptr")))
+#: Calls of an operator's users and the forward of its autograd function, which is `apply(run, ...)` with the arguments
+#: in an `order`. It saves so many inputs and outputs, by their places among both; the last outputs are hidden.
+USERS = Record(
+    "Users",
+    (
+        ("watch", "ptr"), ("calls", "ptr"), ("python", "ptr"), ("run", "ptr"), ("apply", "ptr"), ("order", "ptr"),
+        ("outputs", "i64"), ("hidden", "i64"), ("saves", "i64"), ("places", "ptr"),
+    ),
+)  # fmt: skip
+#: The backward of an autograd function: it is given so many gradients, of which the first are those of visible outputs,
+#: and returns None for each of `offset` arguments before the tensors. `described`: whether ctx has an `about`.
+BACKWARD = Record(
+    "Backward",
+    (
+        ("watch", "ptr"), ("calls", "ptr"), ("python", "ptr"), ("grads", "i64"), ("given", "i64"),
+        ("described", "i64"), ("offset", "i64"), ("tensors", "i64"),
+    ),
+)  # fmt: skip
 ROWS = 64  # lists of calls, by what `_mixed` makes of their shapes
 LONGEST = 32  # arguments of a call, memories that it allocates, arguments of a launch
 ALIGNMENT = 32  # bytes; what lies alike with respect to it is launched alike
@@ -98,21 +118,26 @@ def _watch() -> Filled:
         "transforms": private.transforms, "forward_mode": vars(module), "forward_level": level, "no_level": -1,
         "profiler": vars(profiler), "profiling": profiling,
         "torch": vars(torch), "empty_like": "empty_like", "finish": lambda plan, address: plan.finish(address),
-        "save_for_backward": "save_for_backward", "materialize_grads": "materialize_grads",
-        "launch_error": LaunchError, "size_type": torch.Size, "not_implemented": NotImplemented,
+        **{name: name for name in (
+            "save_for_backward", "materialize_grads", "mark_non_differentiable", "about", "saved_tensors",
+            "needs_input_grad",
+        )},
+        "with_saved": ("saved",), "autocast_enabled": private.autocast_enabled, "launch_error": LaunchError,
+        "size_type": torch.Size, "not_implemented": NotImplemented,
     }  # fmt: skip
     for name, value in objects.items():
         keep(value)
         found.set(**{name: id(value)})
     for name in (name for name, _ in WATCH.fields if name.startswith("Py")):
         found.set(**{name: python_function(name)})
+    found.set(autocast=private.autocast_function())
     keep(found)
     return found
 
 
 @cache
 def _code() -> LoadedObject:
-    records = (WATCH, ROW, MAP, FORWARD, ARGUMENT, MAKE, STEP, ENTRY, CALLS, PLAN, TARGET, TABLE)
+    records = (WATCH, ROW, MAP, FORWARD, ARGUMENT, MAKE, STEP, ENTRY, CALLS, USERS, BACKWARD, PLAN, TARGET, TABLE)
     parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "WORDS": block_size(8 * MOST) // 8, "DONE": DONE}
     parts |= {"UNFINISHED": UNFINISHED, "CPU": CPU, "type_offset": TYPE_OFFSET}
     parts |= {"TWICE": 2 * LONGEST, "LONGEST": LONGEST, "ROWS_MASK": ROWS - 1, "ALIGNMENT_MASK": ALIGNMENT - 1}
@@ -141,6 +166,13 @@ def _builtin(name: str, record: Filled) -> Callable[..., Any]:
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return make(ctypes.addressof(method), record.address.to_bytes(8, "little"), None)
+
+
+def _method(function: Callable[..., Any]) -> Any:
+    """A builtin function that binds as those of Python do."""
+    make = ctypes.pythonapi.PyInstanceMethod_New
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object,)
+    return make(function)
 
 
 class _Watching:
@@ -337,7 +369,8 @@ class Calls:
 
     A call is known by the layouts of its tensors (shapes, strides, dtypes, devices, alignment) and its other arguments.
     `call` returns what the function would, or None for calls that are not known, or NotImplemented for those that are
-    known to be more. All tensors have to be plain, nothing may watch, and autograd need not know.
+    known to be more. All tensors have to be plain, nothing may watch, autocast is off and autograd need not know.
+    `users` does the same, and tells autograd where that has to know.
 
     Parameters
     ----------
@@ -345,34 +378,79 @@ class Calls:
         Its arguments.
     """
 
-    __slots__ = ("_cells", "call", "count", "owners")
+    __slots__ = ("_cells", "_prepare", "_record", "call", "count", "owners", "users")
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.call: Callable[..., Any] = lambda *args: None
+        self.users = self.call
         self._cells = (ctypes.c_uint64 * ROWS)()
+        self._record: Filled | None = None  # once a call is known
+        self._prepare: list[Callable[[Filled], None]] = []  # what is native then
         self.owners: list[Any] = []  # the owners of those that are known
 
-    def learn(self, args: Sequence[Any], what: Launches | None) -> None:
-        """Have calls with such arguments known: what they launch, or None where they do more than that."""
+    def for_users(
+        self, function: Any, run: Any, order: Sequence[int], outputs: int, hidden: int, places: Sequence[int] | None
+    ) -> None:
+        """Say how autograd is told: by ``function.apply(run, ...)`` with the arguments in an order.
+
+        The forward of that autograd function is native if it saves inputs and outputs by `places` alone.
+        """
+
+        def prepare(calls: Filled) -> None:
+            words: list[Any] = []
+            record = Filled(
+                USERS, watch=_watch().address, calls=calls.address, python=id(function.forward), run=id(run),
+                apply=id(apply := function.apply), order=_words(words, order), outputs=outputs, hidden=hidden,
+                saves=len(places or ()), places=_words(words, places or ()),
+            )  # fmt: skip
+            keep((words, function, function.forward, run, apply))
+            self.users = _builtin("users", record)
+            if places is not None:
+                function.forward = _builtin("kept_forward", record)
+
+        self._prepare.append(prepare)
+
+    def for_backward(self, function: Any, grads: int, given: int, described: bool, offset: int, tensors: int) -> None:
+        """Say that they are the backward of an autograd function, which autograd then calls as a native one."""
+
+        def prepare(calls: Filled) -> None:
+            python = function.backward
+            record = Filled(
+                BACKWARD, watch=_watch().address, calls=calls.address, python=id(python), grads=grads, given=given,
+                described=described, offset=offset, tensors=tensors,
+            )  # fmt: skip
+            keep(python)
+            private.called_straight(function, _method(_builtin("backward", record)))
+
+        self._prepare.append(prepare)
+
+    def learn(self, args: Sequence[Any], what: Launches | None, about: Any = None) -> None:
+        """Have calls with such arguments known: what they launch, or None where they do more than that.
+
+        `about` is what the autograd function then keeps on ctx.
+        """
         what = what or Launches((), (), ())
         most = max(self.count, len(what.makes), *(len(step.arguments) for step in what.steps))
         if most > LONGEST:
             return
         try:
-            if not self.owners:
+            if self._record is None:
                 record = Filled(CALLS, watch=_watch().address, count=self.count, cells=ctypes.addressof(self._cells))
-                keep(self._cells)
-                self.call = _builtin("calls", record)
+                keep((self._cells, record))
+                self.call = self.users = _builtin("calls", record)
+                for prepare in self._prepare:
+                    prepare(record)
+                self._record, self._prepare = record, []
             row = functools.reduce(_mixed, (t.shape for t in args if isinstance(t, torch.Tensor)), 0) % ROWS
-            owner: list[Any] = []
+            owner: list[Any] = [about]
             entry = Filled(
                 ENTRY, next=self._cells[row], owner=id(owner),
                 arguments=_words(owner, [_argument(owner, a) for a in args]),
                 memories=len(what.makes) if what.results else -1,
                 makes=_words(owner, [_making(owner, m) for m in what.makes]),
                 launches=len(what.steps), steps=_words(owner, [_step(owner, s) for s in what.steps]),
-                returned=len(what.results), results=_words(owner, what.results),
+                returned=len(what.results), results=_words(owner, what.results), about=id(about),
             )  # fmt: skip
             owner.append(entry)
             self.owners.append(owner)
@@ -405,12 +483,16 @@ def _record(owner: list[Any], record: Record, **fields: int) -> int:
     return owner[-1].address
 
 
+def kept_value(value: Any) -> Any:
+    """An argument that is no tensor, as it is kept."""
+    if type(value) is list:  # which the caller may change
+        return list(value)
+    return sys.intern(value) if type(value) is str else value  # native code compares the addresses of strings
+
+
 def _argument(owner: list[Any], value: Any) -> int:
     if not isinstance(value, torch.Tensor):
-        if type(value) is list:  # which the caller may change
-            value = list(value)
-        elif type(value) is str:  # of which native code compares the addresses
-            value = sys.intern(value)
+        value = kept_value(value)
         owner.append(value)
         return _record(owner, ARGUMENT, object=id(value))
     kind, bits, lanes = DTYPES[dtype_name(value.dtype)]

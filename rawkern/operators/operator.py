@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.forward_mode import elementwise_jvp
 from rawkern.operators.kept import Kept
-from rawkern.operators.recorded import make_function
+from rawkern.operators.recorded import described, make_function
 from rawkern.operators.recording import trace, transparent
 from rawkern.operators.reverse import Reverse, composed
 from rawkern.operators.sharding import register_shardings
@@ -41,10 +42,10 @@ class Operator:
         self.function = function
         if decl.boxed:
             self.function = functools.wraps(function)(lambda *args, **kw: unboxed(decl, function(*args, **kw)))
-        self.kept = Kept(len(decl.params), self._trace) if decl.keeps_launches else None
+        self.kept = Kept(len(decl.params), self._trace, partial(described, decl)) if decl.keeps_launches else None
         self.launch: Callable[..., Any] = self.function if decl.finished else Declared(decl, self.function)
         if self.kept is not None:
-            self.launch = functools.partial(_learned, self.kept, self.function)
+            self.launch = partial(_learned, self.kept, self.function)
         self.traced = Traced(decl, Declared(decl, self.function, always=True)) if decl.derived else None
         self.direct: Callable[..., Any]  # the implementation, without the dispatcher; set with the public function
         self.reverse = Reverse(decl)
@@ -81,12 +82,12 @@ class Operator:
         for key in ("CPU", "CUDA"):
             library.impl(name, self._run, key)
         torch.library.register_fake(f"{decl.namespace}::{name}", self._fake, lib=library)
-        library.impl(name, functools.partial(self._autograd, found), "Autograd", with_keyset=True)
+        library.impl(name, partial(self._autograd, found), "Autograd", with_keyset=True)
         if decl.autocast is not None:
             register_autocast(decl, library, name, found)
-        rule = functools.partial(self._batched, found)
+        rule = partial(self._batched, found)
         torch.library.register_vmap(f"{decl.namespace}::{name}", rule, lib=library)
-        library.impl(name, functools.partial(run_formerly_batched, decl.qualified, rule), "Batched")
+        library.impl(name, partial(run_formerly_batched, decl.qualified, rule), "Batched")
         return found
 
     def _trace(self, args: Sequence[Any]) -> Any:
@@ -176,6 +177,17 @@ class Operator:
         names = [*(p.name for p in decl.params), *decl.outputs]
         more = decl.described or decl.save_for
         return self.record, self.direct, None if more else tuple(map(names.index, decl.save))
+
+    def native_for_users(self) -> None:
+        """Have calls whose launches are known go to native code, also those that autograd has to know of."""
+        decl = self.declaration
+        if self.kept is None:
+            return
+        names = [*(p.name for p in decl.params), *decl.returned]
+        order = [k for k, p in enumerate(decl.params) if not p.is_tensor]
+        order += [k for k, p in enumerate(decl.params) if p.is_tensor]
+        places = None if decl.save_for else list(map(names.index, decl.save))
+        self.kept.calls.for_users(self.record, self.direct, order, len(decl.returned), len(decl.hidden), places)
 
     def forward_mode(self, run: Any, about: Any, tangents: Sequence[torch.Tensor | None]) -> Any:
         """The tangents of what the autograd function returns."""
@@ -287,7 +299,7 @@ class _Call:
     def __call__(self, *args: Any) -> Any:
         keys = self.keyset & private.after_autograd
         with self.below:
-            return self.declaration.call(functools.partial(self.overload.redispatch, keys), args)
+            return self.declaration.call(partial(self.overload.redispatch, keys), args)
 
 
 def _learned(kept: Kept, function: Callable[..., Any], *args: Any) -> Any:

@@ -63,6 +63,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
     text = _write(decl, rename)
     make = generated.run(text, f"<rawkern operator {decl.qualified}>", {})["make"]
     public, op.direct = make(*inner.values(), **decl.defaults)
+    op.native_for_users()
     return public
 
 
@@ -85,10 +86,12 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
         if decl.has_lists
         else f"{n['_apply']}(direct{values})"
     )
-    known, run = "False", n["_launch"]
+    known, own, run = "False", "False", n["_launch"]
     if decl.keeps_launches:
-        known = f"(_nresult := None if {n['_autocast']}() else {n['_calls']}.call({arguments})) is not None"
-        known += " and _nresult is not NotImplemented"
+        known, own = (
+            f"(_nresult := {n['_calls']}.{way}({arguments})) is not None and _nresult is not NotImplemented"
+            for way in ("users", "call")
+        )
         run = f"({n['_function']} if _nresult is NotImplemented else {n['_launch']})"
     launch = [
         f"_nresult = {run}({call})",
@@ -101,7 +104,7 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
         f"def make({', '.join(n.values())}, **defaults):",
         *(f"    d{i} = defaults['d{i}']" for i in range(len(decl.params))),
         f"    def direct({arguments}):",
-        f"        if {known}:",
+        f"        if {own}:",
         "            return _nresult",
         *(f"        {line}" for line in (launch if not decl.derived else traced)),
         "        return _nresult",

@@ -14,7 +14,7 @@ from rawkern.base import torch_private as private
 from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.kept import Kept
-from rawkern.operators.native import watching
+from rawkern.operators.native import kept_value, watching
 from rawkern.operators.recording import trace_through
 from rawkern.operators.reverse import Reverse
 from rawkern.operators.traced import carried, runs
@@ -36,16 +36,21 @@ def make_function(reverse: Reverse, forward_mode: Callable[..., Any]) -> Any:
     """
     decl = reverse.declaration
     offset = 1 + decl.has_lists + len(decl.values)
+    kept = _kept(reverse, offset) if decl.finished and not (decl.derived or decl.has_lists) else None
     members: dict[str, Any] = {
         "forward": staticmethod(_forward(decl)),
-        "backward": staticmethod((_slow_path if decl.has_lists else _quick)(reverse, offset)),
+        "backward": staticmethod(_slow_path(reverse, offset) if decl.has_lists else _quick(reverse, offset, kept)),
         "jvp": staticmethod(_jvp(decl, forward_mode, offset)),
         # What compiled autograd knows a node's backward by, as it knows torch's own Function.
         "_compiled_autograd_key": staticmethod(lambda ctx: (ctx._autograd_function_id,)),
     }
     # torch's Function is for functions that are differentiated at all levels of functorch at once. An operator's
     # Autograd key sees one at a time, as torch's own operators do.
-    return private.called_straight(type(decl.name, (private.SingleLevelFunction,), members))
+    function = private.called_straight(type(decl.name, (private.SingleLevelFunction,), members))
+    if kept is not None:
+        grads, is_described = len(decl.outputs), bool(decl.values or decl.described)
+        kept.calls.for_backward(function, grads, grads + len(decl.hidden), is_described, offset, len(decl.tensors))
+    return function
 
 
 def _forward(decl: Declaration) -> Callable[..., Any]:
@@ -99,6 +104,16 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     lines.append(f"    return {', '.join(results)}{',' if many else ''}")
     text = "\n".join(lines) + "\n"
     return generated.run(text, f"<rawkern autograd {decl.qualified}>", {"runs": runs})["forward"]
+
+
+def described(decl: Declaration, args: Sequence[Any]) -> Any:
+    """What the autograd function keeps of a call besides tensors, as its forward does; None for nothing."""
+    if not (decl.values or decl.described):
+        return None
+    by_name = {p.name: a for p, a in zip(decl.params, args, strict=True)}
+    values = tuple(kept_value(by_name[p.name]) for p in decl.values)
+    tensors = [by_name[p.name] for p in decl.described]
+    return values, *(tuple(None if t is None else getattr(t, what) for t in tensors) for what in ("shape", "dtype")), ()
 
 
 def _each(decl: Declaration, places: dict[str, str], what: str) -> str:
@@ -166,8 +181,11 @@ def _slow_path(reverse: Reverse, offset: int) -> Callable[..., Any]:
     return slow_path
 
 
-def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
-    """Write the backward for plain tensors while nothing else watches; all others take the slow path."""
+def _quick(reverse: Reverse, offset: int, reverse_kept: Kept | None) -> Callable[..., Any]:
+    """Write the backward for plain tensors while nothing else watches; all others take the slow path.
+
+    Native code calls it with what it has read already of what is saved.
+    """
     decl = reverse.declaration
     grads = [f"g{i}" for i in range(len(decl.outputs))]
     saved = [f"s{i}" for i in range(len(decl.save))]
@@ -193,7 +211,7 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
     about = "*values, *shapes, *dtypes, " if described else ""
     arguments = f"{', '.join((*grads, *saved))}, {about}*ctx.needs_input_grad"
     back = f"return {'None, ' * offset}{'' if len(kept) == 1 else '*'}found"
-    keeps = decl.finished and not decl.derived
+    keeps = reverse_kept is not None
     body = [
         "class OwnContext(Context):",  # most backwards ask for no shapes
         "    __slots__ = ('node',)",
@@ -206,14 +224,14 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
         f"        {unpack}self.saved_tensors",
         f"        {described.replace('ctx', 'self.node')}" if described else "",
         f"        return ({', '.join(shapes)},)",
-        f"def backward(ctx, {', '.join(grads)}{', *hidden' if decl.hidden else ''}):",
-        f"    {unpack}saved = ctx.saved_tensors",
+        f"def backward(ctx, {', '.join(grads)}, {'*hidden, ' if decl.hidden else ''}saved=None):",
+        f"    {unpack}saved = ctx.saved_tensors if saved is None else saved",
         f"    if compiling() or reverse.function is None or {' and '.join(f'{g} is None' for g in grads)}:",
         f"        return slow_path(ctx, {', '.join(grads)}, saved=saved)",
         f"    {described}" if described else "",
         *(
             [
-                f"    found = None if autocast() else calls.call({arguments})",
+                f"    found = calls.call({arguments})",
                 "    if found is not None and found is not NotImplemented:",
                 f"        {back}",
             ]
@@ -247,9 +265,7 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
         f"({', '.join(dtype.values())},), ()",
         "    )",
     ]
-    reverse_kept = _kept(reverse, offset) if keeps else None
     space = {
-        "autocast": private.autocast_enabled,
         "calls": reverse_kept and reverse_kept.calls,
         "learn": reverse_kept and reverse_kept.learn,
         "Context": Context,

@@ -85,7 +85,9 @@ def test_other_stand_ins() -> None:
 
     r = Recorder()
     assert rawkern.square(r) == (rawkern.square, (r,), {})
-    assert rawkern.softmax(r, dim=1) == (rawkern.softmax, (r,), {"dim": 1})
+    assert rawkern.softmax(r, dim=1) == (rawkern.softmax, (r, 1, None), {})
+    assert rawkern.silu(r) == (rawkern.silu, (r,), {}) and rawkern.gelu(r, "tanh") == (rawkern.gelu, (r, "tanh"), {})
+    assert rawkern.swiglu(torch.ones(2), r)[1][1] is r and rawkern.silu(r, True) == (rawkern.silu, (r, True), {})
     assert plus(torch.ones(2), r)[1][1] is r and norm(r, axis=0) == (norm, (r,), {"axis": 0, "keepdims": False})
     for wrong in ("x", None, [1.0]):
         with pytest.raises(TypeError, match="square"):
