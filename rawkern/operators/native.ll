@@ -1,5 +1,5 @@
-; What operators do in machine code: `quiet`, `look`, `fit`, `fresh` and the calls of `Map` and `Calls`, as builtin functions of Python's. The bytes
-; that a function has as self hold the address of its record.
+; What operators do in machine code: `quiet`, `look`, `fit`, `fresh`, the calls of `Map` and `Calls`, and forwards and backwards of autograd
+; functions, as builtin functions of Python's. The bytes that a function has as self hold the address of its record.
 
 ; Whether nothing watches torch's calls on this thread but autograd.
 define internal i1 @rk_quiet(ptr %watch, ptr %table) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Optional
 
 import pytest
@@ -442,3 +443,11 @@ def test_private_names_mean_what_they_say() -> None:
         assert private.function_modes() == 1 and private.autocast_enabled()
     with private.single_level():
         pass
+    enabled = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int8)(private.autocast_function())  # of c10::DeviceType
+    for kind, device in enumerate(("cpu", "cuda")):
+        assert not enabled(kind)
+        torch.set_autocast_enabled(device, True)
+        try:
+            assert enabled(kind) and not enabled(1 - kind)
+        finally:
+            torch.set_autocast_enabled(device, False)

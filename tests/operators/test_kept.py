@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -321,9 +322,60 @@ def test_calls_of_operators_are_native(device: str) -> None:
             found.backward(torch.ones_like(found))
         made = python_calls(lambda ours=ours: ours(x, w, index))
         assert not {"learn", "plan", "row_sums", "pack_width"} & set(made), (name, made)
+        made = python_calls(lambda ours=ours: ours(*leaves, index))
+        assert name == "mul" or not {"learn", "look", "forward", "direct"} & set(made), (name, made)
         found = ours(*leaves, index)
         made = python_calls(lambda found=found: found.backward(torch.ones_like(found), retain_graph=True))
         assert name == "embedding" or not {"learn", "plan", "_spread"} & set(made), (name, made)
+        assert name == "embedding" or made.count("backward") == 2, (name, made)  # of torch: not of the operator
+
+
+def test_what_is_saved_is_read_once(device: str) -> None:
+    for n in (4, 5):  # the second is not known where native code reads what is saved
+        x = values(3, n, device=device).requires_grad_()
+        for f in (rawkern.softmax, lambda t, dim: rawkern.silu(t)):
+            for _ in range(5):
+                y = torch.utils.checkpoint.checkpoint(f, x, 1, use_reentrant=False)
+                wanted = torch.autograd.grad(f(x, 1)[:, 0].sum(), x)
+                torch.testing.assert_close(torch.autograd.grad(y[:, 0].sum(), x), wanted)
+
+
+def test_backwards_that_are_known_tell_what_is_wrong(device: str) -> None:
+    x = values(3, 4, device=device).requires_grad_()
+    for f in (lambda: rawkern.softmax(x, 1), lambda: rawkern.silu(x), lambda: rawkern.layer_norm(x, 4)):
+        for _ in range(5):
+            f().sum().backward()
+        y = f().sum()
+        y.backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            y.backward()
+
+
+def test_backwards_that_are_known_go_through_autocast(device: str) -> None:
+    x = values(3, 4, device=device).requires_grad_()
+    grad = values(3, 4, device=device, seed=1)
+    for _ in range(5):
+        wanted = torch.autograd.grad(rawkern.softmax(x, 1), x, grad)
+    y = rawkern.softmax(x, 1)
+    with torch.autocast(device, torch.bfloat16):
+        made = python_calls(lambda: torch.autograd.grad(y, x, grad, retain_graph=True))
+        torch.testing.assert_close(torch.autograd.grad(y, x, grad), wanted)
+    assert "look" in made or "is_dynamo_compiling" in made  # in Python
+
+
+def test_hooks_see_backwards_that_are_known(device: str) -> None:
+    x = values(3, 4, device=device).requires_grad_()
+    packed = []
+    for k in range(6):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (packed.append(t), t.clone())[1], lambda t: t):
+            y = rawkern.softmax(x, 1)
+        seen: list[Any] = []
+        assert y.grad_fn is not None
+        y.grad_fn.register_hook(lambda ins, outs, seen=seen: seen.append((ins, outs)))
+        y.grad_fn.register_prehook(lambda grads: (grads[0] * 2,))
+        (grad,) = torch.autograd.grad(y[:, 0].sum(), x)
+        torch.testing.assert_close(grad, 2 * torch.autograd.grad(torch.softmax(x, 1)[:, 0].sum(), x)[0])
+        assert len(seen) == 1 and len(packed) == k + 1
 
 
 def python_calls(run: Callable[[], Any]) -> list[str]:
