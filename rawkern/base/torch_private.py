@@ -130,6 +130,9 @@ def profiling() -> bool:
 @contextlib.contextmanager
 def plain_tensors() -> Iterator[None]:
     """Context in which new tensors are plain ones, whatever modes and transforms of functorch are active."""
+    if not (dispatch_modes() or transforms()):
+        yield
+        return
     from torch.utils._python_dispatch import _disable_current_modes
 
     with torch._C._DisableFuncTorch(), _disable_current_modes():
