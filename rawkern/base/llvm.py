@@ -153,7 +153,9 @@ class Cpu:
 def host() -> Cpu:
     """This machine's CPU."""
     with _lock, compiling(), _Alone() as llvm:
-        return Cpu(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+        have = llvm.get_host_cpu_features()
+        features = ",".join(["+" + f if have[f] else "-" + f for f in sorted(have)])  # as its `flatten`, in a third
+        return Cpu(llvm.get_default_triple(), llvm.get_host_cpu_name(), features)
 
 
 _V3 = "avx avx2 bmi bmi2 cx16 f16c fma lzcnt movbe popcnt sse sse2 sse3 ssse3 sse4.1 sse4.2"

@@ -58,10 +58,9 @@ _REASON_NAME = {v: k for k, v in REASONS.items()}
 def thread_indices(block: tuple[int, int, int], shape: str) -> np.ndarray:
     """Table of ``tid`` in a block, x, then y, then z: of the first lanes of warps' segments, or of all ("any")."""
     threads = block[0] * block[1] * block[2]
-    linear = np.arange(0, -(-threads // 32) * 32, 32 // SEGMENTS.get(shape, 32), dtype=np.int32)
-    row, x = divmod(linear, block[0])
-    z, y = divmod(row, block[1])
-    return np.array([x, y, z], np.int32)
+    lanes = range(0, -(-threads // 32) * 32, 32 // SEGMENTS.get(shape, 32))  # few: NumPy takes longer
+    axes = (block[0], 1), (block[1], block[0]), (len(lanes) * 32, block[0] * block[1])
+    return np.array([[lane // before % size for lane in lanes] for size, before in axes], np.int32)
 
 
 def shape_of(block: tuple[int, int, int]) -> str:
@@ -241,7 +240,7 @@ class Target:
     def _settle(self, setting: Setting) -> None:
         """Have a setting for the launches that follow: native code sees the one before or this, and both are there."""
         workers, order = setting.workers, setting.chosen[0] if setting.chosen else setting.order
-        at = setting.tids.ctypes.data
+        at = setting.tids.__array_interface__["data"][0]  # as its `ctypes`, without objects
         constants = (
             *self.block, self.nwarps, self.last_mask, workers.order.index(self.nwarps - 1), self.shared_dynamic,
             self.shared_total, *(self.attributes.cluster or (1, 1, 1)), int(self.attributes.cluster is not None),

@@ -63,9 +63,15 @@ def own_version() -> str:
 
 def _key(what: str, cpu: Cpu, instrument: type[Instrument], *more: str) -> str:
     """The name of machine code in the disk cache."""
-    machine = cpu.triple, cpu.name, cpu.features
-    parts = (*more, *machine, binding().llvm_version_info, own_version(), instrument.name, optimization.current)
+    parts = (*more, _made_by(cpu), instrument.name, optimization.current)
     return f"{what}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
+
+
+@cache
+def _made_by(cpu: Cpu) -> str:
+    """What all machine code for a CPU depends on."""
+    parts = cpu.triple, cpu.name, cpu.features, binding().llvm_version_info, own_version()
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 class Translation:
