@@ -484,7 +484,7 @@ def _record(owner: list[Any], record: Record, **fields: int) -> int:
 
 
 def kept_value(value: Any) -> Any:
-    """An argument that is no tensor, as it is kept."""
+    """An argument that is not a tensor, as it is kept."""
     if type(value) is list:  # which the caller may change
         return list(value)
     return sys.intern(value) if type(value) is str else value  # native code compares the addresses of strings
