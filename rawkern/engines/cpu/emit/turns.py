@@ -18,7 +18,7 @@ from rawkern.engines.cpu.ir import Val, size_of
 class Turns:
     """Where in a warp's memory, from `start` on, its registers and masks lie while others have their turn.
 
-    At `went` lies what the part returned, and `end` is behind all. Registers of `elsewhere` need no place.
+    At `went` lies what the part returned, and the memory ends at `end`. Registers of `elsewhere` need no place.
     """
 
     def __init__(self, rounds: Rounds, f: Context, values: Values, elsewhere: set[str], start: int):
