@@ -50,6 +50,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_sessionfinish() -> None:
+    """Leave all objects out of pytest's ten searches for garbage at its end, which take seconds in a process that ends."""
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Let a worker run neighbors, which share what the first one compiles; who has none left takes half of another's."""
