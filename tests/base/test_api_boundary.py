@@ -77,7 +77,9 @@ CALLS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "elementwise's out": (lambda: silu(x, out=wrong), ["elementwise.py:__call__"]),
     "reduction's expression": (lambda: rawkern.reduction("T x", "T y", "x", "a", "", "0", "boundary_none"), []),
     "elementwise's text": (lambda: rawkern.elementwise("T x", "T y", "", "boundary_none"), []),
-    "built-in": (lambda: rawkern.softmax(torch.ones(3, dtype=torch.int32), 0), []),
+    "built-in": (lambda: rawkern.softmax(torch.ones(3, dtype=torch.int32), 0), ["softmax.py:softmax"]),
+    "built-in, dtype": (lambda: rawkern.softmax(torch.ones(3), 0, torch.int32), ["softmax.py:softmax"]),
+    "built-in of several inputs": (lambda: rawkern.layer_norm(x, (7,)), []),
     "built-in, native": (lambda: rawkern.square(x.to_sparse()), ["elementwise.py:square"]),
     "name of operator": (lambda: rawkern.op("none")(copied), []),
     "from torch": (lambda: rawkern.from_torch(None), []),  # type: ignore[arg-type]
