@@ -94,24 +94,14 @@ def test_links_of_the_project_page(sdist: Path) -> None:
         assert (ROOT / (f"docs/{page[1]}.md" if page else file[1] if file else "")).is_file(), link
 
 
-@pytest.mark.parametrize("of", ["tree", "sdist"])
-def test_wheel(of: str, request: pytest.FixtureRequest, tree: Path, tmp_path: Path) -> None:
-    """The wheel of a source tree, which `pip install .` makes, and that of the source distribution."""
-    given = request.getfixturevalue(of)
-    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(given), cwd=tmp_path)
+def test_wheel(sdist: Path, tree: Path, tmp_path: Path) -> None:
+    """The wheel of the source distribution."""
+    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(sdist), cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        archive.extractall(tmp_path / "site")
-    packed = {name for name in names if ".dist-info/" not in name}
-    ours = {str(path.relative_to(tree)) for path in (tree / "rawkern").rglob("*") if path.is_file()}
-    cuda = {f"rawkern/cuda_src/{path.name}" for path in (tree / "cuda_src").iterdir() if path.is_file()}
-    assert packed == ours | cuda
-    for file in ("LICENSE", "THIRD_PARTY.md"):
-        assert any(name.endswith(f"licenses/{file}") for name in names)
-    if of == "tree":  # both have the same files
-        return
     installed = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    check_files(installed, tree)
     found = run(sys.executable, "-c", FIND, cwd=tmp_path, PYTHONPATH=f"{installed}{os.pathsep}{SITE}")
     assert found == str(installed / "rawkern" / "cuda_src" / "packaged.cu")
 
@@ -121,11 +111,25 @@ def test_install(tree: Path, tmp_path: Path) -> None:
     packages, python = environment(tmp_path)
     options = ("--no-deps", "--no-build-isolation", "--no-compile")
     run(*PIP, "--python", python, "install", *options, str(tree), cwd=tmp_path, PYTHONPATH=SITE)
+    check_files(packages, tree)
     assert run(python, "-c", FIND, cwd=tmp_path) == str(packages / "rawkern" / "cuda_src" / "packaged.cu")
     assert run(str(Path(python).with_name("rawkern")), "--version", cwd=tmp_path) == f"rawkern {__version__}"
     show = "from importlib import metadata; print(metadata.version('rawkern'))"
     assert run(python, "-c", show, cwd=tmp_path) == __version__
     check_types(python, tmp_path)
+
+
+def check_files(packages: Path, tree: Path) -> None:
+    """All files of the tree's package and its CUDA sources are there, and nothing else but what describes them."""
+    ours = {str(path.relative_to(tree)) for path in (tree / "rawkern").rglob("*") if path.is_file()}
+    cuda = {f"rawkern/cuda_src/{path.name}" for path in (tree / "cuda_src").iterdir() if path.is_file()}
+    found = {str(path.relative_to(packages)) for path in (packages / "rawkern").rglob("*") if path.is_file()}
+    assert found == ours | cuda
+    (info,) = packages.glob("rawkern-*.dist-info")
+    beside = {"rawkern", info.name, "dependencies.pth"}
+    assert {path.name for path in packages.iterdir()} <= beside
+    for file in ("LICENSE", "THIRD_PARTY.md"):
+        assert any(path.name == file for path in (info / "licenses").rglob("*"))
 
 
 def environment(folder: Path) -> tuple[Path, str]:
