@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.ptx.data import Ptx
 
 
+_OWN_NAME = re.compile(rb"rk_\w+")  # of a scheduler's function, or an instrument's
 _lock = Lock()
 _resident: list[LoadedObject] = []  # schedulers, instruments' own code, functions of the library
 _linked: dict[str, int] = {}  # bytes of the library's functions that are found, by symbol
@@ -142,7 +143,7 @@ class Translation:
             fields |= {name: tuple(fields[name]) for name in ("library", "sites")}
             return Code(body, **fields)
         code = self.compile(kernel, layout, tid_shape, instrument)
-        fields = asdict(code)
+        fields = {**vars(code)}
         body = fields.pop("object")
         disk.put_record(key, fields, body)
         return code
@@ -266,7 +267,7 @@ class Loaded(LoadedObject):
 
     def __init__(self, code: Code, instrument: type[Instrument] = Instrument):
         self.enter, self.go = load_shared(code, instrument)
-        _offer(code.object)
+        _offer(code.library, code.object)
         super().__init__(code.object)
         self.code = self.address("rk_start_block" if code.waiting else "rk_row")
 
@@ -294,7 +295,7 @@ def load_shared(code: Code, instrument: type[Instrument]) -> list[int]:
         bodies += (_unloaded[symbol] for symbol in missing)
         offered |= {symbol: symbol for symbol in missing}
         if bodies:
-            _offer(*bodies)
+            _offer(code.library, *bodies)
             loaded = LoadedObject(*bodies)
             _resident.append(loaded)  # before others may find it
             _callable.update((called, (loaded, name)) for called, name in offered.items())
@@ -306,13 +307,18 @@ def load_shared(code: Code, instrument: type[Instrument]) -> list[int]:
         return _schedulers[key]
 
 
-def _offer(*bodies: bytes) -> None:
-    """Let object files call functions that are loaded: LLVM is told of those whose names the files hold, a few."""
+def _offer(library: Sequence[str], *bodies: bytes) -> None:
+    """Let object files call functions that are loaded: LLVM is told of those that they call, a few of hundreds.
+
+    Those of the library are given; of a scheduler's and an instrument's it is told if the files hold their names.
+    """
+    names = {*library, *(name.decode() for body in bodies for name in _OWN_NAME.findall(body))}
+    known = _callable.copy()  # another thread may be here
     wanted: dict[LoadedObject, dict[str, str]] = {}
-    for called, (loaded, name) in list(_callable.items()):
-        if any(b"%s\0" % called.encode() in body for body in bodies):
-            wanted.setdefault(loaded, {})[called] = name
-    for loaded, names in wanted.items():
-        loaded.offer(names)
-        for called in names:
+    for called in names & known.keys():
+        loaded, name = known[called]
+        wanted.setdefault(loaded, {})[called] = name
+    for loaded, told in wanted.items():
+        loaded.offer(told)
+        for called in told:
             _callable.pop(called, None)
