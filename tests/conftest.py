@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-# Named here for source trees that are not installed; where rawkern is, it is loaded already.
+# Named here, not in pyproject.toml, as that comes before source trees which are not installed can be imported.
 pytest_plugins = ["rawkern.testing.plugin", "pytester"]
 SEED = "RAWKERN_RANDOM_SEED"
 

@@ -114,6 +114,7 @@ def test_tiles_of_sizes_that_are_parameters() -> None:
     found = given.derive(block=8, grid=3, shared_mem=BYTES, constants={"TILE": 8, "WIDTH": 4}, wrt=("q", "k", "v"))
     assert "TILE = 8, WIDTH = 4" in found.source
     args = tiled(lambda *shape: torch.rand(shape) - 0.5)
+    assert found.verify(3, (*args, 8, 4)) < 1e-6
     with pytest.raises(LaunchError, match=r"for WIDTH = 4, and the launch has WIDTH = 3.*'TILE': 8, 'WIDTH': 3"):
         found(3, (*args, 8, 3), {"out": args[0]})
 
@@ -125,7 +126,6 @@ def test_constants_are_integer_parameters(name) -> None:
 
 
 def test_an_operator_is_derived_for_the_numbers_of_its_launch() -> None:
-    """Among them the sizes of tiles: with them given, as above, its gradients are right."""
     kernel = rawkern.RawKernel(SIZED, "flash_global")
 
     @rawkern.op("tests::flash_global", backward="derive", verify=False)

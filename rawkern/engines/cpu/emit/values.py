@@ -246,7 +246,7 @@ class Values:
             return val
         old = e.let(val.ty, LANES, f"load {val.t}, ptr {slot}")
         if reg in self._f.places and "avx512f" not in e.module.features:
-            # LLVM would make a masked store of a choice between this and a value, which takes AMD's CPUs 12 cycles
+            # LLVM would make a masked store of this, the choice below and the store, which is slow on AMD's CPUs
             old = e.let(val.ty, LANES, f"freeze {old}")
         return e.select(self._f.lanes.vector(lanes), val, old)
 
